@@ -48,17 +48,16 @@ def render(
         "columns": columns,
         "keys": list(keys),
         "shown": [column for column in dict.fromkeys(("point", "seed", *keys, *IN_TABLE)) if column in names],
-        "start": _start(list(keys), measures),
+        # The last key across shows most, with the others as colours.
+        "start": {
+            "x": keys[-1] if keys else "seed",
+            "y": measures[0] if measures else "point",
+            "colour": keys[0] if len(keys) > 1 else "",
+        },
         "reports": list(map(bool, reports)),
         **_configs(configs),
     }
     return page_of(f"{name}, explored", _body(name), "data", msgspec.json.encode(data).decode(), SCRIPTS, STYLES)
-
-
-def _start(keys: list[str], measures: list[str]) -> dict[str, str]:
-    """Return the initial choice: the last key across, which shows most with the others as colours."""
-    x = keys[-1] if keys else "seed"
-    return {"x": x, "y": measures[0] if measures else "point", "colour": keys[0] if len(keys) > 1 else ""}
 
 
 def _column(name: str, values: pd.Series, keys: Sequence[str]) -> dict[str, Any] | None:
@@ -71,27 +70,19 @@ def _column(name: str, values: pd.Series, keys: Sequence[str]) -> dict[str, Any]
         return None
     column = {"name": name, "title": MEASURES.get(name, name), "swept": name in keys, "log": False}
     cells = [None if pd.isna(value) else value.item() if hasattr(value, "item") else value for value in values]
+    is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    if name not in keys and is_number:
+        return column | {"values": [cell if cell is None or math.isfinite(cell) else None for cell in cells]}
+    labels = {"labels": [None if cell is None else str(cell) for cell in cells]}
     if name not in keys:
-        return column | ({"values": _numbers(cells)} if _is_number(values) else {"labels": _texts(cells)})
+        return column | labels
     distinct = [value for value in dict.fromkeys(cells) if value is not None]
     scale = swept_scale(name, distinct)
     if scale.is_category:
-        return column | {"labels": _texts(cells)}
+        return column | labels
     place = dict(zip(distinct, scale.places, strict=True))
     column |= {"title": scale.title, "log": scale.is_logarithmic, "values": [place.get(cell) for cell in cells]}
-    return column if _is_number(values) else column | {"labels": _texts(cells)}
-
-
-def _is_number(values: pd.Series) -> bool:
-    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-
-
-def _numbers(cells: list[Any]) -> list[Any]:
-    return [cell if cell is None or isinstance(cell, int) or math.isfinite(cell) else None for cell in cells]
-
-
-def _texts(cells: list[Any]) -> list[str | None]:
-    return [None if cell is None else str(cell) for cell in cells]
+    return column if is_number else column | labels
 
 
 def _configs(configs: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
@@ -117,13 +108,18 @@ def _said(value: Any) -> str:
 
 
 def _body(name: str) -> str:
+    axes = "".join(
+        f'<div class="axis"><label for="{axis}">{word}</label> <select id="{axis}"></select>'
+        f'<label class="check"><input type="checkbox" id="{axis}-log"> log</label></div>'
+        for axis, word in (("x", "across"), ("y", "up"), ("colour", "colour"))
+    )
     return f"""<header>
 <div class="title"><h1>{escape(name)}</h1><span class="pill">sweep</span><span id="count"></span>
 <a href="report.html">its report</a></div>
 <noscript><p>This page needs JavaScript; table.csv does not.</p></noscript>
 </header>
 <section aria-label="figure">
-<div class="controls">{_axis("x", "across")}{_axis("y", "up")}{_axis("colour", "colour")}
+<div class="controls">{axes}
 <div class="choice" id="seeds" role="group" aria-label="seeds">
 <button type="button" data-value="mean">means over seeds</button>
 <button type="button" data-value="each">each point</button></div></div>
@@ -138,11 +134,3 @@ def _body(name: str) -> str:
 <div class="wide"><table><thead><tr id="heads"></tr></thead><tbody id="rows"></tbody></table></div>
 <button type="button" id="more" class="plain" hidden></button></section>
 <section id="failures" hidden><h2>Failed</h2><p class="note" id="failed"></p><ul id="errors"></ul></section>"""
-
-
-def _axis(name: str, word: str) -> str:
-    """A choice of column and one of its scale."""
-    return (
-        f'<div class="axis"><label for="{name}">{word}</label> <select id="{name}"></select>'
-        f'<label class="check"><input type="checkbox" id="{name}-log"> log</label></div>'
-    )

@@ -60,12 +60,7 @@ class TimeScale(NamedTuple):
 
 def time_scale(longest_s: float) -> TimeScale:
     """Return a scale that makes *longest_s* easy to read."""
-    for limit_s, unit_s, unit in (
-        (1e-3, 1e-6, "us"),
-        (1.0, 1e-3, "ms"),
-        (600.0, 1.0, "s"),
-        (4 * 3600.0, 60.0, "min"),
-    ):
+    for limit_s, unit_s, unit in ((1e-3, 1e-6, "us"), (1.0, 1e-3, "ms"), (600.0, 1.0, "s"), (4 * 3600.0, 60.0, "min")):
         if longest_s < limit_s:
             return TimeScale(unit_s, unit)
     return TimeScale(3600.0, "h")

@@ -57,10 +57,20 @@ def page_of(title: str, body: str, data_id: str, data: str, scripts: Sequence[st
 """
 
 
-def section(title: str, note: str, content: str = "") -> str:
-    """Return a card with a heading, a sentence and HTML *content*."""
+def section(title: str, note: str, content: str = "", buttons: str | None = None) -> str:
+    """Return a card with a heading, a sentence and HTML *content*; *buttons* stand next to the heading."""
     note_html = f'<p class="note">{escape(note)}</p>' if note else ""
-    return f"<section><h2>{escape(title)}</h2>{note_html}{content}</section>"
+    heading = f"<h2>{escape(title)}</h2>"
+    if buttons is not None:
+        heading = f'<div class="heading">{heading}{buttons}</div>'
+    return f"<section>{heading}{note_html}{content}</section>"
+
+
+def place(stem: str, value: str = "", switch: str = "") -> str:
+    """Return the place of the figure STEM, or of STEM-VALUE, with the *value* that the buttons *switch* choose."""
+    if not switch:
+        return f'<div class="figure" data-figure="{stem}"></div>'
+    return f'<div class="figure" data-figure="{stem}-{value}" data-stem="{stem}" data-switch="{switch}"></div>'
 
 
 def choice(name: str, label: str, values: Mapping[str, str], chosen: str) -> str:

@@ -12,22 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from simcluster.reports import report_tables as tables
 from simcluster.reports.consensus import RECORDED
-from simcluster.reports.html_page import choice, page, section
+from simcluster.reports.html_page import choice, page, place, section
 from simcluster.reports.plots import RunPlots
-from simcluster.reports.report_tables import (
-    about_devices,
-    carried,
-    clock_name,
-    compute_share,
-    dominated,
-    faults_table,
-    headline,
-    links_table,
-    losses,
-    nodes_table,
-    regroups_table,
-)
 from simcluster.reports.x_axis import axes_of
 from simcluster.runs import words
 from simcluster.runs.copies import CONSENSUS
@@ -39,6 +27,9 @@ if TYPE_CHECKING:
 
     from simcluster.topology import Topology
 
+FAULTS = "What the experiment's plan did to this run. Dropped is what had left its sender and never arrived."
+GROUPS = "Ranks in step resumed in another group, from the last step that all of its members had ended."
+
 
 def write_report(run: RunFolder, topology: Topology) -> Path:
     """Write the report of *run*, of about 5 MB, and return its path. Raises FolderError if that fails."""
@@ -49,23 +40,24 @@ def write_report(run: RunFolder, topology: Topology) -> Path:
 
 def render(run: RunFolder, topology: Topology) -> str:
     """Return the page as a string of about 5 MB, nearly all of it plotly.js."""
+    from simcluster.topology.draw.draw import draw_svg
+
     figures = _figures(run)
-    body = "\n".join(
-        [
-            _header(run, topology),
-            _convergence(figures, run),
-            _consensus(figures),
-            _timeline(figures),
-            _faults(run),
-            _regroups(run),
-            _network(run, topology),
-            _staleness(figures),
-            section("Nodes", about_devices(run.summary), nodes_table(run, topology)),
-            section("Links", "", links_table(run, topology)),
-            _repeat(run),
-        ]
-    )
-    return page(run.label, body, figures)
+    use = {name: (link["busy_fraction"], link["bytes"]) for name, link in run.summary["links"].items()}
+    body = [
+        _header(run, topology),
+        _convergence(figures, run),
+        _consensus(figures),
+        _timeline() if "timeline" in figures else "",
+        _listed("Faults", FAULTS, tables.faults_table(run)),
+        _listed("Groups", GROUPS, tables.regroups_table(run)),
+        section("Network", tables.carried(run.summary), f'<div class="drawing">{draw_svg(topology, use)}</div>'),
+        _listed("Staleness", "The number of updates by staleness.", place("staleness") * ("staleness" in figures)),
+        section("Nodes", tables.about_devices(run.summary), tables.nodes_table(run, topology)),
+        section("Links", "", tables.links_table(run, topology)),
+        _repeat(run),
+    ]
+    return page(run.label, "\n".join(body), figures)
 
 
 def _figures(run: RunFolder) -> dict[str, go.Figure]:
@@ -86,37 +78,31 @@ def _figures(run: RunFolder) -> dict[str, go.Figure]:
 
 def _header(run: RunFolder, topology: Topology) -> str:
     summary = run.summary
-    failed = summary["status"] != "done"
     where = {"sim": "simulated", "sockets": "measured on sockets", "torch": "measured on torch.distributed"}
     backend = where.get(summary["backend"], summary["backend"])
-    pills = f'<span class="pill">{escape(backend)}</span>' + '<span class="pill failed">failed</span>' * failed
+    pills = f'<span class="pill">{escape(backend)}</span>'
+    if summary["status"] != "done":
+        pills += '<span class="pill failed">failed</span>'
+    sentence = tables.losses(summary)
+    lost = f'<p class="second bad">{escape(sentence)}</p>' if sentence else ""
+    failure = _failure(summary["error"]) if "error" in summary else ""
     return f"""<header>
 <div class="title"><h1>{escape(summary["name"])}</h1>{pills}<span>seed {summary["seed"]:d}</span></div>
-<p class="headline">{escape(headline(run, topology))}</p>
-<p class="second">{escape(dominated(summary, topology))}</p>
-{_losses(summary)}{_failure(summary)}
+<p class="headline">{escape(tables.headline(run, topology))}</p>
+<p class="second">{escape(tables.dominated(summary, topology))}</p>
+{lost}{failure}
 {_cards(summary)}
 <noscript><p>The figures need JavaScript; the tables do not.</p></noscript>
 </header>"""
 
 
-def _losses(summary: dict[str, Any]) -> str:
-    sentence = losses(summary)
-    return f'<p class="second bad">{escape(sentence)}</p>' if sentence else ""
-
-
-def _failure(summary: dict[str, Any]) -> str:
-    if "error" not in summary:
-        return ""
-    error = summary["error"]
+def _failure(error: dict[str, Any]) -> str:
+    traceback = ""
+    if "traceback" in error:
+        lines = escape(error["traceback"])
+        traceback = f"<details><summary>The traceback of that node</summary><pre>{lines}</pre></details>"
     return f"""<div class="failure" role="alert"><strong>This run failed: {escape(error["type"])}</strong>
-<pre>{escape(error["message"])}</pre>{_traceback(error)}</div>"""
-
-
-def _traceback(error: dict[str, Any]) -> str:
-    if "traceback" not in error:
-        return ""
-    return f"<details><summary>The traceback of that node</summary><pre>{escape(error['traceback'])}</pre></details>"
+<pre>{escape(error["message"])}</pre>{traceback}</div>"""
 
 
 def _cards(summary: dict[str, Any]) -> str:
@@ -129,17 +115,23 @@ def _cards(summary: dict[str, Any]) -> str:
     ]
     if words.timed_only(summary):
         learnt = [("numerics", "none", "timed only")]
+    bill = []  # known if the power and price of every device are
+    if summary.get("joules") is not None:
+        mean_W = summary["joules"] / summary["elapsed_s"] if summary["elapsed_s"] else 0.0
+        bill.append(("energy", words.energy(summary["joules"]), f"{words.number(mean_W)} W on average"))
+    if summary.get("price_usd") is not None:
+        bill.append(("price", words.price(summary["price_usd"]), "of the devices' time"))
     cards = [
         *learnt[:2],
         (
-            clock_name(summary),
+            tables.clock_name(summary),
             words.seconds(summary["elapsed_s"]),
             f"{words.seconds(summary['wall_s'])} of wall time",
         ),
         ("steps", words.count(summary["steps"]), f"{words.number(steps_per_s)} a second"),
         ("sent", words.size(summary["bytes_sent"]), words.plural(summary["messages_sent"], "message")),
-        ("computing", words.share(compute_share(summary)), "mean over devices"),
-        *_bill_cards(summary),
+        ("computing", words.share(tables.compute_share(summary)), "mean over devices"),
+        *bill,
         *learnt[2:],
     ]
     items = "".join(
@@ -149,112 +141,52 @@ def _cards(summary: dict[str, Any]) -> str:
     return f'<dl class="cards">{items}</dl>'
 
 
-def _bill_cards(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return energy and price, if the power and price of every device are known."""
-    cards = []
-    if summary.get("joules") is not None:
-        mean_W = summary["joules"] / summary["elapsed_s"] if summary["elapsed_s"] else 0.0
-        cards.append(("energy", words.energy(summary["joules"]), f"{words.number(mean_W)} W on average"))
-    if summary.get("price_usd") is not None:
-        cards.append(("price", words.price(summary["price_usd"]), "of the devices' time"))
-    return cards
-
-
 def _convergence(figures: dict[str, go.Figure], run: RunFolder) -> str:
-    if words.timed_only(run.summary):
-        return section(
-            "Convergence", "Timed only (numerics: none): nothing was learnt, so there is no loss, accuracy or weight."
-        )
     stems = [stem for stem in ("loss", "accuracy") if f"{stem}-time" in figures]
+    if words.timed_only(run.summary):
+        note = "Timed only (numerics: none): nothing was learnt, so there is no loss, accuracy or weight."
+        return section("Convergence", note)
     if not stems:
         return section("Convergence", "This run recorded neither loss nor accuracy.")
-    places = "".join(
-        f'<div class="figure" data-figure="{stem}-time" data-stem="{stem}" data-switch="x"></div>' for stem in stems
-    )
-    return f"""<section><div class="heading"><h2>Convergence</h2>
-{choice("x", "horizontal axis", {x: x for x in axes_of([run])}, "time")}</div>
-<div class="pair">{places}</div></section>"""
+    places = "".join(place(stem, "time", "x") for stem in stems)
+    buttons = choice("x", "horizontal axis", {x: x for x in axes_of([run])}, "time")
+    return section("Convergence", "", f'<div class="pair">{places}</div>', buttons)
 
 
 def _consensus(figures: dict[str, go.Figure]) -> str:
     axes = [name.partition("-")[2] for name in figures if name.startswith("consensus-")]
     if not axes:
         return ""
-    return f"""<section><div class="heading"><h2>Consensus</h2>
-{choice("consensus", "horizontal axis", {x: x for x in axes}, "time")}</div>
-<p class="note">How far the nodes' models are from the mean of all.</p>
-<div class="figure" data-figure="consensus-time" data-stem="consensus" data-switch="consensus"></div></section>"""
+    buttons = choice("consensus", "horizontal axis", {x: x for x in axes}, "time")
+    note = "How far the nodes' models are from the mean of all."
+    return section("Consensus", note, place("consensus", "time", "consensus"), buttons)
 
 
-def _timeline(figures: dict[str, go.Figure]) -> str:
-    if "timeline" not in figures:
-        return ""
-    return section(
-        "Where the time went",
+def _timeline() -> str:
+    note = (
         "The first steps, one row per node: the device above, sending and waiting to receive below it. "
-        "Drag to zoom, double-click to go back; trace.json next to this page shows the whole run in "
-        "Perfetto.",
-        '<div class="figure" data-figure="timeline"></div>'
-        '<p class="note">How busy each device was, over the whole run.</p>'
-        '<div class="figure" data-figure="busy"></div>',
+        "Drag to zoom, double-click to go back; trace.json next to this page shows the whole run in Perfetto."
     )
+    busy = f'<p class="note">How busy each device was, over the whole run.</p>{place("busy")}'
+    return section("Where the time went", note, place("timeline") + busy)
 
 
-def _faults(run: RunFolder) -> str:
-    table = faults_table(run)
-    if not table:
-        return ""
-    note = "What the experiment's plan did to this run. Dropped is what had left its sender and never arrived."
-    return section("Faults", note, table)
-
-
-def _regroups(run: RunFolder) -> str:
-    table = regroups_table(run)
-    if not table:
-        return ""
-    note = "Ranks in step resumed in another group, from the last step that all of its members had ended."
-    return section("Groups", note, table)
-
-
-def _network(run: RunFolder, topology: Topology) -> str:
-    from simcluster.topology.draw.draw import draw_svg
-
-    use = {name: (link["busy_fraction"], link["bytes"]) for name, link in run.summary["links"].items()}
-    return section(
-        "Network",
-        carried(run.summary),
-        f'<div class="drawing">{draw_svg(topology, use)}</div>',
-    )
-
-
-def _staleness(figures: dict[str, go.Figure]) -> str:
-    if "staleness" not in figures:
-        return ""
-    return section(
-        "Staleness",
-        "The number of updates by staleness.",
-        '<div class="figure" data-figure="staleness"></div>',
-    )
+def _listed(title: str, note: str, content: str) -> str:
+    return section(title, note, content) if content else ""
 
 
 def _repeat(run: RunFolder) -> str:
     summary = run.summary
+    # As given if that is meaningful elsewhere.
+    folder = run.folder.name if run.folder.is_absolute() else run.folder.as_posix()
     versions = ", ".join(
-        [
-            f"simcluster {summary['version']}",
-            *(f"{name} {found}" for name, found in summary["versions"].items()),
-        ]
+        [f"simcluster {summary['version']}", *(f"{name} {found}" for name, found in summary["versions"].items())]
     )
     config = yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True)
     return section(
         "Repeat this run",
         f"Seed {summary['seed']}; {versions}. Trace sha256 {summary['trace_sha256'][:16]}.",
-        f"<pre>simcluster run {escape(shlex.quote(_folder_words(run) + '/config.yaml'))}</pre>"
+        f"<pre>simcluster run {escape(shlex.quote(folder + '/config.yaml'))}</pre>"
         "<details><summary class='note'>The resolved configuration</summary>"
         f"<pre>{escape(config)}</pre></details>",
     )
-
-
-def _folder_words(run: RunFolder) -> str:
-    """Return the directory as given if it is meaningful elsewhere, else its name."""
-    return run.folder.name if run.folder.is_absolute() else run.folder.as_posix()

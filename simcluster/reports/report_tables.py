@@ -6,7 +6,7 @@ A column without any known value is left out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,8 @@ def headline(run: RunFolder, topology: Topology) -> str:
     did = "was timed at training" if words.timed_only(summary) else "trained"
     who = f"{summary['algorithm']} {did} {label(workload) if workload else 'a model'}"
     nodes = words.plural(len(summary["nodes"]), "node")
-    steps, time = words.plural(summary["steps"], "step"), clock_words(summary)
+    steps = words.plural(summary["steps"], "step")
+    time = f"{words.seconds(summary['elapsed_s'])} of {clock_name(summary)}"
     # Nodes on sockets may be any machines, whatever the topology states.
     devices = _devices(topology) if summary["backend"] == "sim" else ""
     start = f"{who} on {nodes} of {summary['topology']}{devices}"
@@ -62,10 +63,6 @@ def about_devices(summary: dict[str, Any]) -> str:
     if summary["backend"] == "sim":
         return ""
     return "Devices and what they consume are the topology's, whatever machines the nodes ran on."
-
-
-def clock_words(summary: dict[str, Any]) -> str:
-    return f"{words.seconds(summary['elapsed_s'])} of {clock_name(summary)}"
 
 
 def clock_name(summary: dict[str, Any]) -> str:
@@ -135,79 +132,60 @@ def nodes_table(run: RunFolder, topology: Topology) -> str:
     elapsed_s, lost = run.summary["elapsed_s"], run.summary.get("lost", {})
     rows = []
     for name, node in run.summary["nodes"].items():
-        device = topology.nodes[name].device
-        sha256 = node["weights_sha256"]
+        device, sha256 = topology.nodes[name].device, node["weights_sha256"]
         rows.append(
-            [
-                str(node["rank"]),
-                escape(name) + (' <span class="lost">lost</span>' if name in lost else ""),
-                escape(device.name) if device is not None else words.ABSENT,
-                _bar(node["compute_s"] / elapsed_s if elapsed_s else 0.0),
-                words.seconds(node["compute_s"]),
-                words.seconds(node["wait_s"]),
-                words.size(node["bytes_sent"]),
-                words.size(node["bytes_received"]),
-                words.count(node["messages_sent"]),
-                words.seconds(node["finished_s"]),
-                words.energy(node.get("joules")),
-                words.price(node.get("price_usd")),
-                f"<code>{escape(sha256[:8])}</code>" if sha256 else words.ABSENT,
-            ]
+            {
+                "rank": str(node["rank"]),
+                "node": escape(name) + (' <span class="lost">lost</span>' if name in lost else ""),
+                "device": escape(device.name) if device is not None else words.ABSENT,
+                "computing": _bar(node["compute_s"] / elapsed_s if elapsed_s else 0.0),
+                "computed": words.seconds(node["compute_s"]),
+                "waited": words.seconds(node["wait_s"]),
+                "sent": words.size(node["bytes_sent"]),
+                "received": words.size(node["bytes_received"]),
+                "messages": words.count(node["messages_sent"]),
+                "finished": words.seconds(node["finished_s"]),
+                "energy": words.energy(node.get("joules")),
+                "price": words.price(node.get("price_usd")),
+                "weights": f"<code>{escape(sha256[:8])}</code>" if sha256 else words.ABSENT,
+            }
         )
-    heads = [
-        "rank",
-        "node",
-        "device",
-        "computing",
-        "computed",
-        "waited",
-        "sent",
-        "received",
-        "messages",
-        "finished",
-        "energy",
-        "price",
-        "weights",
-    ]
-    return _table(heads, rows, text_columns={1, 2})
+    return _table(rows, {"node", "device"})
 
 
 def links_table(run: RunFolder, topology: Topology) -> str:
     use = run.summary["links"]
     rows = [
-        [
-            escape(link.name),
-            words.bandwidth(link.bandwidth_Bps),
-            words.seconds(link.latency_s),
-            escape(str(link.duplex)),
-            words.size(use[link.name]["bytes"]),
-            _bar(use[link.name]["busy_fraction"]),
-        ]
+        {
+            "link": escape(link.name),
+            "bandwidth": words.bandwidth(link.bandwidth_Bps),
+            "latency": words.seconds(link.latency_s),
+            "duplex": escape(str(link.duplex)),
+            "carried": words.size(use[link.name]["bytes"]),
+            "busy": _bar(use[link.name]["busy_fraction"]),
+        }
         for link in topology.links
         if link.name in use
     ]
-    heads = ["link", "bandwidth", "latency", "duplex", "carried", "busy"]
-    return f'<div class="links">{_table(heads, rows, text_columns={0})}</div>'
+    return f'<div class="links">{_table(rows, {"link"})}</div>'
 
 
 def faults_table(run: RunFolder) -> str:
     """Return the effects of the fault plan, in order; empty without one."""
-    rows = [[escape(cell) for cell in cells(row)] for row in run.summary.get("faults", ())]
-    heads = ["fault", "of", "settings", "when", "dropped"]
-    return _table(heads, rows, text_columns={0, 1, 2, 3}) if rows else ""
+    heads = ("fault", "of", "settings", "when", "dropped")
+    rows = [dict(zip(heads, map(escape, cells(row)), strict=True)) for row in run.summary.get("faults", ())]
+    return _table(rows, set(heads[:4])) if rows else ""
 
 
 def regroups_table(run: RunFolder) -> str:
     """Return the re-formed groups of ranks, in order; empty if there were none."""
-    rows = [[escape(cell) for cell in group_cells(row)] for row in run.summary.get("regroups", ())]
-    heads = ["at", "from step", "lost", "joined", "members"]
-    return _table(heads, rows, text_columns={2, 3, 4}) if rows else ""
-
-
-def group_cells(row: Mapping[str, Any]) -> list[str]:
-    """Return a row of the report's table: time, first step, lost, joined, members."""
-    names = [", ".join(row[kind]) or words.ABSENT for kind in ("lost", "joined", "members")]
-    return [words.seconds(row["time_s"]), str(row["step"]), *names]
+    kinds = ("lost", "joined", "members")
+    rows = [
+        {"at": words.seconds(row["time_s"]), "from step": str(row["step"])}
+        | {kind: escape(", ".join(row[kind]) or words.ABSENT) for kind in kinds}
+        for row in run.summary.get("regroups", ())
+    ]
+    return _table(rows, set(kinds)) if rows else ""
 
 
 def _bar(fraction: float) -> str:
@@ -215,16 +193,13 @@ def _bar(fraction: float) -> str:
     return f'<span class="bar"><i style="width:{width:.1f}%"></i></span><b>{escape(words.share(fraction))}</b>'
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: set[int]) -> str:
-    """Return a table; *rows* are HTML already."""
-    rows = list(rows)
-    shown = [index for index in range(len(heads)) if any(row[index] != words.ABSENT for row in rows)]
+def _table(rows: Sequence[Mapping[str, str]], texts: set[str]) -> str:
+    """Return a table of *rows*, HTML by column; the columns *texts* are flush left."""
+    shown = [head for head in rows[0] if any(row[head] != words.ABSENT for row in rows)] if rows else []
 
-    def html(tag: str, row: Sequence[str]) -> str:
-        return "".join(
-            f"<{tag}{' class=text' if index in text_columns else ''}>{row[index]}</{tag}>" for index in shown
-        )
+    def html(tag: str, row: Mapping[str, str]) -> str:
+        return "".join(f"<{tag}{' class=text' if head in texts else ''}>{row[head]}</{tag}>" for head in shown)
 
     body = "".join(f"<tr>{html('td', row)}</tr>" for row in rows)
-    head = html("th", [escape(name) for name in heads])
+    head = html("th", {name: name for name in shown})
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

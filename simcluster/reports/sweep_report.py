@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simcluster.errors import UsageError
-from simcluster.reports.html_page import choice, page, section
+from simcluster.reports.html_page import choice, page, place, section
 from simcluster.reports.sweep_plots import MEASURES, TARGET, SweepPlots
 from simcluster.reports.swept_lines import combination
 from simcluster.runs import words
@@ -36,19 +36,17 @@ SHOWN = ("status", "elapsed_s", "time_to_target_s", "loss", "accuracy", "bytes_s
 def render(name: str, table: pd.DataFrame, keys: Sequence[str], plots: SweepPlots) -> str:
     """The whole page of the sweep called *name*."""
     figures = _figures(keys, plots)
-    body = "\n".join(
-        [
-            _header(name, table, keys),
-            *(_against(key, figures) for key in keys),
-            _winner(plots, figures),
-            *_grids(keys, figures),
-            _convergence(figures, plots),
-            section(
-                "Points", "One row per point; its run is the folder of that name under points/.", _table(table, keys)
-            ),
-        ]
-    )
-    return page(f"{name}, a sweep", body, figures)
+    about = {**MEASURES, "speedup": "speed-up", "efficiency": "efficiency"}
+    note = "One row per point; its run is the folder of that name under points/."
+    body = [
+        _header(name, table, keys),
+        *(_switched(f"Against {key}", key, about, figures) for key in keys),
+        _switched(f"Which {plots.contest[2]} does best", "winner", MEASURES, figures) if plots.contest else "",
+        _switched("Both together", "/".join(keys), MEASURES, figures) if len(keys) == 2 else "",
+        _convergence(figures, plots),
+        section("Points", note, _table(table, keys)),
+    ]
+    return page(f"{name}, a sweep", "\n".join(body), figures)
 
 
 def answers(table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
@@ -63,7 +61,7 @@ def answers(table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
             continue
         ordered = list(means.sort_values(ascending=not greatest, kind="stable").items())
         (best, first), (worst, last) = ordered[0], ordered[-1]
-        its_value, other_value = _value(measure, first), _value(measure, last)
+        its_value, other_value = _cell(measure, first), _cell(measure, last)
         if its_value != other_value:
             with_best, with_worst = _combination(keys, best), _combination(keys, worst)
             found.append(f"{beginning} with {with_best}: {its_value}, against {other_value} with {with_worst}.")
@@ -75,18 +73,11 @@ def _combination(keys: Sequence[str], values: Any) -> str:
     return words.listing([combination([key], [value]) for key, value in zip(keys, several, strict=True)])
 
 
-def _value(measure: str, value: float) -> str:
-    if measure.endswith("_s"):
-        return words.seconds(value)
-    return words.accuracy(value) if measure == "accuracy" else words.number(value)
-
-
 def _header(name: str, table: pd.DataFrame, keys: Sequence[str]) -> str:
     failed = int((table["status"] != "done").sum())
     seeds = table["seed"].nunique()
-    about = (
-        f"{words.plural(len(table), 'point')}: {words.listing([f'{table[key].nunique()} of {key}' for key in keys])}"
-    )
+    counts = words.listing([f"{table[key].nunique()} of {key}" for key in keys])
+    about = f"{words.plural(len(table), 'point')}: {counts}"
     about += f", {seeds} seeds each" if seeds > 1 else ""
     sentences = answers(table, keys) or ["All points have the same result."]
     bad = f'<p class="second bad">{words.plural(failed, "point")} failed; see the table.</p>' if failed else ""
@@ -112,8 +103,8 @@ def _figures(keys: Sequence[str], plots: SweepPlots) -> dict[str, go.Figure]:
                 figures |= {f"{key}-speedup": plots.speedup(key), f"{key}-efficiency": plots.efficiency(key)}
     if plots.contest is not None:
         figures |= {f"winner-{measure}": plots.winner(*plots.contest, by=measure) for measure in plots.measures}
-    for across, up in _pairs(keys):
-        figures |= {f"{across}/{up}-{measure}": plots.grid(across, up, measure) for measure in plots.measures}
+    if len(keys) == 2:
+        figures |= {f"{'/'.join(keys)}-{measure}": plots.grid(*keys, measure) for measure in plots.measures}
     for panel in ("loss", "accuracy"):
         if panel in plots.measures:
             for x in plots.axes:
@@ -122,55 +113,23 @@ def _figures(keys: Sequence[str], plots: SweepPlots) -> dict[str, go.Figure]:
     return {escape(name): figure for name, figure in figures.items()}
 
 
-def _pairs(keys: Sequence[str]) -> list[tuple[str, str]]:
-    return [(keys[0], keys[1])] if len(keys) == 2 else []
-
-
-def _against(key: str, figures: Mapping[str, go.Figure]) -> str:
-    words_of = {**MEASURES, "speedup": "speed-up", "efficiency": "efficiency"}
-    return _switched(f"Against {key}", key, _shown(key, words_of, figures))
-
-
-def _winner(plots: SweepPlots, figures: Mapping[str, go.Figure]) -> str:
-    measures = _shown("winner", MEASURES, figures)
-    if plots.contest is None or not measures:
+def _switched(title: str, stem: str, about: Mapping[str, str], figures: Mapping[str, go.Figure]) -> str:
+    """Return a section with one of the *figures* STEM-name, chosen by the reader: *about* is name -> button text."""
+    shown = {name: word for name, word in about.items() if escape(f"{stem}-{name}") in figures}
+    if not shown:
         return ""
-    return _switched(f"Which {plots.contest[2]} does best", "winner", measures)
-
-
-def _shown(stem: str, words_of: Mapping[str, str], figures: Mapping[str, go.Figure]) -> dict[str, str]:
-    """Return name -> button text of the existing figures STEM-name."""
-    return {name: word for name, word in words_of.items() if escape(f"{stem}-{name}") in figures}
-
-
-def _grids(keys: Sequence[str], figures: Mapping[str, go.Figure]) -> list[str]:
-    found = []
-    for across, up in _pairs(keys):
-        measures = _shown(f"{across}/{up}", MEASURES, figures)
-        found.append(_switched("Both together", f"{across}/{up}", measures))
-    return found
-
-
-def _switched(title: str, stem: str, measures: Mapping[str, str]) -> str:
-    """Return a section with a figure of one of *measures*, chosen by the reader."""
-    first, safe = next(iter(measures)), escape(stem)
-    buttons = choice(stem, "what is shown", measures, first) if len(measures) > 1 else ""
-    return f"""<section><div class="heading"><h2>{escape(title)}</h2>{buttons}</div>
-<div class="figure" data-figure="{safe}-{first}" data-stem="{safe}" data-switch="{safe}"></div></section>"""
+    first, safe = next(iter(shown)), escape(stem)
+    buttons = choice(stem, "what is shown", shown, first) if len(shown) > 1 else ""
+    return section(title, "", place(safe, first, safe), buttons)
 
 
 def _convergence(figures: Mapping[str, go.Figure], plots: SweepPlots) -> str:
     stems = [stem for stem in ("curve loss", "curve accuracy") if f"{stem}-time" in figures]
     if not stems:
         return ""
-    places = "".join(
-        f'<div class="figure" data-figure="{stem}-time" data-stem="{stem}" data-switch="curve"></div>' for stem in stems
-    )
-    axes: dict[str, str] = {x: x for x in plots.axes if f"{stems[0]}-{x}" in figures}
-    buttons = choice("curve", "horizontal axis", axes, "time")
-    return (
-        f'<section><div class="heading"><h2>Convergence</h2>{buttons}</div><div class="pair">{places}</div></section>'
-    )
+    places = "".join(place(stem, "time", "curve") for stem in stems)
+    buttons = choice("curve", "horizontal axis", {x: x for x in plots.axes if f"{stems[0]}-{x}" in figures}, "time")
+    return section("Convergence", "", f'<div class="pair">{places}</div>', buttons)
 
 
 def _table(table: pd.DataFrame, keys: Sequence[str]) -> str:

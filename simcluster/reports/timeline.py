@@ -166,13 +166,7 @@ def busy(activity: Activity, bins: int = 240) -> go.Figure:
             zmax=top,
             # Steep at the start: a device that works 5 % of the time is not idle.
             colorscale=[[share, rgba(COMPUTE, depth)] for share, depth in ((0, 0.06), (0.05, 0.2), (0.3, 0.5), (1, 1))],
-            colorbar={
-                "title": {"text": "busy"},
-                "ticksuffix": " %",
-                "thickness": 10,
-                "len": 1,
-                "outlinewidth": 0,
-            },
+            colorbar={"title": {"text": "busy"}, "ticksuffix": " %", "thickness": 10, "len": 1, "outlinewidth": 0},
             hovertemplate=f"%{{y}} at %{{x:.4g}} {scale.unit}: busy %{{z:.0f}} %<extra></extra>",
             ygap=2 if len(rows) <= 60 else 0,
         )

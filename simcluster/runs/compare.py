@@ -161,11 +161,7 @@ class Pair:
         if not differing.empty:
             row = differing.iloc[0]
             first = MetricDifference(
-                int(row["step"]),
-                str(row["node"]),
-                str(row["name"]),
-                float(row["value_a"]),
-                float(row["value_b"]),
+                int(row["step"]), str(row["node"]), str(row["name"]), float(row["value_a"]), float(row["value_b"])
             )
         return MetricsCompared(len(both), len(a) - len(both), len(b) - len(both), len(differing), first)
 

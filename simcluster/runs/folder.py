@@ -169,11 +169,7 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
     if foreign and not half_written and not _is_summary(folder):
         some = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
         raise UsageError(
-            Problem(
-                "out",
-                f"{folder} with {some}",
-                "a run folder (with our summary.json), an empty or a new folder",
-            )
+            Problem("out", f"{folder} with {some}", "a run folder (with our summary.json), an empty or a new folder")
         )
     for name in sorted({*OURS, *(PARTIAL + name for name in OURS)} & set(names)):
         if not (folder / name).is_file():

@@ -13,17 +13,7 @@ import numpy.typing as npt
 
 from simcluster.runs.spans import Rest, Span, SpanKind
 
-__all__ = [
-    "Metric",
-    "NodeRecord",
-    "Rest",
-    "RunRecord",
-    "Span",
-    "SpanKind",
-    "kept_spans",
-    "regroups",
-    "standing",
-]
+__all__ = ["Metric", "NodeRecord", "Rest", "RunRecord", "Span", "SpanKind", "kept_spans", "regroups", "standing"]
 
 
 class Copy(NamedTuple):

@@ -80,10 +80,7 @@ class MlflowTracker:
 
     def _write_metrics(self, created: str, run: Handover, began_ms: int) -> None:
         last, ended_s = run.last_step, run.summary.get("elapsed_s", 0.0)
-        values = [
-            *run.values,
-            *((f"summary/{name}", last, ended_s, value) for name, value in run.summary.items()),
-        ]
+        values = [*run.values, *((f"summary/{name}", last, ended_s, value) for name, value in run.summary.items())]
         metrics = [
             self._entities.Metric(key(name), value, began_ms + round(1000 * time_s), step)
             for name, step, time_s, value in values

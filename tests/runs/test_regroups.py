@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from types import SimpleNamespace
+from typing import Any
+
 from simcluster.errors import PeerLost
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import UNTRAINED
-from simcluster.reports.report_tables import group_cells
+from simcluster.reports.report_tables import regroups_table
 from simcluster.runs.record import NodeRecord, RunRecord, regroups, standing
 from simcluster.runs.trace import group_events
 
@@ -26,7 +30,9 @@ def test_an_instant_of_the_trace_says_who_goes_on_from_where() -> None:
 
 
 def test_a_row_of_the_report_has_a_cell_for_each_question() -> None:
-    assert group_cells(row(1)) == ["500 ms", "7", "b", "-", "a, c"]
+    run: Any = SimpleNamespace(summary={"regroups": [row(1, joined=["d"]), row(2)]})
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", regroups_table(run))
+    assert cells == ["500 ms", "7", "b", "d", "a, c", "500 ms", "7", "b", "-", "a, c"]
 
 
 def test_groups_are_told_once_in_order_though_nobody_was_in_all_of_them() -> None:
