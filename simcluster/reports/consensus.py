@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -11,8 +10,7 @@ import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError
 from simcluster.reports.figure_style import LINES, log_axis, styled
-from simcluster.reports.x_axis import XAxis, XScale, check_axis, node_lines
-from simcluster.runs import words
+from simcluster.reports.x_axis import XAxis, XScale, check_axis, node_lines, run_line
 from simcluster.runs.copies import CONSENSUS
 
 if TYPE_CHECKING:
@@ -35,22 +33,8 @@ def consensus(runs: Sequence[RunFolder], x: XAxis = "time") -> go.Figure:
     for index, (run, rows) in enumerate(zip(runs, tables, strict=True)):
         if len(runs) == 1:
             figure.add_traces(node_lines(run, scale, rows, "each node"))
-        name = "mean of all nodes" if len(runs) == 1 else escape(run.label)
         means = rows.groupby("step", as_index=False).agg({"time_s": "max", "value": "mean"})
-        figure.add_trace(
-            go.Scatter(
-                x=scale.of(run, means),
-                y=means["value"].to_numpy(),
-                customdata=[
-                    [step, words.seconds(time_s)] for step, time_s in zip(means["step"], means["time_s"], strict=True)
-                ],
-                name=name,
-                mode="lines+markers" if len(means) <= 60 else "lines",
-                line={"width": 2.5, "color": LINES[1] if len(runs) == 1 else LINES[index % len(LINES)]},
-                marker={"size": 6},
-                hovertemplate="%{y:.4g} after step %{customdata[0]}, %{customdata[1]}",
-            )
-        )
+        figure.add_trace(run_line(runs, index, scale, means, "mean of all nodes", LINES[1], "after"))
     values = [float(value) for rows in tables for value in rows["value"]]
     # Exponents instead of prefixes: a squared distance has no unit to prefix.
     axis = {"title": {"text": "squared distance from the mean"}, "exponentformat": "power"}
@@ -70,10 +54,5 @@ def _distances(run: RunFolder) -> pd.DataFrame:
         rows = metrics[metrics["name"] == name]
         if not rows.empty:
             return rows
-    raise UsageError(
-        Problem(
-            "consensus",
-            f"none recorded by {run.label}",
-            "`evaluate_consensus: true` in the experiment, or an algorithm with consensus_every",
-        )
-    )
+    expected = "`evaluate_consensus: true` in the experiment, or an algorithm with consensus_every"
+    raise UsageError(Problem("consensus", f"none recorded by {run.label}", expected))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import plotly.graph_objects as go
 
@@ -26,6 +25,10 @@ ALONG = 0.44
 """Positions on a link for its share."""
 
 
+Use: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""By link, bytes and busy_fraction, as in a run's summary."""
+
+
 class Step(NamedTuple):
     """Links that were busy for less than *below* of the run, and at least the limit of the step before."""
 
@@ -44,18 +47,10 @@ STEPS = (
 )
 
 
-@dataclass(frozen=True)
-class Use:
-    """Bytes that a link carried both ways, and its busy share of the run."""
-
-    size_bytes: float
-    busy: float
-
-
-def link_map(topology: Topology, use: Mapping[str, Use], computing: Mapping[str, float]) -> go.Figure:
+def link_map(topology: Topology, use: Use, computing: Mapping[str, float]) -> go.Figure:
     """Draw nodes as in the topology's drawing, and links in a colour and width by their busy share.
 
-    *use* is by link, *computing* by node: its device's working share of the run. A hover at the middle of a link shows
+    *computing* is by node: its device's working share of the run. A hover at the middle of a link shows
     its properties and the bytes carried.
     """
     placed = place(list(topology.nodes), [(link.a, link.b) for link in topology.links])
@@ -63,12 +58,15 @@ def link_map(topology: Topology, use: Mapping[str, Use], computing: Mapping[str,
     figure = go.Figure()
     for number, step in enumerate(STEPS):
         low = STEPS[number - 1].below if number else 0.0
-        own = [link for link in topology.links if link.name in use and low <= use[link.name].busy < step.below]
+        own = [
+            link for link in topology.links if link.name in use and low <= use[link.name]["busy_fraction"] < step.below
+        ]
         if own:
             figure.add_trace(_lines(own, step, at))
-    figure.add_trace(_middles(topology, use, at))
-    figure.add_trace(_nodes([node for node in topology.nodes.values() if not node.is_worker], at, {}, topology))
-    figure.add_trace(_nodes([node for node in topology.nodes.values() if node.is_worker], at, computing, topology))
+    figure.add_trace(_middles([link for link in topology.links if link.name in use], use, at))
+    for workers in (False, True):
+        nodes = [node for node in topology.nodes.values() if node.is_worker is workers]
+        figure.add_trace(_nodes(nodes, workers, at, computing))
     xs, ys = [x for x, _ in at.values()], [y for _, y in at.values()]
     wide, high = max(xs) - min(xs) or 1.0, max(ys) - min(ys) or 0.5
     hidden = {"visible": False, "showgrid": False, "zeroline": False}
@@ -84,68 +82,57 @@ def link_map(topology: Topology, use: Mapping[str, Use], computing: Mapping[str,
 
 
 def _lines(links: list[Link], step: Step, at: Mapping[str, Point]) -> go.Scatter:
-    x: list[float | None] = []
-    y: list[float | None] = []
-    for link in links:
-        x += [at[link.a][0], at[link.b][0], None]
-        y += [at[link.a][1], at[link.b][1], None]
+    x, y = ([place for link in links for place in (at[link.a][i], at[link.b][i], None)] for i in (0, 1))
     return go.Scatter(
         x=x, y=y, mode="lines", name=step.words, line={"color": step.colour, "width": step.width}, hoverinfo="skip"
     )  # fmt: skip
 
 
-def _middles(topology: Topology, use: Mapping[str, Use], at: Mapping[str, Point]) -> go.Scatter:
-    links = [link for link in topology.links if link.name in use]
+def _middles(links: list[Link], use: Use, at: Mapping[str, Point]) -> go.Scatter:
     ends = [(at[link.a], at[link.b]) for link in links]
     # Not quite in the middle, where diagonals cross.
     middles = [(ax + (bx - ax) * ALONG, ay + (by - ay) * ALONG) for (ax, ay), (bx, by) in ends]
     told = len(links) <= MAX_TOLD
+    shares = [words.share(use[link.name]["busy_fraction"]) for link in links]
     return go.Scatter(
         x=[x for x, _ in middles],
         y=[y for _, y in middles],
         mode="markers+text" if told else "markers",
         marker={"size": 16, "color": "rgba(128,136,146,0)"},
-        text=[words.share(use[link.name].busy) for link in links] if told else None,
+        text=shares if told else None,
         textposition=[
             "middle right" if abs(bx - ax) < abs(by - ay) else "bottom center" for (ax, ay), (bx, by) in ends
         ],
         textfont={"size": 11},
         hovertext=[
-            f"{escape(link.name)}: busy {words.share(use[link.name].busy)}, {words.size(use[link.name].size_bytes)}"
-            f"<br>{escape(str(link))}"
-            for link in links
+            f"{escape(link.name)}: busy {share}, {words.size(use[link.name]['bytes'])}<br>{escape(str(link))}"
+            for link, share in zip(links, shares, strict=True)
         ],
         hoverinfo="text",
         showlegend=False,
     )
 
 
-def _nodes(
-    nodes: list[Node], at: Mapping[str, Point], computing: Mapping[str, float], topology: Topology
-) -> go.Scatter:
-    named = len(topology.nodes) <= MAX_NAMED
+def _nodes(nodes: list[Node], workers: bool, at: Mapping[str, Point], computing: Mapping[str, float]) -> go.Scatter:
+    named = len(at) <= MAX_NAMED
     middle = sum(y for _, y in at.values()) / len(at) + 1e-6
-    worker = bool(nodes) and nodes[0].is_worker
+    hovers = []
+    for node in nodes:
+        share = f", computing {words.share(computing[node.name])}" if node.name in computing else ""
+        hovers.append(escape(f"{node.name}: {node.device.name}{share}" if node.device else f"{node.kind} {node.name}"))
     return go.Scatter(
         x=[at[node.name][0] for node in nodes],
         y=[at[node.name][1] for node in nodes],
         mode="markers+text" if named else "markers",
         marker={
-            "size": 18 if worker else 11,
-            "color": COMPUTE if worker else RECV,
-            "symbol": "circle" if worker else "square",
+            "size": 18 if workers else 11,
+            "color": COMPUTE if workers else RECV,
+            "symbol": "circle" if workers else "square",
             "line": {"width": 0},
         },
         text=[escape(node.name) for node in nodes] if named else None,
         textposition=["top center" if at[node.name][1] <= middle else "bottom center" for node in nodes],
-        hovertext=[_about(node, computing) for node in nodes],
+        hovertext=hovers,
         hoverinfo="text",
         showlegend=False,
     )
-
-
-def _about(node: Node, computing: Mapping[str, float]) -> str:
-    if node.device is None:
-        return escape(f"{node.kind} {node.name}")
-    share = f", computing {words.share(computing[node.name])}" if node.name in computing else ""
-    return escape(f"{node.name}: {node.device.name}{share}")

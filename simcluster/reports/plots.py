@@ -1,6 +1,4 @@
-"""Plotly figures of runs: `run.plot.convergence()`, or `convergence([a, b, c], x="bytes")` to compare
-several.
-"""
+"""Plotly figures of runs: `run.plot.convergence()`, or `convergence([a, b, c], x="bytes")` to compare several."""
 
 from __future__ import annotations
 
@@ -18,8 +16,8 @@ from simcluster.errors import Problem, UsageError
 from simcluster.reports import timeline as timelines
 from simcluster.reports.consensus import consensus
 from simcluster.reports.figure_style import LINES, SEND, styled
-from simcluster.reports.link_map import Use, link_map
-from simcluster.reports.x_axis import XAxis, XScale, check_axis, node_lines, thinned
+from simcluster.reports.link_map import link_map
+from simcluster.reports.x_axis import XAxis, XScale, check_axis, node_lines, run_line, thinned
 from simcluster.runs import words
 from simcluster.runs.faults import bands
 from simcluster.runs.summary import ACCURACY, LOSS, STALENESS
@@ -58,21 +56,59 @@ class RunPlots:
         return timelines.busy(self._activity)
 
     def links(self) -> go.Figure:
-        """Busy share and bytes of every link; the busiest if there are many."""
-        return links(self._run)
+        """Busy share and bytes of every link, in file order; of more than 40, of the busiest 40."""
+        use: list[tuple[str, dict[str, Any]]] = list(self._run.summary["links"].items())
+        if len(use) > MAX_LINKS:
+            use = sorted(use, key=lambda row: -row[1]["busy_fraction"])[:MAX_LINKS]
+        percents = [round(link["busy_fraction"] * 100, 3) for _, link in use]
+        bars = go.Bar(
+            orientation="h",
+            y=[escape(name) for name, _ in use],
+            x=percents,
+            text=[words.size(link["bytes"]) for _, link in use],
+            textposition="auto",
+            marker={"color": SEND},
+            hovertemplate="%{y}: busy %{x:.3g} %, %{text}<extra></extra>",
+        )
+        return styled(
+            go.Figure(bars),
+            height=90 + 30 * len(use),
+            margin={"t": 16},
+            xaxis={"title": {"text": "busy share of the run (%)"}, "range": [0, max([100.0, *percents])]},
+            yaxis={"autorange": "reversed", "type": "category", "showgrid": False},
+        )
 
     def staleness(self) -> go.Figure:
-        """Distribution of staleness by node. Raises UsageError if none was recorded."""
-        return staleness(self._run)
+        """Number of each node's updates by staleness, stacked. Raises UsageError if none was recorded."""
+        rows = _rows(self._run, STALENESS)
+        if rows.empty:
+            raise UsageError(Problem(STALENESS, "none recorded", "an algorithm that records staleness"))
+        values = rows["value"].to_numpy()
+        low, high = values.min(), values.max()
+        whole = bool(np.all(values == np.round(values))) and high - low <= 60
+        edges = np.arange(low - 0.5, high + 1.5) if whole else np.linspace(low, high, 31)
+        figure = go.Figure()
+        for index, node in enumerate(dict.fromkeys(rows["node"])):
+            counts, _ = np.histogram(rows.loc[rows["node"] == node, "value"], bins=edges)
+            marker = {"color": LINES[index % len(LINES)]}
+            figure.add_bar(x=(edges[:-1] + edges[1:]) / 2, y=counts, name=escape(str(node)), marker=marker)
+        return styled(
+            figure,
+            barmode="stack",
+            legend={"traceorder": "normal"},
+            margin={} if len(figure.data) > 1 else {"t": 16},  # without a legend
+            height=340,
+            xaxis={"title": {"text": "staleness (updates behind)"}},
+            yaxis={"title": {"text": "updates"}},
+        )
 
     def topology(self) -> go.Figure:
         """Busy share of the links, on a drawing of the topology."""
         from simcluster.topology import load
 
         summary, elapsed_s = self._run.summary, self._run.summary["elapsed_s"]
-        use = {name: Use(link["bytes"], link["busy_fraction"]) for name, link in summary["links"].items()}
         computing = {name: node["compute_s"] / elapsed_s for name, node in summary["nodes"].items() if elapsed_s}
-        return link_map(load(self._run.config["topology"]), use, computing)
+        return link_map(load(self._run.config["topology"]), summary["links"], computing)
 
     def consensus(self, x: XAxis = "time") -> go.Figure:
         """Distance of the nodes' weights from their mean. Raises UsageError if the run has none."""
@@ -81,11 +117,9 @@ class RunPlots:
     @cached_property
     def _activity(self) -> timelines.Activity:
         run = self._run
-        names = [escape(name) for name in run.summary["nodes"]]
-        elapsed_s = run.summary["elapsed_s"]
-        return timelines.Activity(
-            names, run.spans, elapsed_s, run.rests, bands(run.summary.get("faults", ()), elapsed_s)
-        )
+        names, elapsed_s = [escape(name) for name in run.summary["nodes"]], run.summary["elapsed_s"]
+        faults = bands(run.summary.get("faults", ()), elapsed_s)
+        return timelines.Activity(names, run.spans, elapsed_s, run.rests, faults)
 
     def _end_of_first_steps(self, start_s: float) -> float:
         metrics = self._run.metrics
@@ -112,9 +146,8 @@ def convergence(
     shown = [panel for panel in panels if traces[panel]]
     if not shown:
         found = sorted({str(name) for run in runs for name in run.metrics["name"].unique()})
-        raise UsageError(
-            Problem("metrics", words.listing(found) or "none", f"{LOSS}, {ACCURACY} or loss to have been recorded")
-        )
+        expected = f"{LOSS}, {ACCURACY} or loss to have been recorded"
+        raise UsageError(Problem("metrics", words.listing(found) or "none", expected))
     figure = make_subplots(rows=1, cols=len(shown), horizontal_spacing=0.12)
     for column, panel in enumerate(shown, start=1):
         for trace in traces[panel]:
@@ -127,115 +160,23 @@ def convergence(
 
 
 def _curves(runs: Sequence[RunFolder], axis: XScale, panel: Panel) -> list[go.Scatter]:
-    if panel == "accuracy":
-        return [
-            trace
-            for index, run in enumerate(runs)
-            for trace in _line(
-                run, axis, _rows(run, ACCURACY), _name(runs, run, "accuracy of rank 0"), LINES[2], index, runs
-            )
-        ]
     traces: list[go.Scatter] = []
     for index, run in enumerate(runs):
-        training, evaluated = _rows(run, "loss"), _rows(run, LOSS)
-        if len(runs) == 1:
-            traces += node_lines(run, axis, training, "training, each node")
-        if not evaluated.empty:
-            traces += _line(run, axis, evaluated, _name(runs, run, "evaluated at rank 0"), LINES[1], index, runs)
+        if panel == "accuracy":
+            rows, alone, colour = _rows(run, ACCURACY), "accuracy of rank 0", LINES[2]
         else:
-            traces += _line(
-                run, axis, _mean_by_step(training), _name(runs, run, "training, mean"), LINES[1], index, runs
-            )
+            rows, alone, colour = _rows(run, LOSS), "evaluated at rank 0", LINES[1]
+            training = _rows(run, "loss")
+            if len(runs) == 1:
+                traces += node_lines(run, axis, training, "training, each node")
+            if rows.empty:
+                rows, alone = training.groupby("step", as_index=False)[["time_s", "value"]].mean(), "training, mean"
+        if not rows.empty:
+            line = run_line(runs, index, axis, thinned(rows), alone, colour)
+            traces.append(line.update(legendgroup=line.name))
     return traces
-
-
-def _name(runs: Sequence[RunFolder], run: RunFolder, alone: str) -> str:
-    return alone if len(runs) == 1 else escape(run.label)
-
-
-def _line(
-    run: RunFolder, axis: XScale, rows: pd.DataFrame, name: str, colour: str, index: int, runs: Sequence[RunFolder]
-) -> list[go.Scatter]:
-    if rows.empty:
-        return []
-    rows = thinned(rows)
-    return [
-        go.Scatter(
-            x=axis.of(run, rows),
-            y=rows["value"].to_numpy(),
-            customdata=[
-                [step, words.seconds(time_s)] for step, time_s in zip(rows["step"], rows["time_s"], strict=True)
-            ],
-            name=name,
-            legendgroup=name,
-            mode="lines+markers" if len(rows) <= 60 else "lines",
-            line={"width": 2.5, "color": colour if len(runs) == 1 else LINES[index % len(LINES)]},
-            marker={"size": 6},
-            hovertemplate="%{y:.4g} at step %{customdata[0]}, %{customdata[1]}",
-        )
-    ]
 
 
 def _rows(run: RunFolder, name: str) -> pd.DataFrame:
     metrics = run.metrics
     return metrics[metrics["name"] == name]
-
-
-def _mean_by_step(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.groupby("step", as_index=False)[["time_s", "value"]].mean()
-
-
-def links(run: RunFolder) -> go.Figure:
-    """Draw bars of busy fraction by link, in file order; of more than 40 links, the busiest 40."""
-    use: list[tuple[str, dict[str, Any]]] = list(run.summary["links"].items())
-    if len(use) > MAX_LINKS:
-        use = sorted(use, key=lambda row: -row[1]["busy_fraction"])[:MAX_LINKS]
-    percents = [round(link["busy_fraction"] * 100, 3) for _, link in use]
-    figure = go.Figure(
-        go.Bar(
-            orientation="h",
-            y=[escape(name) for name, _ in use],
-            x=percents,
-            text=[words.size(link["bytes"]) for _, link in use],
-            textposition="auto",
-            marker={"color": SEND},
-            hovertemplate="%{y}: busy %{x:.3g} %, %{text}<extra></extra>",
-        )
-    )
-    return styled(
-        figure,
-        height=90 + 30 * len(use),
-        margin={"t": 16},
-        xaxis={"title": {"text": "busy share of the run (%)"}, "range": [0, max([100.0, *percents])]},
-        yaxis={"autorange": "reversed", "type": "category", "showgrid": False},
-    )
-
-
-def staleness(run: RunFolder) -> go.Figure:
-    """Draw stacked bars: the number of each node's updates by staleness."""
-    rows = _rows(run, STALENESS)
-    if rows.empty:
-        raise UsageError(Problem(STALENESS, "none recorded", "an algorithm that records staleness"))
-    values = rows["value"].to_numpy()
-    whole = bool(np.all(values == np.round(values))) and values.max() - values.min() <= 60
-    edges = np.arange(values.min() - 0.5, values.max() + 1.5) if whole else np.linspace(values.min(), values.max(), 31)
-    figure = go.Figure()
-    for index, node in enumerate(dict.fromkeys(rows["node"])):
-        counts, _ = np.histogram(rows.loc[rows["node"] == node, "value"], bins=edges)
-        figure.add_trace(
-            go.Bar(
-                x=(edges[:-1] + edges[1:]) / 2,
-                y=counts,
-                name=escape(str(node)),
-                marker={"color": LINES[index % len(LINES)]},
-            )
-        )
-    return styled(
-        figure,
-        barmode="stack",
-        legend={"traceorder": "normal"},
-        margin={} if len(figure.data) > 1 else {"t": 16},  # without a legend
-        height=340,
-        xaxis={"title": {"text": "staleness (updates behind)"}},
-        yaxis={"title": {"text": "updates"}},
-    )

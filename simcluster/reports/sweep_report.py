@@ -104,7 +104,7 @@ def _figures(keys: Sequence[str], plots: SweepPlots) -> dict[str, go.Figure]:
     if plots.contest is not None:
         figures |= {f"winner-{measure}": plots.winner(*plots.contest, by=measure) for measure in plots.measures}
     if len(keys) == 2:
-        figures |= {f"{'/'.join(keys)}-{measure}": plots.grid(*keys, measure) for measure in plots.measures}
+        figures |= {f"{'/'.join(keys)}-{measure}": plots.grid(keys[0], keys[1], measure) for measure in plots.measures}
     for panel in ("loss", "accuracy"):
         if panel in plots.measures:
             for x in plots.axes:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError
 from simcluster.reports.figure_style import LINES, energy_scale, rgba, size_scale, time_scale
+from simcluster.reports.report_tables import clock_name
 from simcluster.reports.timeline import FloatArray
+from simcluster.runs import words
 from simcluster.runs.trace import nanoseconds
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
-    from simcluster.topology import Topology
-
 
 XAxis = Literal["time", "step", "bytes", "energy"]
 
@@ -45,23 +44,19 @@ class XScale:
         """Raise UsageError if *x* is energy and the power of a device is unknown."""
         self.x = x
         self._by: dict[Path, BytesSent | EnergyBy] = {}
-        if x == "energy":
-            self._by = {run.folder: EnergyBy(run) for run in runs}
         longest_s = max((run.summary["elapsed_s"] for run in runs), default=0.0)
-        largest_bytes = max((run.summary["bytes_sent"] for run in runs), default=0.0)
-        most_J = max(
-            (float(self._by[run.folder].by(np.array([longest_s]))[0]) for run in runs if x == "energy"), default=0.0
-        )
-        clocks = {"virtual time" if run.summary["backend"] == "sim" else "measured time" for run in runs}
-        clock = clocks.pop() if len(clocks) == 1 else "time"
-        scales: dict[str, tuple[float, str]] = {
-            "time": (time_scale(longest_s).unit_s, time_scale(longest_s).unit),
-            "step": (1.0, ""),
-            "bytes": size_scale(largest_bytes),
-            "energy": energy_scale(most_J),
-        }
-        self._unit, unit = scales[x]
-        name = {"time": clock, "step": "step", "bytes": "bytes sent", "energy": "energy"}[x]
+        name, unit = str(x), ""
+        if x == "time":
+            clocks = {clock_name(run.summary) for run in runs}
+            name = clocks.pop() if len(clocks) == 1 else "time"
+            self._unit, unit = time_scale(longest_s)
+        elif x == "bytes":
+            name = "bytes sent"
+            self._unit, unit = size_scale(max((run.summary["bytes_sent"] for run in runs), default=0.0))
+        elif x == "energy":
+            self._by = {run.folder: EnergyBy(run) for run in runs}
+            most_J = max((float(by.by(np.array([longest_s]))[0]) for by in self._by.values()), default=0.0)
+            self._unit, unit = energy_scale(most_J)
         self.title = f"{name} ({unit})" if unit else name
 
     def of(self, run: RunFolder, rows: pd.DataFrame) -> FloatArray:
@@ -102,6 +97,25 @@ def node_lines(run: RunFolder, scale: XScale, rows: pd.DataFrame, name: str) -> 
     ]
 
 
+def run_line(
+    runs: Sequence[RunFolder], index: int, scale: XScale, rows: pd.DataFrame, alone: str, colour: str, word: str = "at"
+) -> go.Scatter:
+    """Return the line of *rows* of runs[index]: called *alone* and in *colour* if it is the only run. A hover has the
+    step after *word*.
+    """
+    name = alone if len(runs) == 1 else escape(runs[index].label)
+    return go.Scatter(
+        x=scale.of(runs[index], rows),
+        y=rows["value"].to_numpy(),
+        customdata=[[step, words.seconds(time_s)] for step, time_s in zip(rows["step"], rows["time_s"], strict=True)],
+        name=name,
+        mode="lines+markers" if len(rows) <= 60 else "lines",
+        line={"width": 2.5, "color": colour if len(runs) == 1 else LINES[index % len(LINES)]},
+        marker={"size": 6},
+        hovertemplate=f"%{{y:.4g}} {word} step %{{customdata[0]}}, %{{customdata[1]}}",
+    )
+
+
 def thinned(rows: pd.DataFrame) -> pd.DataFrame:
     """Return every k-th row and the last, so that the figure of a long run stays small."""
     stride = -(-len(rows) // MAX_POINTS)
@@ -137,50 +151,31 @@ class EnergyBy:
         from simcluster.topology import load
 
         topology = load(run.config["topology"])
-        _check_power(topology)
-        steps = [(0.0, sum(_watts(topology, rank)[0] for rank in range(len(topology.workers))))]
-        for rank, start_s, end_s, share in _works(run):
-            idle_W, busy_W = _watts(topology, rank)
-            more_W = share * (busy_W - idle_W)
+        devices = {name: device for name in topology.workers if (device := topology.nodes[name].device) is not None}
+        expected = "both for every device, to compute energy: {power_idle: 4 W, power_busy: 40 W}"
+        problems = [
+            Problem(f"topology.nodes.{name}.device", f"{device.name} without power_idle and power_busy", expected)
+            for name, device in devices.items()
+            if device.power_idle_W is None
+        ]
+        if problems:
+            raise UsageError(problems)
+        watts = [(device.power_idle_W or 0.0, device.power_busy_W or 0.0) for device in devices.values()]
+        works = [(rank, span.start_s, span.end_s, 1.0) for rank, span in run.spans if span.kind == "compute"]
+        works += [
+            (rank, part * rest.width_s, (part + 1) * rest.width_s, busy_s / rest.width_s)
+            for rank, rest in run.rests.items()
+            for part, busy_s in enumerate(rest.busy_s)
+            if busy_s
+        ]
+        steps = [(0.0, sum(idle_W for idle_W, _ in watts))]
+        for rank, start_s, end_s, share in works:
+            more_W = share * (watts[rank][1] - watts[rank][0])
             steps += [(start_s, more_W), (end_s, -more_W)]
         steps.sort()
         self._times_s = np.array([time_s for time_s, _ in steps] + [max(steps[-1][0], run.summary["elapsed_s"])])
-        watts = np.cumsum([more_W for _, more_W in steps])
-        self._joules = np.concatenate([[0.0], np.cumsum(watts * np.diff(self._times_s))])
+        drawn_W = np.cumsum([more_W for _, more_W in steps])
+        self._joules = np.concatenate([[0.0], np.cumsum(drawn_W * np.diff(self._times_s))])
 
-    def by(self, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def by(self, times_s: FloatArray) -> FloatArray:
         return np.asarray(np.interp(times_s, self._times_s, self._joules), dtype=np.float64)
-
-
-def _works(run: RunFolder) -> Iterator[tuple[int, float, float, float]]:
-    """Yield (rank, from, to, working share of the device in that time)."""
-    for rank, span in run.spans:
-        if span.kind == "compute":
-            yield rank, span.start_s, span.end_s, 1.0
-    for rank, rest in run.rests.items():
-        for part, busy_s in enumerate(rest.busy_s):
-            if busy_s:
-                yield rank, part * rest.width_s, (part + 1) * rest.width_s, busy_s / rest.width_s
-
-
-def _watts(topology: Topology, rank: int) -> tuple[float, float]:
-    """Return (idle, busy) of a device with both."""
-    device = topology.nodes[topology.workers[rank]].device
-    assert device is not None, "a worker has a device"
-    assert device.power_idle_W is not None, "checked by _check_power"
-    assert device.power_busy_W is not None, "they come together"
-    return device.power_idle_W, device.power_busy_W
-
-
-def _check_power(topology: Topology) -> None:
-    problems = [
-        Problem(
-            f"topology.nodes.{name}.device",
-            f"{device.name} without power_idle and power_busy",
-            "both for every device, to compute energy: {power_idle: 4 W, power_busy: 40 W}",
-        )
-        for name in topology.workers
-        if (device := topology.nodes[name].device) is not None and device.power_idle_W is None
-    ]
-    if problems:
-        raise UsageError(problems)
