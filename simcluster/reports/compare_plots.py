@@ -94,6 +94,10 @@ def _points(pair: Pair) -> Iterator[tuple[str, str, Predicted]]:
 
 
 def _markers(own: Sequence[tuple[str, Predicted]], kind: Kind, unit_s: float) -> go.Scatter:
+    texts = []
+    for label, times in own:
+        both = f"predicted {words.seconds(times.predicted_s)}, measured {words.seconds(times.measured_s)}"
+        texts.append(f"{escape(label)}<br>{both} (x{times.ratio or 0.0:.3g})")
     return go.Scatter(
         x=[times.predicted_s / unit_s for _, times in own],
         y=[times.measured_s / unit_s for _, times in own],
@@ -101,31 +105,21 @@ def _markers(own: Sequence[tuple[str, Predicted]], kind: Kind, unit_s: float) ->
         name=kind.name,
         marker={"color": kind.colour, "symbol": kind.symbol, "size": kind.size},
         opacity=0.85,
-        hovertext=[
-            f"{escape(label)}<br>predicted {words.seconds(times.predicted_s)}, "
-            f"measured {words.seconds(times.measured_s)} (x{times.ratio or 0.0:.3g})"
-            for label, times in own
-        ],
+        hovertext=texts,
         hoverinfo="text",
     )
 
 
 def _add_diagonal(figure: go.Figure, low: float, high: float) -> None:
-    figure.add_trace(
-        go.Scatter(
-            x=[low, high, high, low],
-            y=[low * (1 + CLOSE), high * (1 + CLOSE), high * (1 - CLOSE), low * (1 - CLOSE)],
-            fill="toself",
-            fillcolor="rgba(128,136,146,0.16)",
-            line={"width": 0},
-            mode="lines",
-            hoverinfo="skip",
-            name=f"within {words.share(CLOSE)}",
-        )
+    figure.add_scatter(
+        x=[low, high, high, low],
+        y=[low * (1 + CLOSE), high * (1 + CLOSE), high * (1 - CLOSE), low * (1 - CLOSE)],
+        fill="toself",
+        fillcolor="rgba(128,136,146,0.16)",
+        line={"width": 0},
+        mode="lines",
+        hoverinfo="skip",
+        name=f"within {words.share(CLOSE)}",
     )
-    figure.add_trace(
-        go.Scatter(
-            x=[low, high], y=[low, high], mode="lines", name="equal", hoverinfo="skip",
-            line={"color": GREY, "width": 1.5, "dash": "dash"},
-        )
-    )  # fmt: skip
+    line = {"color": GREY, "width": 1.5, "dash": "dash"}
+    figure.add_scatter(x=[low, high], y=[low, high], mode="lines", name="equal", hoverinfo="skip", line=line)

@@ -11,16 +11,12 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 WIDTH_IN = 6.5
 """Of a page's text."""
@@ -60,7 +56,16 @@ def save_figure(
     suffix, and for a size out of range.
     """
     target = given_path(path, "path")
-    _check(target, width_in, height_in)
+    problems = []
+    if target.suffix.lower() not in DOTS_PER_IN:
+        problems.append(Problem("path", repr(str(target)), f"a name that ends in {', '.join(DOTS_PER_IN)}"))
+    elif not target.absolute().parent.is_dir():
+        problems.append(Problem("path", repr(str(target)), f"a file in a folder that exists, not in {target.parent}"))
+    for name, size_in in (("width_in", width_in), ("height_in", height_in)):
+        if size_in is not None and not 1 <= size_in <= 50:
+            problems.append(Problem(name, repr(size_in), "inches, from 1 to 50"))
+    if problems:
+        raise UsageError(problems)
     page = go.Figure(figure)
     page.update_layout(font={"family": FONT, "size": SIZE_PX}, paper_bgcolor="white")
     page.update_annotations(bgcolor="rgba(255,255,255,0.8)")  # lines may run below them
@@ -73,32 +78,21 @@ def save_figure(
     return target
 
 
-def _check(target: Path, width_in: float, height_in: float | None) -> None:
-    problems = []
-    if target.suffix.lower() not in DOTS_PER_IN:
-        problems.append(Problem("path", repr(str(target)), f"a name that ends in {', '.join(DOTS_PER_IN)}"))
-    elif not target.absolute().parent.is_dir():
-        problems.append(Problem("path", repr(str(target)), f"a file in a folder that exists, not in {target.parent}"))
-    problems += [
-        Problem(name, repr(size_in), "inches, from 1 to 50")
-        for name, size_in in (("width_in", width_in), ("height_in", height_in))
-        if size_in is not None and not 1 <= size_in <= 50
-    ]
-    if problems:
-        raise UsageError(problems)
-
-
 def _drawn(page: go.Figure, suffix: str, width_px: int, height_px: int) -> bytes:
     try:
         import kaleido
         from kaleido.errors import BrowserClosedError, BrowserFailedError, ChromeNotFoundError, KaleidoError
     except ImportError:
         raise UsageError(Problem("kaleido", "not installed", EXTRA)) from None
+    template = kaleido.PageGenerator(mathjax=False)
+    template.header += SEEDED
+    # The same bytes every time, without a network.
+    browser = {"page_generator": template, "proxy_server": OFFLINE}
     options = {"format": suffix[1:], "width": width_px, "height": height_px, "scale": DOTS_PER_IN[suffix] / PX_PER_IN}
 
     async def draw() -> bytes:
         async with asyncio.timeout(DRAW_S):
-            drawn: bytes = await kaleido.calc_fig(page.to_dict(), opts=options, kopts=_browser_options(kaleido))
+            drawn: bytes = await kaleido.calc_fig(page.to_dict(), opts=options, kopts=browser)
             return drawn
 
     try:
@@ -110,10 +104,3 @@ def _drawn(page: go.Figure, suffix: str, width_px: int, height_px: int) -> bytes
         reason = str(error.args[0] if error.args else error) or type(error).__name__
         raise UsageError(Problem("browser", f"one that does not draw ({reason})", BROWSER)) from error
     return re.sub(rb"\(D:\d{14}", b"(D:20000101000000", content) if suffix == ".pdf" else content
-
-
-def _browser_options(kaleido: ModuleType) -> dict[str, object]:
-    """Return settings of `kaleido.Kaleido` that give a figure the same bytes every time, without a network."""
-    page = kaleido.PageGenerator(mathjax=False)
-    page.header += SEEDED
-    return {"page_generator": page, "proxy_server": OFFLINE}

@@ -11,8 +11,6 @@ import plotly.graph_objects as go
 
 COMPUTE, SEND, RECV = "#2f7fb8", "#e0862b", "#9aa5b1"
 FAULT = "#d1495b"
-KIND_COLOURS: Final = {"compute": COMPUTE, "send": SEND, "recv": RECV}
-KIND_WORDS: Final = {"compute": "computing", "send": "sending", "recv": "waiting to receive"}
 # Distinguishable for colour-blind readers, and on white as well as on dark grey.
 LINES: Final = (
     *("#2f7fb8", "#d1495b", "#2a9d74", "#e0862b", "#8a63c9"),
@@ -68,25 +66,18 @@ def time_scale(longest_s: float) -> TimeScale:
 
 def size_scale(largest_bytes: float) -> tuple[float, str]:
     """Return (bytes per unit, unit) that make *largest_bytes* easy to read."""
-    for unit_bytes, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if largest_bytes >= 2 * unit_bytes:
-            return unit_bytes, unit
-    return 1.0, "B"
+    scales = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    return next((scale for scale in scales if largest_bytes >= 2 * scale[0]), (1.0, "B"))
 
 
 def energy_scale(most_J: float) -> tuple[float, str]:
     """Return (joules per unit, unit) that make *most_J* easy to read."""
-    for unit_J, unit in ((1e6, "MJ"), (1e3, "kJ")):
-        if most_J >= 2 * unit_J:
-            return unit_J, unit
-    return 1.0, "J"
+    return next((scale for scale in ((1e6, "MJ"), (1e3, "kJ")) if most_J >= 2 * scale[0]), (1.0, "J"))
 
 
 def measure_axis(title: str, heights: Sequence[float]) -> dict[str, Any]:
     """Return the layout of a y axis for *heights*: logarithmic if they are wide, else from zero."""
-    if is_wide(heights):
-        return {"title": {"text": title}, **log_axis(heights)}
-    return {"title": {"text": title}, "rangemode": "tozero"}
+    return {"title": {"text": title}, **(log_axis(heights) if is_wide(heights) else {"rangemode": "tozero"})}
 
 
 def log_axis(heights: Sequence[float]) -> dict[str, Any]:
@@ -136,9 +127,8 @@ ROW_PX, AXIS_PX = 20, 62
 def named(figure: go.Figure, plot_px: int, caption_px: int = 0) -> dict[str, Any]:
     """Return a layout with room for a plot of *plot_px*, the caption and the names in the legend."""
     names = list(dict.fromkeys(trace.name for trace in figure.data if trace.name and trace.showlegend is not False))
-    above = len(names) < 2 or sum(len(name) + 4 for name in names) <= LEGEND_LETTERS
     below_px = AXIS_PX + caption_px
-    if above:
+    if len(names) < 2 or sum(len(name) + 4 for name in names) <= LEGEND_LETTERS:
         return {"height": plot_px + below_px + 44, "margin": {"t": 44, "b": below_px}}
     # At the bottom of the figure, since the plot ends higher on a phone.
     legend = {"orientation": "v", "yref": "container", "yanchor": "bottom", "y": 0, "x": 0}

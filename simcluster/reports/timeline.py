@@ -15,20 +15,24 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from simcluster.reports.figure_style import COMPUTE, FAULT, KIND_COLOURS, KIND_WORDS, rgba, styled, time_scale
+from simcluster.reports.figure_style import COMPUTE, FAULT, RECV, SEND, rgba, styled, time_scale
 from simcluster.runs import words
 from simcluster.runs.faults import Band
 from simcluster.runs.record import Span
 from simcluster.runs.spans import Rest
-from simcluster.runs.trace import KINDS, nanoseconds
+from simcluster.runs.trace import nanoseconds
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 MAX_NODES = 40
 MAX_BANDS = 60
 """Spells of faults drawn in one figure: a flap has thousands."""
-_LANE_OFFSET = {"compute": -0.24, "send": 0.06, "recv": 0.28}
-_LANE_WIDTH = {"compute": 0.36, "send": 0.2, "recv": 0.2}
+LANES = {
+    "compute": ("computing", COMPUTE, -0.24, 0.36),
+    "send": ("sending", SEND, 0.06, 0.2),
+    "recv": ("waiting to receive", RECV, 0.28, 0.2),
+}
+"""Kind of a span -> its name, its colour, and the offset and width of its bars in a node's row."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +51,22 @@ class Activity:
 
 def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go.Figure:
     """Draw a row per node and a bar for each of the first *max_bars* spans between *start_s* and *end_s*."""
-    window = [(rank, span) for rank, span in activity.spans if rank < MAX_NODES and _touches(span, start_s, end_s)]
+    first_ns, last_ns = nanoseconds(start_s), nanoseconds(end_s)
+    window = []
+    for rank, span in activity.spans:
+        from_ns, to_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)  # so that a rounding error is no overlap
+        if rank < MAX_NODES and from_ns < min(to_ns, last_ns) and to_ns > first_ns:
+            window.append((rank, span))
     window.sort(key=lambda row: (row[1].start_s, row[0]))
     if len(window) > max_bars:
         end_s = max(window[max_bars][1].start_s, start_s)
         window = [(rank, span) for rank, span in window[:max_bars] if span.start_s < end_s or end_s == start_s]
     scale = time_scale(end_s)
     figure = go.Figure()
-    for kind in KINDS:
+    for kind in LANES:
         figure.add_trace(_bars(activity, [row for row in window if row[1].kind == kind], kind, scale.unit_s))
     _draw_bands(figure, activity.faults, start_s, end_s, scale.unit_s)
-    shown = list(activity.names[:MAX_NODES])
+    shown, bare = list(activity.names[:MAX_NODES]), {"showgrid": False, "zeroline": False}
     caption = _cut_words(activity, start_s, end_s, len(window))
     return styled(
         figure,
@@ -67,44 +76,31 @@ def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go
             "title": {"text": f"time ({scale.unit})<br><span style='font-size:11px'>{caption}</span>"},
             "range": [start_s / scale.unit_s, end_s / scale.unit_s],
         },
-        yaxis={
-            "tickvals": list(range(len(shown))),
-            "ticktext": shown,
-            "range": [len(shown) - 0.45, -0.55],
-            "showgrid": False,
-            "zeroline": False,
-        },
+        yaxis={"tickvals": list(range(len(shown))), "ticktext": shown, "range": [len(shown) - 0.45, -0.55], **bare},
     )
 
 
-def _touches(span: Span, start_s: float, end_s: float) -> bool:
-    """Whether *span* overlaps the window, to the nanosecond, so that a rounding error does not count."""
-    from_ns, to_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
-    return from_ns < to_ns and from_ns < nanoseconds(end_s) and to_ns > nanoseconds(start_s)
-
-
 def _bars(activity: Activity, rows: list[tuple[int, Span]], kind: str, unit_s: float) -> go.Bar:
-    def peer_words(span: Span) -> str:
-        if not 0 <= span.peer < len(activity.names):
-            return ""
-        return f" {'to' if kind == 'send' else 'from'} {activity.names[span.peer]}"
-
+    name, colour, offset, width = LANES[kind]
+    texts = []
+    for rank, span in rows:
+        peer = ""
+        if 0 <= span.peer < len(activity.names):
+            peer = f" {'to' if kind == 'send' else 'from'} {activity.names[span.peer]}"
+        size = f", {words.size(span.size_bytes)}" if span.size_bytes else ""
+        lasted = f"{words.seconds(span.end_s - span.start_s)} from {words.seconds(span.start_s)}"
+        texts.append(f"{activity.names[rank]}: {name} {escape(span.tag)}{peer}<br>{lasted}{size}")
     return go.Bar(
-        name=KIND_WORDS[kind],
+        name=name,
         orientation="h",
-        y=[rank + _LANE_OFFSET[kind] + _LANE_WIDTH[kind] / 2 for rank, _ in rows],
+        y=[rank + offset + width / 2 for rank, _ in rows],
         base=[span.start_s / unit_s for _, span in rows],
         x=[(span.end_s - span.start_s) / unit_s for _, span in rows],
-        width=_LANE_WIDTH[kind],
-        offset=-_LANE_WIDTH[kind] / 2,
-        marker={"color": KIND_COLOURS[kind], "line": {"width": 0}},
+        width=width,
+        offset=-width / 2,
+        marker={"color": colour, "line": {"width": 0}},
         opacity=0.9,
-        hovertext=[
-            f"{activity.names[rank]}: {KIND_WORDS[kind]} {escape(span.tag)}{peer_words(span)}<br>"
-            f"{words.seconds(span.end_s - span.start_s)} from {words.seconds(span.start_s)}"
-            + (f", {words.size(span.size_bytes)}" if span.size_bytes else "")
-            for rank, span in rows
-        ],
+        hovertext=texts,
         hoverinfo="text",
     )
 
@@ -112,10 +108,10 @@ def _bars(activity: Activity, rows: list[tuple[int, Span]], kind: str, unit_s: f
 def _draw_bands(figure: go.Figure, shown: Sequence[Band], start_s: float, end_s: float, unit_s: float) -> None:
     """Mark the spells between *start_s* and *end_s* in a figure with time on the x axis, in units of *unit_s*."""
     visible = [band for band in shown if band.start_s < end_s and band.end_s >= start_s][:MAX_BANDS]
-    named: dict[str, None] = {}
+    named: set[str] = set()
     for band in visible:
         text = {} if band.label in named else {"annotation_text": escape(band.label), "annotation_position": "top left"}
-        named[band.label] = None
+        named.add(band.label)
         if band.is_moment:
             figure.add_vline(x=band.start_s / unit_s, line={"color": FAULT, "width": 2, "dash": "dot"}, **text)
         else:
@@ -126,12 +122,8 @@ def _draw_bands(figure: go.Figure, shown: Sequence[Band], start_s: float, end_s:
 def _cut_words(activity: Activity, start_s: float, end_s: float, bars: int) -> str:
     parts = []
     if start_s > 0 or end_s < activity.elapsed_s:
-        part = (
-            f"the first {words.seconds(end_s)}"
-            if start_s == 0
-            else f"{words.seconds(start_s)} to {words.seconds(end_s)}"
-        )
-        parts.append(f"{part} of {words.seconds(activity.elapsed_s)}")
+        part = "the first" if start_s == 0 else f"{words.seconds(start_s)} to"
+        parts.append(f"{part} {words.seconds(end_s)} of {words.seconds(activity.elapsed_s)}")
     if activity.rests:
         parts.append("each node's first spans only, since the run has too many")
     if len(activity.names) > MAX_NODES:
