@@ -21,14 +21,14 @@ MAX_ROWS = 40
 def describe(pair: Pair) -> str:
     """Return the runs, the headline, the totals, settings, metrics, nodes and links; for a prediction, its times."""
     blocks = [
-        _who(pair),
+        columns([["a", str(pair.a.folder), pair.a.label], ["b", str(pair.b.folder), pair.b.label]], left=3),
         headline(pair),
-        _kernels(pair),
+        _kernels(pair.kernels) if pair.kernels is not None else "",
         _totals(pair),
         _settings(pair),
         _metrics(pair),
-        _nodes(pair),
-        _links(pair),
+        _nodes(pair.a.summary["nodes"], pair.b.summary["nodes"]),
+        _links(pair.a.summary["links"], pair.b.summary["links"]),
         columns(describe_phases(pair.phases)) if pair.phases else "",
         columns(describe_links(pair.transits)) if pair.transits else "",
     ]
@@ -37,18 +37,13 @@ def describe(pair: Pair) -> str:
 
 def headline(pair: Pair) -> str:
     """Return a sentence on whether the results are equal, and on the times."""
-    failures = [_failure(run.summary, side) for run, side in ((pair.a, "a"), (pair.b, "b"))]
-    if any(failures):
-        return "; ".join(failure for failure in failures if failure) + "."
-    return f"{_weights(pair)}; {_times(pair)}."
-
-
-def _failure(summary: dict[str, Any], side: str) -> str:
-    if summary["status"] == "done":
-        return ""
-    error = summary["error"]
-    first_line = error["message"].partition("\n")[0]
-    return f"{side} failed: {error['type']}" + (f": {first_line}" if first_line else "")
+    failures = []
+    for run, side in ((pair.a, "a"), (pair.b, "b")):
+        if run.summary["status"] != "done":
+            error = run.summary["error"]
+            first_line = error["message"].partition("\n")[0]
+            failures.append(f"{side} failed: {error['type']}" + (f": {first_line}" if first_line else ""))
+    return f"{'; '.join(failures)}." if failures else f"{_weights(pair)}; {_times(pair)}."
 
 
 def _weights(pair: Pair) -> str:
@@ -72,22 +67,20 @@ def _weights(pair: Pair) -> str:
     return f"Different final weights ({_some(others)})"
 
 
-def _kernels(pair: Pair) -> str:
+def _kernels(kernels: Judgement) -> str:
     """Describe differing kernels if bits differ, and whether the weights agree within the tolerance."""
-    if pair.kernels is None:
-        return ""
     nodes: dict[tuple[str, str, str], list[str]] = {}
-    for node, key, a, b in pair.kernels.found:
+    for node, key, a, b in kernels.found:
         nodes.setdefault((key, a, b), []).append(node)
     rows = [f"  {key} at {_some(names)}: {_short(a, 120)} -> {_short(b, 120)}" for (key, a, b), names in nodes.items()]
-    return "\n".join(["Unlike kernels, which round differently:", *rows, _judged(pair.kernels)])
-
-
-def _judged(kernels: Judgement) -> str:
     if kernels.difference is None:
-        return "Not judged by a tolerance: rank 0 has not left the same tensors in both runs."
-    verdict = "within" if kernels.within else "more than"
-    return f"Final weights differ by {kernels.difference:.2g} of their norm: {verdict} the tolerance, {TOLERANCE:g}."
+        judged = "Not judged by a tolerance: rank 0 has not left the same tensors in both runs."
+    else:
+        verdict = "within" if kernels.within else "more than"
+        judged = (
+            f"Final weights differ by {kernels.difference:.2g} of their norm: {verdict} the tolerance, {TOLERANCE:g}."
+        )
+    return "\n".join(["Unlike kernels, which round differently:", *rows, judged])
 
 
 def _some(names: Sequence[str], limit: int = 6) -> str:
@@ -97,45 +90,33 @@ def _some(names: Sequence[str], limit: int = 6) -> str:
 
 def _times(pair: Pair) -> str:
     ratio = f" (x{pair.elapsed_ratio:.3g})" if pair.elapsed_ratio is not None else ""
-    if pair.predicted_and_measured is not None:
-        predicted, measured = (words.seconds(run.summary["elapsed_s"]) for run in pair.predicted_and_measured)
-        return f"predicted {predicted}{_expected(pair)}, measured {measured}{_inside(pair)}{ratio}"
-    a, b = (words.seconds(run.summary["elapsed_s"]) for run in (pair.a, pair.b))
-    return f"{a} and {b}{ratio}"
-
-
-def _expected(pair: Pair) -> str:
-    if pair.interval is None:
-        return ""
-    low, high = (words.seconds(pair.interval[side]) for side in ("low", "high"))
-    return f" ({low} to {high} with {words.share(pair.interval['level'])})"
-
-
-def _inside(pair: Pair) -> str:
-    return "" if pair.interval is None else f", which lies {'inside' if pair.interval['inside'] else 'outside'}"
-
-
-def _who(pair: Pair) -> str:
-    rows = [["a", str(pair.a.folder), pair.a.label], ["b", str(pair.b.folder), pair.b.label]]
-    return columns(rows, left=3)
+    a, b = (words.seconds(run.summary["elapsed_s"]) for run in pair.predicted_and_measured or (pair.a, pair.b))
+    if pair.predicted_and_measured is None:
+        return f"{a} and {b}{ratio}"
+    expected = inside = ""
+    if pair.interval is not None:
+        low, high = (words.seconds(pair.interval[side]) for side in ("low", "high"))
+        expected = f" ({low} to {high} with {words.share(pair.interval['level'])})"
+        inside = f", which lies {'inside' if pair.interval['inside'] else 'outside'}"
+    return f"predicted {a}{expected}, measured {b}{inside}{ratio}"
 
 
 def _totals(pair: Pair) -> str:
     a, b = pair.a.summary, pair.b.summary
-    rows = [["", "a", "b", ""]]
     ratio = f"x{b['elapsed_s'] / a['elapsed_s']:.3g}" if a["elapsed_s"] else ""
-    rows.append(["time", words.seconds(a["elapsed_s"]), words.seconds(b["elapsed_s"]), ratio])
+    rows = [["", "a", "b", ""], ["time", words.seconds(a["elapsed_s"]), words.seconds(b["elapsed_s"]), ratio]]
     formats: list[tuple[str, str, Callable[[Any], str]]] = [
         ("steps", "steps", words.count),
         ("messages", "messages_sent", words.count),
         ("bytes", "bytes_sent", words.count),
-        ("accuracy", "accuracy", _exact),
-        ("loss", "loss", _exact),
-        ("weights", "weights_sha256", lambda sha256: sha256[:12] if sha256 else words.ABSENT),
+        ("accuracy", "accuracy", "{:.9g}".format),
+        ("loss", "loss", "{:.9g}".format),
+        ("weights", "weights_sha256", lambda sha256: str(sha256[:12])),
     ]
     for name, key, form in formats:
         if a[key] is not None or b[key] is not None:
-            rows.append([name, form(a[key]), form(b[key]), _verdict(a[key], b[key])])
+            cells = [words.ABSENT if side[key] is None else form(side[key]) for side in (a, b)]
+            rows.append([name, *cells, _verdict(a[key], b[key])])
     for name, key, form in (("energy", "joules", words.energy), ("price", "price_usd", words.price)):
         x, y = a.get(key), b.get(key)
         if x is not None or y is not None:
@@ -148,10 +129,6 @@ def _verdict(a: Any, b: Any) -> str:
     if a is None or b is None:
         return words.ABSENT
     return "equal" if a == b else "different"
-
-
-def _exact(value: float | None) -> str:
-    return words.ABSENT if value is None else f"{value:.9g}"
 
 
 def _settings(pair: Pair) -> str:
@@ -170,10 +147,8 @@ def _short(value: Any, limit: int = 40) -> str:
 
 def _metrics(pair: Pair) -> str:
     found = pair.metrics
-    one_sided = [
-        f"{words.count(amount)} only in {side}" for amount, side in ((found.only_a, "a"), (found.only_b, "b")) if amount
-    ]
-    ending = f" ({', '.join(one_sided)})" if one_sided else ""
+    sides = [f"{words.count(n)} only in {side}" for n, side in ((found.only_a, "a"), (found.only_b, "b")) if n]
+    ending = f" ({', '.join(sides)})" if sides else ""
     numbers = words.plural(found.in_both, "number")
     if found.first is None:
         verdict = "all equal to the bit" if found.in_both else "nothing to compare"
@@ -185,45 +160,39 @@ def _metrics(pair: Pair) -> str:
     )
 
 
-def _nodes(pair: Pair) -> str:
-    a, b = pair.a.summary["nodes"], pair.b.summary["nodes"]
-    rows = [["node", "computed a", "b", "waited a", "b", "sent a", "b", "weights"]]
-    for name in list(dict.fromkeys([*a, *b]))[:MAX_ROWS]:
-        if name not in a or name not in b:
-            rows.append([name, f"only in {'a' if name in a else 'b'}"])
-            continue
-        x, y = a[name], b[name]
-        cells = [form(node[key]) for key, form in _NODE_FORMATS for node in (x, y)]
-        rows.append([name, *cells, _verdict(x["weights_sha256"], y["weights_sha256"])])
-    return columns(rows) + _cut(len({*a, *b}), "nodes")
+def _nodes(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    def cells(x: Mapping[str, Any], y: Mapping[str, Any]) -> list[str]:
+        times = [words.seconds(node[key]) for key in ("compute_s", "wait_s") for node in (x, y)]
+        sent = [words.count(node["bytes_sent"]) for node in (x, y)]
+        return [*times, *sent, _verdict(x["weights_sha256"], y["weights_sha256"])]
+
+    heads = ["node", "computed a", "b", "waited a", "b", "sent a", "b", "weights"]
+    return _sides(heads, a, b, cells, "nodes")
 
 
-_NODE_FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
-    ("compute_s", words.seconds),
-    ("wait_s", words.seconds),
-    ("bytes_sent", words.count),
-)
+def _links(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    def cells(x: Mapping[str, Any], y: Mapping[str, Any]) -> list[str]:
+        sizes = [words.count(link["bytes"]) for link in (x, y)]
+        shares = [words.share(link["busy_fraction"]) for link in (x, y)]
+        return [*sizes, *shares, _verdict(x["bytes"], y["bytes"])]
+
+    return _sides(["link", "bytes a", "b", "busy a", "b", ""], a, b, cells, "links") if a or b else ""
 
 
-def _links(pair: Pair) -> str:
-    a, b = pair.a.summary["links"], pair.b.summary["links"]
+def _sides(
+    heads: list[str],
+    a: Mapping[str, Any],
+    b: Mapping[str, Any],
+    cells: Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]],
+    what: str,
+) -> str:
+    """Return a row of *cells* for each name of either side, in columns."""
     names = list(dict.fromkeys([*a, *b]))
-    if not names:
-        return ""
-    rows = [["link", "bytes a", "b", "busy a", "b", ""]]
+    rows = [heads]
     for name in names[:MAX_ROWS]:
-        if name not in a or name not in b:
-            rows.append([name, f"only in {'a' if name in a else 'b'}"])
-            continue
-        x, y = a[name], b[name]
-        same = "equal" if x["bytes"] == y["bytes"] else "different"
-        sizes = [words.count(x["bytes"]), words.count(y["bytes"])]
-        rows.append([name, *sizes, words.share(x["busy_fraction"]), words.share(y["busy_fraction"]), same])
-    return columns(rows) + _cut(len(names), "links")
-
-
-def _cut(amount: int, what: str) -> str:
-    return f"\n  and {amount - MAX_ROWS} more {what}" if amount > MAX_ROWS else ""
+        both = name in a and name in b
+        rows.append([name, *(cells(a[name], b[name]) if both else [f"only in {'a' if name in a else 'b'}"])])
+    return columns(rows) + (f"\n  and {len(names) - MAX_ROWS} more {what}" if len(names) > MAX_ROWS else "")
 
 
 def columns(rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -249,16 +218,12 @@ MAX_LINKS = 40
 
 def describe_phases(phases: Mapping[str, Mapping[str, Predicted]]) -> list[list[str]]:
     """Return rows: a heading, all nodes together, then each node."""
-    everyone = {
-        phase: Predicted(
-            sum(times[phase].predicted_s for times in phases.values()),
-            sum(times[phase].measured_s for times in phases.values()),
-        )
-        for phase in PHASES
-    }
+    sums = [[times[phase] for times in phases.values()] for phase in PHASES]
+    total = [Predicted(*(sum(side) for side in zip(*times, strict=True))) for times in sums]
     rows = [["predicted, measured", *(text for phase in PHASES for text in (phase, "", ""))]]
-    rows.append(["all nodes", *_cells(everyone)])
-    rows += [[name, *_cells(times)] for name, times in list(phases.items())[:MAX_NODES]]
+    rows.append(["all nodes", *(cell for times in total for cell in _three(times))])
+    for name, of_phases in list(phases.items())[:MAX_NODES]:
+        rows.append([name, *(cell for phase in PHASES for cell in _three(of_phases[phase]))])
     if len(phases) > MAX_NODES:
         rows.append([f"and {len(phases) - MAX_NODES} more nodes"])
     return rows
@@ -271,10 +236,6 @@ def describe_links(links: Mapping[str, Predicted]) -> list[list[str]]:
     if len(links) > MAX_LINKS:
         rows.append([f"and {len(links) - MAX_LINKS} more links"])
     return rows
-
-
-def _cells(times: Mapping[str, Predicted]) -> list[str]:
-    return [cell for phase in PHASES for cell in _three(times[phase])]
 
 
 def _three(times: Predicted) -> list[str]:

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, Final, NamedTuple
 
 import plotly.graph_objects as go
+from plotly.colors import hex_to_rgb
 
 COMPUTE, SEND, RECV = "#2f7fb8", "#e0862b", "#9aa5b1"
 FAULT = "#d1495b"
@@ -100,7 +101,7 @@ def styled(figure: go.Figure, **layout: Any) -> go.Figure:
 
 def rgba(colour: str, alpha: float) -> str:
     """Return '#rrggbb' as a translucent colour."""
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    red, green, blue = hex_to_rgb(colour)
     return f"rgba({red},{green},{blue},{alpha:g})"
 
 

@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError
 from simcluster.reports.figure_style import measure_axis, named, styled, titled
-from simcluster.reports.swept_figures import MARK, draw_band, known, swept_line
+from simcluster.reports.swept_figures import MARK, draw_lines, known
 from simcluster.reports.swept_lines import SweptLine, SweptScale, first_of, groups, others_than, scale_of
 
 if TYPE_CHECKING:
@@ -40,28 +40,26 @@ class SpeedUps:
 
 def speed_ups(table: pd.DataFrame, keys: Sequence[str], runs: Sequence[RunFolder | None], x: str, by: By) -> SpeedUps:
     """Raise UsageError if runs were stopped by time, so that their times are not comparable."""
-    rows = table.assign(
-        nodes=_nodes(runs),
-        rate=[
-            _work(run, by) / time_s if run is not None and time_s else np.nan
-            for run, time_s in zip(runs, table[by], strict=True)
-        ],
-    )
+    rates = [_work(run, by) / time_s if run and time_s else np.nan for run, time_s in zip(runs, table[by], strict=True)]
+    rows = table.assign(nodes=_nodes(runs), rate=rates)
     scale, place = scale_of(table, x)
     by_nodes = counts_nodes(table, runs, x)
     lines, ideal = [], []
     parts, cut = first_of(groups(rows, others_than(table, keys, x)))
     for label, part in parts:
-        by_seed = part.assign(place=part[x].map(place)).pivot_table("rate", "place", "seed", dropna=False, sort=False)
+        part = part.assign(place=part[x].map(place))
+        by_seed = part.pivot_table("rate", "place", "seed", dropna=False, sort=False)
         by_seed = by_seed.reindex(scale.places)
         whole = by_seed.dropna()
         ratios = (by_seed / whole.iloc[0]) if len(whole) else by_seed * np.nan
         ratios[ratios.isna().any(axis=1)] = np.nan
-        lines.append(
-            SweptLine(label, *(list(found) for found in (ratios.mean(axis=1), ratios.min(axis=1), ratios.max(axis=1))))
-        )
-        sizes = part.assign(place=part[x].map(place)).groupby("place", sort=False)["nodes"].first()
-        grows = sizes.reindex(scale.places) if by_nodes else _numbers(scale)
+        lines.append(SweptLine(label, list(ratios.mean(axis=1)), list(ratios.min(axis=1)), list(ratios.max(axis=1))))
+        sizes = part.groupby("place", sort=False)["nodes"].first()
+        grows = None  # no proportion to grow in
+        if by_nodes:
+            grows = sizes.reindex(scale.places)
+        elif not scale.is_category and min(scale.places) > 0:
+            grows = pd.Series(scale.places, index=scale.places, dtype=float)
         first = whole.index[0] if len(whole) else scale.places[0]
         ideal.append([float(value) for value in grows / grows[first]] if grows is not None else [])
     return SpeedUps(scale, lines, None if not all(ideal) else ideal, by, cut)
@@ -77,12 +75,6 @@ def _nodes(runs: Sequence[RunFolder | None]) -> list[float]:
     return [len(run.summary["nodes"]) if run is not None else np.nan for run in runs]
 
 
-def _numbers(scale: SweptScale) -> pd.Series | None:
-    if scale.is_category or min(scale.places) <= 0:
-        return None
-    return pd.Series(scale.places, index=scale.places, dtype=float)
-
-
 def _work(run: RunFolder, by: By) -> float:
     """Return the work of *run* in units comparable within a sweep: samples trained on, or 1 for reaching a target."""
     if by == "time_to_target_s":
@@ -90,13 +82,8 @@ def _work(run: RunFolder, by: By) -> float:
     config: Mapping[str, Any] = run.config
     stop = config["stop"]
     if stop.get("time") is not None:
-        raise UsageError(
-            Problem(
-                "by",
-                f"elapsed_s of runs that stop after {stop['time']}",
-                "runs that stop by steps or epochs, or a sweep with a target and by='time_to_target_s'",
-            )
-        )
+        expected = "runs that stop by steps or epochs, or a sweep with a target and by='time_to_target_s'"
+        raise UsageError(Problem("by", f"elapsed_s of runs that stop after {stop['time']}", expected))
     if "steps" not in stop:
         return float(stop["epochs"])  # of all data, on any number of ranks
     ranks = len(run.summary["nodes"]) - (config["algorithm"].get("server_trains") is False)
@@ -105,18 +92,15 @@ def _work(run: RunFolder, by: By) -> float:
 
 def draw_speedup(found: SpeedUps) -> go.Figure:
     """Draw the speed-up, with a dashed line for the proportional one."""
-    figure = _lines(found, found.lines)
+    figure = _drawn(found, found.lines)
     if found.ideal is not None:
-        ideal = max(found.ideal, key=lambda line: line[-1])
-        figure.add_trace(
-            go.Scatter(
-                x=list(found.scale.places),
-                y=ideal,
-                name="in proportion",
-                mode="lines",
-                line={"width": 1.5, "color": MARK, "dash": "dash"},
-                hovertemplate="%{x}: in proportion %{y:.3g}<extra></extra>",
-            )
+        figure.add_scatter(
+            x=list(found.scale.places),
+            y=max(found.ideal, key=lambda line: line[-1]),
+            name="in proportion",
+            mode="lines",
+            line={"width": 1.5, "color": MARK, "dash": "dash"},
+            hovertemplate="%{x}: in proportion %{y:.3g}<extra></extra>",
         )
     axis = {"title": {"text": "speed-up"}, "rangemode": "tozero"}
     if found.scale.is_logarithmic:  # proportion is a straight line
@@ -128,28 +112,18 @@ def draw_efficiency(found: SpeedUps, x: str) -> go.Figure:
     """Draw the speed-up over the proportional one. Raises UsageError if that is unknown."""
     if found.ideal is None:
         raise UsageError(Problem("x", x, "a key that changes the number of nodes, or one with numbers as values"))
-    shares = [
-        SweptLine(
-            line.label,
-            *(
-                [value / whole for value, whole in zip(numbers, ideal, strict=True)]
-                for numbers in (line.means, line.lows, line.highs)
-            ),
-        )
-        for line, ideal in zip(found.lines, found.ideal, strict=True)
-    ]
-    figure = _lines(found, shares)
+    shares = []
+    for line, ideal in zip(found.lines, found.ideal, strict=True):
+        parts = (np.divide(numbers, ideal).tolist() for numbers in (line.means, line.lows, line.highs))
+        shares.append(SweptLine(line.label, *parts))
+    figure = _drawn(found, shares)
     figure.add_hline(y=1, line={"width": 1.5, "color": MARK, "dash": "dash"})
     return _finished(figure, found, {"title": {"text": "efficiency"}, "rangemode": "tozero", "tickformat": ".0%"})
 
 
-def _lines(found: SpeedUps, lines: Sequence[SweptLine]) -> go.Figure:
-    figure = go.Figure()
-    for index, line in enumerate(lines):
-        draw_band(figure, found.scale.places, line.lows, line.highs, index)
-        figure.add_trace(swept_line(found.scale.places, line.means, line.label, index, "%{x}: %{y:.3g}"))
-        figure.data[-1].showlegend = len(lines) > 1
-    return figure
+def _drawn(found: SpeedUps, lines: Sequence[SweptLine]) -> go.Figure:
+    figure = draw_lines(found.scale.places, lines, "%{x}: %{y:.3g}")
+    return figure.update_traces(showlegend=len(lines) > 1, selector={"mode": "lines+markers"})
 
 
 def _finished(figure: go.Figure, found: SpeedUps, yaxis: dict[str, Any]) -> go.Figure:

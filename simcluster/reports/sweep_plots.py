@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape, unescape
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,8 @@ import plotly.graph_objects as go
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.reports.figure_style import named, styled, titled
 from simcluster.reports.speedup import By, counts_nodes, draw_efficiency, draw_speedup, speed_ups
-from simcluster.reports.swept_figures import draw_band, meetings, soonest_lines, swept_line, time_to_target
-from simcluster.reports.swept_lines import Crossing, first_of, groups, said, scale_of, short, swept_lines
+from simcluster.reports.swept_figures import draw_band, draw_lines, meetings, soonest_lines, swept_line, time_to_target
+from simcluster.reports.swept_lines import TARGET, Crossing, first_of, groups, said, scale_of, short, swept_lines
 from simcluster.reports.winner import draw_winners, winners
 from simcluster.reports.x_axis import XAxis, XScale, axes_of, check_axis
 from simcluster.runs import words
@@ -35,7 +35,6 @@ MEASURES = {
 }
 """Columns of the table that can be drawn, and what an axis calls them."""
 
-TARGET: Final = "time_to_target_s"
 CURVE_POINTS = 200
 
 
@@ -76,14 +75,16 @@ class SweepPlots:
         self._check_measure(y)
         scale, lines = swept_lines(self._table, self._keys, key, y)
         lines, cut = first_of([line for line in lines if not np.isnan(line.means).all()])
-        figure = go.Figure()
-        for index, line in enumerate(lines):
-            draw_band(figure, scale.places, line.lows, line.highs, index)
-            figure.add_trace(swept_line(scale.places, line.means, line.label, index, "%{x}: %{y:.4g}"))
+        figure = draw_lines(scale.places, lines, "%{x}: %{y:.4g}")
         title, more_px = titled(scale.title, cut)
-        xaxis = {**scale.axis, "title": {"text": title}}
-        layout = {**named(figure, 280, more_px), "xaxis": xaxis, "yaxis": _measure_axis(y)}
-        return styled(figure, **layout, showlegend=len(lines) > 1)
+        form = {"tickformat": ".0%"} if y == "accuracy" else {"rangemode": "tozero"}
+        return styled(
+            figure,
+            **named(figure, 280, more_px),
+            xaxis={**scale.axis, "title": {"text": title}},
+            yaxis={"title": {"text": MEASURES[y]}, **form},
+            showlegend=len(lines) > 1,
+        )
 
     def time_to_target(self, x: str | None = None) -> go.Figure:
         """The time to the sweep's target against the swept key *x*, a line for each combination of the other keys.
@@ -93,14 +94,14 @@ class SweepPlots:
         or that never reached it.
         """
         self._check_measure(TARGET)
-        return time_to_target(self._table, self._keys, self._key(x), TARGET, "time to the target")
+        return time_to_target(self._table, self._keys, self._key(x))
 
     def crossings(self, x: str | None = None) -> list[Crossing]:
         """Crossings of the lines of `time_to_target`: place (in the axis's unit), height (s), the sooner line before
         and after.
         """
         self._check_measure(TARGET)
-        return meetings(*soonest_lines(self._table, self._keys, self._key(x), TARGET)[:2])
+        return meetings(*soonest_lines(self._table, self._keys, self._key(x))[:2])
 
     def speedup(self, x: str | None = None, by: By | None = None) -> go.Figure:
         """Speed-up over the smallest value of *x* (the first, for words), seed by seed.
@@ -223,10 +224,3 @@ def _curve(run: RunFolder, scale: XScale, panel: str) -> tuple[np.ndarray, np.nd
     if len(rows) < 2:
         return None
     return np.asarray(scale.of(run, rows), dtype=float), rows["value"].to_numpy()
-
-
-def _measure_axis(name: str) -> dict[str, Any]:
-    return {
-        "title": {"text": MEASURES[name]},
-        **({"tickformat": ".0%"} if name == "accuracy" else {"rangemode": "tozero"}),
-    }

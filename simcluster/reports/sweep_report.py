@@ -14,8 +14,8 @@ import pandas as pd
 
 from simcluster.errors import UsageError
 from simcluster.reports.html_page import choice, page, place, section
-from simcluster.reports.sweep_plots import MEASURES, TARGET, SweepPlots
-from simcluster.reports.swept_lines import combination
+from simcluster.reports.sweep_plots import MEASURES, SweepPlots
+from simcluster.reports.swept_lines import TARGET, combination
 from simcluster.runs import words
 
 if TYPE_CHECKING:

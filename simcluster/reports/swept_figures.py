@@ -11,51 +11,37 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from simcluster.reports.figure_style import (
-    LINES,
-    TimeScale,
-    is_wide,
-    measure_axis,
-    named,
-    rgba,
-    styled,
-    time_scale,
-    titled,
-)
-from simcluster.reports.swept_lines import Crossing, Line, SweptLine, SweptScale, crossings, soonest_of, swept_lines
+from simcluster.reports.figure_style import LINES, is_wide, measure_axis, named, rgba, styled, time_scale, titled
+from simcluster.reports.swept_lines import TARGET, Crossing, SweptLine, SweptScale, crossings, soonest_of, swept_lines
 from simcluster.runs import words
 
 MAX_SENTENCES = 4
 MARK = "rgba(128,136,146,0.9)"
 
 
-def time_to_target(table: pd.DataFrame, keys: Sequence[str], x: str, measure: str, title: str) -> go.Figure:
-    """*measure*, a time, against *x*; crossings of lines are marked, and those told at which the fastest changes."""
-    scale, lines, cut = soonest_lines(table, keys, x, measure)
+def time_to_target(table: pd.DataFrame, keys: Sequence[str], x: str) -> go.Figure:
+    """Draw the time to the target against *x*; crossings are marked, and told if the fastest line changes there."""
+    scale, lines, cut = soonest_lines(table, keys, x)
     heights = known(lines)
-    unit = time_scale(max(heights, default=0.0))
-    figure = go.Figure()
-    for index, line in enumerate(lines):
-        draw_band(figure, scale.places, _over(line.lows, unit), _over(line.highs, unit), index)
-        figure.add_trace(swept_line(scale.places, _over(line.means, unit), line.label, index, _hover(unit)))
+    unit_s, unit = time_scale(max(heights, default=0.0))
+    figure = draw_lines(scale.places, lines, f"%{{x}}: %{{y:.4g}} {unit}", unit_s)
     met = meetings(scale, lines)
-    _mark(figure, met, scale, unit, is_wide(heights))
+    if met:
+        _mark(figure, met, scale, unit_s, is_wide(heights))
     text, more_px = titled(scale.title, [*sentences(met, scale, lines, x), *cut])
     return styled(
         figure,
         **named(figure, 280, more_px),
         xaxis={**scale.axis, "title": {"text": text}},
-        yaxis=measure_axis(f"{title} ({unit.unit})", heights),
+        yaxis=measure_axis(f"time to the target ({unit})", heights),
         showlegend=len(lines) > 1,
         hovermode="closest",
     )
 
 
-def soonest_lines(
-    table: pd.DataFrame, keys: Sequence[str], x: str, measure: str
-) -> tuple[SweptScale, list[SweptLine], list[str]]:
+def soonest_lines(table: pd.DataFrame, keys: Sequence[str], x: str) -> tuple[SweptScale, list[SweptLine], list[str]]:
     """(the scale of *x*, the lines to be drawn, what is to be said if they are not all)."""
-    scale, lines = swept_lines(table, keys, x, measure, every_seed=True)
+    scale, lines = swept_lines(table, keys, x, TARGET, every_seed=True)
     return scale, *soonest_of(lines)
 
 
@@ -64,20 +50,13 @@ def known(lines: Sequence[SweptLine]) -> list[float]:
     return [height for line in lines for height in line.means if not math.isnan(height)]
 
 
-def _over(numbers: Sequence[float], unit: TimeScale) -> list[float]:
-    return [number / unit.unit_s for number in numbers]
-
-
-def _hover(unit: TimeScale) -> str:
-    return f"%{{x}}: %{{y:.4g}} {unit.unit}"
-
-
 def meetings(scale: SweptScale, lines: Sequence[SweptLine]) -> list[Crossing]:
     """Return the crossings of *lines*, times in seconds, as drawn; none on an axis of words."""
     if scale.is_category:
         return []
-    drawn = [Line(line.label, [None if math.isnan(height) else height for height in line.means]) for line in lines]
-    return crossings(scale.places, drawn, scale.is_logarithmic, is_wide(known(lines)))
+    return crossings(
+        scale.places, {line.label: line.means for line in lines}, scale.is_logarithmic, is_wide(known(lines))
+    )
 
 
 def sentences(met: Sequence[Crossing], scale: SweptScale, lines: Sequence[SweptLine], x: str) -> list[str]:
@@ -93,7 +72,11 @@ def sentences(met: Sequence[Crossing], scale: SweptScale, lines: Sequence[SweptL
     if len(told) > MAX_SENTENCES:
         found.append(f"And {len(told) - MAX_SENTENCES} more crossings.")
     if not told and len(lines) > 1:
-        found += _soonest(lines)
+        columns = np.array([line.means for line in lines])
+        reached = columns[:, ~np.isnan(columns).all(axis=0)]
+        best = set(np.nanargmin(reached, axis=0).tolist())
+        if len(best) == 1:
+            found.append(f"{unescape(lines[best.pop()].label)} is soonest everywhere.")
     missing = [line for line in lines if any(math.isnan(height) for height in line.means)]
     for line in missing[:MAX_SENTENCES]:
         places = [scale.say(at) for at, height in zip(scale.places, line.means, strict=True) if math.isnan(height)]
@@ -102,52 +85,36 @@ def sentences(met: Sequence[Crossing], scale: SweptScale, lines: Sequence[SweptL
     return found
 
 
-def _soonest(lines: Sequence[SweptLine]) -> list[str]:
-    """Return a sentence on the line that is soonest at every place with a time, if there is one."""
-    columns = np.array([line.means for line in lines])
-    reached = columns[:, ~np.isnan(columns).all(axis=0)]
-    if not reached.size:
-        return []
-    best = {int(np.nanargmin(column)) for column in reached.T}
-    return [f"{unescape(lines[best.pop()].label)} is soonest everywhere."] if len(best) == 1 else []
-
-
-def _mark(figure: go.Figure, met: Sequence[Crossing], scale: SweptScale, unit: TimeScale, is_log: bool) -> None:
-    if not met:
-        return
+def _mark(figure: go.Figure, met: Sequence[Crossing], scale: SweptScale, unit_s: float, is_log: bool) -> None:
     texts = [f"{scale.say(crossing.place)}, {words.seconds(crossing.height)}" for crossing in met]
-    figure.add_trace(
-        go.Scatter(
-            x=[crossing.place for crossing in met],
-            y=[crossing.height / unit.unit_s for crossing in met],
-            mode="markers",
-            name="crossing",
-            marker={
-                "size": [13 if crossing.is_lowest else 9 for crossing in met],
-                "symbol": "circle-open",
-                "color": MARK,
-                "line": {"width": 2},
-            },
-            hovertext=[f"{text}: {c.before} before, {c.after} after" for text, c in zip(texts, met, strict=True)],
-            hoverinfo="text",
-            showlegend=False,
-        )
+    marker = {"symbol": "circle-open", "color": MARK, "line": {"width": 2}}
+    figure.add_scatter(
+        x=[crossing.place for crossing in met],
+        y=[crossing.height / unit_s for crossing in met],
+        mode="markers",
+        name="crossing",
+        marker={"size": [13 if crossing.is_lowest else 9 for crossing in met], **marker},
+        hovertext=[f"{text}: {c.before} before, {c.after} after" for text, c in zip(texts, met, strict=True)],
+        hoverinfo="text",
+        showlegend=False,
     )
+    arrow = {"showarrow": True, "arrowhead": 0, "arrowcolor": MARK, "ax": 0, "ay": -34, "font": {"size": 12}}
     for text, crossing in zip(texts, met, strict=True):
         if crossing.is_lowest:
-            height = crossing.height / unit.unit_s
-            figure.add_annotation(
-                # On a logarithmic axis plotly places annotations at the logarithm.
-                x=math.log10(crossing.place) if scale.is_logarithmic else crossing.place,
-                y=math.log10(height) if is_log else height,
-                text=text,
-                showarrow=True,
-                arrowhead=0,
-                arrowcolor=MARK,
-                ax=0,
-                ay=-34,
-                font={"size": 12},
-            )
+            height = crossing.height / unit_s
+            # On a logarithmic axis plotly places annotations at the logarithm.
+            x = math.log10(crossing.place) if scale.is_logarithmic else crossing.place
+            figure.add_annotation(x=x, y=math.log10(height) if is_log else height, text=text, **arrow)
+
+
+def draw_lines(places: Sequence[Any], lines: Sequence[SweptLine], hover: str, unit: float = 1.0) -> go.Figure:
+    """Return a figure of *lines* with their bands, in *unit*."""
+    figure = go.Figure()
+    for index, line in enumerate(lines):
+        means, lows, highs = ([n / unit for n in numbers] for numbers in (line.means, line.lows, line.highs))
+        draw_band(figure, places, lows, highs, index)
+        figure.add_trace(swept_line(places, means, line.label, index, hover))
+    return figure
 
 
 def swept_line(places: Iterable[Any], values: Any, label: str, index: int, hover: str) -> go.Scatter:
@@ -176,15 +143,13 @@ def draw_band(figure: go.Figure, places: Any, low: Any, high: Any, index: int) -
         part = part[known[part]]
         if len(part) > 1:
             xs = [around[i] for i in part]
-            figure.add_trace(
-                go.Scatter(
-                    x=[*xs, *reversed(xs)],
-                    y=[*high[part], *low[part][::-1]],
-                    fill="toself",
-                    fillcolor=rgba(LINES[index % len(LINES)], 0.18),
-                    line={"width": 0},
-                    mode="lines",
-                    hoverinfo="skip",
-                    showlegend=False,
-                )
+            figure.add_scatter(
+                x=[*xs, *reversed(xs)],
+                y=[*high[part], *low[part][::-1]],
+                fill="toself",
+                fillcolor=rgba(LINES[index % len(LINES)], 0.18),
+                line={"width": 0},
+                mode="lines",
+                hoverinfo="skip",
+                showlegend=False,
             )

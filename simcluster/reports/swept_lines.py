@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import combinations, pairwise
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -54,23 +55,17 @@ _UNITS: tuple[tuple[Callable[[object], float], float, str], ...] = (
 
 def swept_scale(key: str, values: Sequence[Any]) -> SweptScale:
     """Return the scale of the *values* of the setting *key*, in their order."""
-    numbers, unit = _numbers(values)
-    if numbers is None:
-        return SweptScale(key, [str(value) for value in values], True, False)
-    return SweptScale(f"{key} ({unit})" if unit else key, numbers, False, is_wide(numbers), unit)
-
-
-def _numbers(values: Sequence[Any]) -> tuple[list[float] | None, str]:
     if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
-        return [float(value) for value in values], ""
+        numbers = [float(value) for value in values]
+        return SweptScale(key, numbers, False, is_wide(numbers))
     for parse, scale, unit in _UNITS:
-        try:
-            return [parse(value) / scale for value in values], unit
-        except units.UnitError:
-            continue
-    return None, ""
+        with suppress(units.UnitError):
+            numbers = [parse(value) / scale for value in values]
+            return SweptScale(f"{key} ({unit})", numbers, False, is_wide(numbers), unit)
+    return SweptScale(key, [str(value) for value in values], True, False)
 
 
+TARGET: Final = "time_to_target_s"
 MAX_LINES = 10
 """The number of lines with distinct colours."""
 
@@ -91,11 +86,9 @@ class SweptLine:
 
 def combination(keys: Sequence[str], values: Sequence[Any]) -> str:
     """Return the *values* of *keys* in words: 'pull_interval 4, edp'."""
-    found = []
-    for key, value in zip(keys, values, strict=True):
-        last = key.rsplit(".", 1)[-1]
-        found.append(said(value) if last in PLAIN_KEYS else f"{last} {said(value)}")
-    return ", ".join(found)
+    lasts = [key.rsplit(".", 1)[-1] for key in keys]
+    pairs = zip(lasts, map(said, values), strict=True)
+    return ", ".join(value if last in PLAIN_KEYS else f"{last} {value}" for last, value in pairs)
 
 
 def short(key: str) -> str:
@@ -174,30 +167,13 @@ def swept_lines(
     scale, place = scale_of(table if every_seed else table[table[measure].notna()], x)
     found = []
     for label, rows in groups(table, others_than(table, keys, x)):
-        numbers = {
-            place[value]: _spread(part[measure], every_seed)
-            for value, part in rows.groupby(x, sort=False)
-            if value in place
-        }
-        columns = [numbers.get(at, (np.nan,) * 3) for at in scale.places]
-        means, lows, highs = ([float(row[i]) for row in columns] for i in range(3))
-        found.append(SweptLine(label, means, lows, highs))
+        spreads = {}
+        for value, part in rows.groupby(x, sort=False)[measure]:
+            if value in place and not (every_seed and part.hasnans):
+                spreads[place[value]] = (float(part.mean()), float(part.min()), float(part.max()))
+        columns = [spreads.get(at, (np.nan,) * 3) for at in scale.places]
+        found.append(SweptLine(label, *(list(numbers) for numbers in zip(*columns, strict=True))))
     return scale, found
-
-
-def _spread(values: pd.Series, every_seed: bool) -> tuple[float, float, float]:
-    known = values.dropna()
-    if known.empty or (every_seed and len(known) < len(values)):
-        return np.nan, np.nan, np.nan
-    return float(known.mean()), float(known.min()), float(known.max())
-
-
-@dataclass(frozen=True)
-class Line:
-    """*label* has *heights* at the same places as all other lines; None is a gap."""
-
-    label: str
-    heights: Sequence[float | None]
 
 
 @dataclass(frozen=True)
@@ -213,53 +189,46 @@ class Crossing:
     is_lowest: bool
 
 
-def crossings(places: Sequence[float], lines: Sequence[Line], x_is_log: bool, y_is_log: bool) -> list[Crossing]:
-    """Return all crossings, from left to right; *places* rise. Lines that touch without changing sides do not cross."""
-    x = [math.log(place) if x_is_log else place for place in places]
-    heights = {line.label: [_on_axis(height, y_is_log) for height in line.heights] for line in lines}
+def crossings(
+    places: Sequence[float], lines: Mapping[str, Sequence[float]], x_is_log: bool, y_is_log: bool
+) -> list[Crossing]:
+    """Return all crossings of *lines*, label -> heights at *places*, from left to right.
+
+    *places* rise; a height of NaN is a gap. Lines that touch without changing sides do not cross.
+    """
+    x = [math.log(place) for place in places] if x_is_log else places
+    heights = {label: [math.log(y) for y in own] if y_is_log else own for label, own in lines.items()}
     found = []
     for a, b in combinations(heights, 2):
         for at, height, a_is_before in _of_two(x, heights[a], heights[b]):
-            others = (_height_at(at, x, own) for label, own in heights.items() if label not in (a, b))
-            lowest = all(other is None or height <= other for other in others)
+            lower = [label for label, own in heights.items() if label not in (a, b) and _height_at(at, x, own) < height]
             before, after = (a, b) if a_is_before else (b, a)
             place, tall = math.exp(at) if x_is_log else at, math.exp(height) if y_is_log else height
-            found.append(Crossing(place, tall, before, after, lowest))
+            found.append(Crossing(place, tall, before, after, not lower))
     return sorted(found, key=lambda crossing: crossing.place)
 
 
-def _on_axis(height: float | None, is_log: bool) -> float | None:
-    return math.log(height) if is_log and height is not None else height
-
-
-def _of_two(
-    x: Sequence[float], a: Sequence[float | None], b: Sequence[float | None]
-) -> Iterator[tuple[float, float, bool]]:
+def _of_two(x: Sequence[float], a: Sequence[float], b: Sequence[float]) -> Iterator[tuple[float, float, bool]]:
     """Yield (place, height, whether *a* is lower before) for each crossing of two lines."""
     last: tuple[int, float] | None = None  # the last point where they differ, and how much higher a is
     for i, (mine, other) in enumerate(zip(a, b, strict=True)):
-        if mine is None or other is None:
-            last = None
-            continue
         apart = mine - other
-        if apart == 0.0:
-            continue
-        if last is not None and (apart > 0) != (last[1] > 0):
-            before, was = last
-            if before == i - 1:
-                share = was / (was - apart)
-                start = a[before]
-                assert start is not None, "a gap resets last"
-                yield x[before] + share * (x[i] - x[before]), start + share * (mine - start), was < 0
-            else:  # they coincided in between
-                height = a[before + 1]
-                assert height is not None, "a gap resets last"
-                yield x[before + 1], height, was < 0
-        last = (i, apart)
+        if math.isnan(apart):
+            last = None
+        elif apart != 0.0:
+            if last is not None and (apart > 0) != (last[1] > 0):
+                before, was = last
+                if before == i - 1:
+                    share = was / (was - apart)
+                    yield x[before] + share * (x[i] - x[before]), a[before] + share * (mine - a[before]), was < 0
+                else:  # they coincided in between
+                    yield x[before + 1], a[before + 1], was < 0
+            last = (i, apart)
 
 
-def _height_at(at: float, x: Sequence[float], heights: Sequence[float | None]) -> float | None:
+def _height_at(at: float, x: Sequence[float], heights: Sequence[float]) -> float:
+    """Return the height of a line, NaN where it has none."""
     for (x0, y0), (x1, y1) in pairwise(zip(x, heights, strict=True)):
-        if x0 <= at <= x1 and y0 is not None and y1 is not None:
+        if x0 <= at <= x1 and not math.isnan(y0 + y1):
             return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
-    return None
+    return math.nan

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from plotly.colors import hex_to_rgb
 
 from simcluster.reports.figure_style import LINES, styled
 from simcluster.reports.swept_lines import combination, said, scale_of, short
@@ -107,17 +108,23 @@ def _add(
     """Add the cells of one winner and its entry in the legend; nothing if it wins nowhere."""
     if not any(cell for row in cells for cell in row):
         return
+
+    def strength(cell: Cell) -> float:
+        return min(1.0, float(np.log(cell.lead) / np.log(FULL_LEAD))) if cell.is_clear else 1.0
+
+    # With as much white as still tells it apart: opaque, since what is written on it must be readable.
+    pale = [round(part + (255 - part) * PALEST) for part in hex_to_rgb(colour)]
     figure.add_trace(
         go.Heatmap(
             x=columns,
             y=rows,
-            z=[[_strength(cell) for cell in row] for row in cells],
+            z=[[cell and strength(cell) for cell in row] for row in cells],
             zmin=0,
             zmax=1,
-            colorscale=[[0, _pale(colour)], [1, colour]],
+            colorscale=[[0, "#{:02x}{:02x}{:02x}".format(*pale)], [1, colour]],
             showscale=False,
             name=name,
-            text=[["" if cell is None else _short(cell) for cell in row] for row in cells],
+            text=[[_short(cell) if cell else "" for cell in row] for row in cells],
             texttemplate="%{text}",
             textfont={"color": INK, "size": 12},
             customdata=[["" if cell is None else cell.about for cell in row] for row in cells],
@@ -131,19 +138,7 @@ def _add(
     figure.add_trace(go.Scatter(x=[None], y=[None], mode="markers", name=name, marker=marker, showlegend=True))
 
 
-def _strength(cell: Cell | None) -> float | None:
-    if cell is None:
-        return None
-    return 1.0 if not cell.is_clear else min(1.0, float(np.log(cell.lead) / np.log(FULL_LEAD)))
-
-
 def _short(cell: Cell) -> str:
     if not cell.is_clear:
         return "\N{ALMOST EQUAL TO}"
     return "only" if np.isinf(cell.lead) else f"{cell.lead:.{2 if cell.lead < 10 else 0}f}\N{MULTIPLICATION SIGN}"
-
-
-def _pale(colour: str) -> str:
-    """*colour* with as much white as still tells it apart: opaque, since what is written on it must be readable."""
-    parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(part + (255 - part) * PALEST):02x}" for part in parts)
