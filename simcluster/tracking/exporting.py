@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from simcluster.errors import Problem, RunError, UsageError, nearest
 from simcluster.paths.given_path import given_path
@@ -35,17 +35,17 @@ class Tracker(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """A tracker: the *module* with its `open_tracker`, the packages it *needs*, the *extra* that installs them."""
+    """The *tracker*, as MODULE:CLASS, the packages it *needs*, the *extra* that installs them."""
 
-    module: str
+    tracker: str
     needs: tuple[str, ...]
     extra: str
 
 
 KINDS = {
-    "mlflow": Kind("to_mlflow", ("mlflow", "sqlalchemy", "alembic"), "mlflow"),
-    "wandb": Kind("to_wandb", ("wandb",), "wandb"),
-    "tensorboard": Kind("to_tensorboard", ("tensorboardX",), "tensorboard"),
+    "mlflow": Kind("to_mlflow:MlflowTracker", ("mlflow", "sqlalchemy", "alembic"), "mlflow"),
+    "wandb": Kind("to_wandb:WandbTracker", ("wandb",), "wandb"),
+    "tensorboard": Kind("to_tensorboard:TensorboardTracker", ("tensorboardX",), "tensorboard"),
 }
 
 
@@ -91,7 +91,7 @@ def export(source: RunFolder | SweepFolder, to: str, into: str | None = None) ->
     """
     check(to, into)
     into = into if into is None or "://" in into else str(given_path(into, "--into"))
-    tracker, counts = None, {True: 0, False: 0}
+    counts = {True: 0, False: 0}
     try:
         tracker = _open(to, into)
         for run in _handed_over(source):
@@ -107,8 +107,8 @@ def export(source: RunFolder | SweepFolder, to: str, into: str | None = None) ->
 
 
 def _open(to: str, into: str | None) -> Tracker:
-    module: Any = importlib.import_module(f"simcluster.tracking.{KINDS[to].module}")
-    tracker: Tracker = module.open_tracker(into)
+    module, _, name = KINDS[to].tracker.partition(":")
+    tracker: Tracker = getattr(importlib.import_module(f"simcluster.tracking.{module}"), name)(into)
     return tracker
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +77,13 @@ class Handover:
 def hand_over(run: RunFolder, group: str = "", swept: tuple[str, ...] = ()) -> Handover:
     """Return *run* in the form for trackers; the sweep *group* changed the keys *swept*."""
     summary = run.summary
-    params = _params(run.config)
+    params = {key: "none" if value is None else value for key, value in flat(run.config).items()}
+    if len(params) > MAX_PARAMS:
+        params = {key: value for key, value in params.items() if not key.startswith(PARTS)}
+
+    def is_swept(key: str) -> bool:  # if whole topologies were swept, their names suffice
+        return key in swept or (key.startswith(tuple(f"{name}." for name in swept)) and not key.startswith(PARTS))
+
     content = [run.config, summary["trace_sha256"], summary["weights_sha256"], group]
     return Handover(
         id=hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16],
@@ -83,7 +91,7 @@ def hand_over(run: RunFolder, group: str = "", swept: tuple[str, ...] = ()) -> H
         experiment=str(summary["name"]),
         group=group,
         params=params,
-        swept={key: value for key, value in params.items() if any(_is_of(key, name) for name in swept)},
+        swept={key: value for key, value in params.items() if is_swept(key)},
         values=_values(run.metrics),
         summary=_numbers(summary),
         tags=_tags(run),
@@ -91,18 +99,6 @@ def hand_over(run: RunFolder, group: str = "", swept: tuple[str, ...] = ()) -> H
         began_s=(run.folder / SUMMARY).stat().st_mtime,
         files=[path for name in (CONFIG, SUMMARY, REPORT) if (path := run.folder / name).is_file()],
     )
-
-
-def _params(config: Mapping[str, Any]) -> dict[str, Scalar]:
-    found = {key: "none" if value is None else value for key, value in flat(config).items()}
-    if len(found) > MAX_PARAMS:
-        found = {key: value for key, value in found.items() if not key.startswith(PARTS)}
-    return found
-
-
-def _is_of(key: str, swept: str) -> bool:
-    """Whether *key* is *swept* or inside it. If whole topologies were swept, their names suffice."""
-    return key == swept or (key.startswith(f"{swept}.") and not key.startswith(PARTS))
 
 
 def _values(metrics: pd.DataFrame) -> list[Value]:
@@ -123,20 +119,18 @@ def _means(metrics: pd.DataFrame) -> list[Value]:
     by = known.groupby(["name", "step"], sort=False)
     found = by.agg(time_s=("time_s", "max"), value=("value", "mean"), unknown=("unknown", "any"))
     return [
-        Value(str(name), int(step), float(time_s), math.nan if unknown else float(value))
-        for (name, step), time_s, value, unknown in zip(
-            found.index, found["time_s"], found["value"], found["unknown"], strict=True
-        )
+        Value(str(name), int(step), time_s, math.nan if unknown else value)
+        for (name, step), time_s, value, unknown in found.itertuples(name=None)
     ]
 
 
 def _numbers(summary: Mapping[str, Any]) -> dict[str, float]:
     """Return every number of the summary that is about the whole run."""
-    found = {key: value for key, value in flat(summary).items() if not key.startswith(("nodes.", "links.", "faults"))}
     return {
         key: float(value)
-        for key, value in found.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and key != "seed"
+        for key, value in flat(summary).items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+        if key != "seed" and not key.startswith(("nodes.", "links.", "faults"))
     }
 
 
@@ -148,3 +142,13 @@ def _tags(run: RunFolder) -> dict[str, str]:
     if "error" in run.summary:
         found["error"] = "{type}: {message}".format(**run.summary["error"])
     return found | {"folder": str(run.folder.absolute())}
+
+
+def file_name(text: str) -> str:
+    """Return *text* as the name of a file or directory."""
+    return re.sub(r"[^\w.+-]", "_", text).lstrip(".")[:200] or "_"
+
+
+def key_name(text: str) -> str:
+    """Return *text* as a key that every tracker accepts: letters, digits, and `_-. :/` in between."""
+    return posixpath.normpath(re.sub(r"[^\w./ :-]", "_", text)).lstrip("./")[:250] or "_"

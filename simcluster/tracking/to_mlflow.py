@@ -9,23 +9,24 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from simcluster.tracking.handover import Handover
-from simcluster.tracking.names import key
+from simcluster.tracking.handover import Handover, key_name
 
 ID, COMPLETE = "simcluster.id", "simcluster.complete"
 METRICS_A_CALL, PARAMS_A_CALL = 1000, 100
 """Limits of a server per call."""
 LONGEST_PARAM, LONGEST_TAG = 6000, 5000
 
-T = TypeVar("T")
-
 
 class MlflowTracker:
-    def __init__(self, uri: str, artifacts: str | None) -> None:
+    def __init__(self, into: str | None) -> None:
+        uri, self._artifacts = into or "", None
+        if "://" not in uri:
+            folder = Path(into or "runs/mlflow").absolute()
+            folder.mkdir(parents=True, exist_ok=True)
+            uri, self._artifacts = f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
         # MLflow sends telemetry unless disabled before the import.
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         mlflow: Any = importlib.import_module("mlflow")
@@ -33,7 +34,6 @@ class MlflowTracker:
             logging.getLogger(name).setLevel(logging.WARNING)
         self._client = mlflow.MlflowClient(tracking_uri=uri)
         self._entities = mlflow.entities
-        self._artifacts = artifacts
         self._experiments: dict[str, str] = {}
         self.where = uri
         self.look = f"its page, {uri}" if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri}"
@@ -44,9 +44,13 @@ class MlflowTracker:
             return False
         client, began_ms = self._client, round(1000 * run.began_s)
         of_run = {ID: run.id, "simcluster.experiment": run.experiment, **run.tags}
-        tags = {key(name): str(value)[:LONGEST_TAG] for name, value in of_run.items()}
+        tags = {key_name(name): str(value)[:LONGEST_TAG] for name, value in of_run.items()}
         created = client.create_run(experiment, start_time=began_ms, run_name=run.name, tags=tags).info.run_id
-        self._write_params(created, run)
+        params = [
+            self._entities.Param(key_name(name), str(value)[:LONGEST_PARAM]) for name, value in run.params.items()
+        ]
+        for start in range(0, len(params), PARAMS_A_CALL):
+            client.log_batch(created, params=params[start : start + PARAMS_A_CALL])
         self._write_metrics(created, run, began_ms)
         for path in run.files:
             client.log_artifact(created, str(path))
@@ -58,10 +62,9 @@ class MlflowTracker:
     def _experiment(self, name: str) -> str:
         if name not in self._experiments:
             found = self._client.get_experiment_by_name(name)
-            place = f"{self._artifacts}/{key(name)}" if self._artifacts else None
-            self._experiments[name] = (
-                found.experiment_id if found else self._client.create_experiment(name, artifact_location=place)
-            )
+            place = f"{self._artifacts}/{key_name(name)}" if self._artifacts else None
+            create = self._client.create_experiment
+            self._experiments[name] = found.experiment_id if found else create(name, artifact_location=place)
         return self._experiments[name]
 
     def _is_there(self, experiment: str, run_id: str) -> bool:
@@ -73,30 +76,12 @@ class MlflowTracker:
                 self._client.delete_run(found.info.run_id)
         return there
 
-    def _write_params(self, created: str, run: Handover) -> None:
-        params = [self._entities.Param(key(name), str(value)[:LONGEST_PARAM]) for name, value in run.params.items()]
-        for batch in _batches(params, PARAMS_A_CALL):
-            self._client.log_batch(created, params=batch)
-
     def _write_metrics(self, created: str, run: Handover, began_ms: int) -> None:
         last, ended_s = run.last_step, run.summary.get("elapsed_s", 0.0)
         values = [*run.values, *((f"summary/{name}", last, ended_s, value) for name, value in run.summary.items())]
         metrics = [
-            self._entities.Metric(key(name), value, began_ms + round(1000 * time_s), step)
+            self._entities.Metric(key_name(name), value, began_ms + round(1000 * time_s), step)
             for name, step, time_s, value in values
         ]
-        for batch in _batches(metrics, METRICS_A_CALL):
-            self._client.log_batch(created, metrics=batch)
-
-
-def open_tracker(into: str | None) -> MlflowTracker:
-    if into is not None and "://" in into:
-        return MlflowTracker(into, None)
-    folder = Path(into or "runs/mlflow").absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    return MlflowTracker(f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri())
-
-
-def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+        for start in range(0, len(metrics), METRICS_A_CALL):
+            self._client.log_batch(created, metrics=metrics[start : start + METRICS_A_CALL])

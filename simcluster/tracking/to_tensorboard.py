@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import importlib
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simcluster.tracking.handover import Handover
-from simcluster.tracking.names import file_name, key
+from simcluster.tracking.handover import Handover, file_name, key_name
 
 
 class TensorboardTracker:
-    def __init__(self, into: Path) -> None:
-        self._into = into
-        self.where = str(into)
-        self.look = f"tensorboard --logdir {into}"
+    def __init__(self, into: str | None) -> None:
+        self._into = Path(into or "runs/tensorboard")
+        self.where = str(self._into)
+        self.look = f"tensorboard --logdir {self.where}"
 
     def write(self, run: Handover) -> bool:
         folder = self._into / file_name(run.place) / file_name(run.name) / run.id[:8]
@@ -34,10 +32,6 @@ class TensorboardTracker:
         return True
 
 
-def open_tracker(into: str | None) -> TensorboardTracker:
-    return TensorboardTracker(Path(into or "runs/tensorboard"))
-
-
 def _write_events(run: Handover, folder: Path) -> None:
     summaries: Any = importlib.import_module("tensorboardX.summary")
     writers: Any = importlib.import_module("tensorboardX.writer")
@@ -45,17 +39,16 @@ def _write_events(run: Handover, folder: Path) -> None:
     writer = writers.FileWriter(str(folder), max_queue=10_000)
     try:
         totals = {f"summary/{name}": value for name, value in run.summary.items()}
-        for summary in summaries.hparams(_hparams(run), dict.fromkeys(map(key, totals), 0.0)):
+        for summary in summaries.hparams(_hparams(run), dict.fromkeys(map(key_name, totals), 0.0)):
             writer.add_summary(summary, 0, run.began_s)
-        about: dict[str, Mapping[str, object]] = {"config": run.params, "tags": run.tags}
-        for name, words in about.items():
-            lines = "\n".join(f"    {name}: {value}" for name, value in words.items())
+        for name, found in (("config", run.params), ("tags", run.tags)):
+            lines = "\n".join(f"    {word}: {value}" for word, value in found.items())
             writer.add_summary(summaries.text(name, lines), 0, run.began_s)
         for name, step, time_s, value in run.values:
-            writer.add_summary(summaries.scalar(key(name), value), step, run.began_s + time_s)
+            writer.add_summary(summaries.scalar(key_name(name), value), step, run.began_s + time_s)
         ended_s = run.began_s + run.summary.get("elapsed_s", 0.0)
         for name, value in totals.items():
-            writer.add_summary(summaries.scalar(key(name), value), run.last_step, ended_s)
+            writer.add_summary(summaries.scalar(key_name(name), value), run.last_step, ended_s)
     finally:
         writer.close()
 

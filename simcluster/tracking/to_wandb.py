@@ -14,8 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from simcluster.tracking.handover import Handover
-from simcluster.tracking.names import file_name
+from simcluster.tracking.handover import Handover, file_name
 
 SETTINGS: dict[str, Any] = {
     "mode": "offline",
@@ -31,13 +30,13 @@ SETTINGS: dict[str, Any] = {
 
 
 class WandbTracker:
-    def __init__(self, into: Path) -> None:
+    def __init__(self, into: str | None) -> None:
         # W&B reports its crashes over the network unless disabled before the import.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        self._runs = into.absolute() / "wandb"
+        self.where = str(Path(into or "runs/wandb"))
+        self._runs = Path(self.where).absolute() / "wandb"
         self._runs.mkdir(parents=True, exist_ok=True)
-        self.where = str(into)
-        self.look = f"wandb sync {into}/wandb/offline-run-*    # uploads them"
+        self.look = f"wandb sync {self.where}/wandb/offline-run-*    # uploads them"
 
     def write(self, run: Handover) -> bool:
         if any(self._runs.glob(f"offline-run-*-{run.id}")):
@@ -46,10 +45,6 @@ class WandbTracker:
             written = _write(run, Path(partial))
             shutil.move(written, self._runs / written.name)
         return True
-
-
-def open_tracker(into: str | None) -> WandbTracker:
-    return WandbTracker(Path(into or "runs/wandb"))
 
 
 def _write(run: Handover, folder: Path) -> Path:

@@ -12,7 +12,7 @@ import google_crc32c
 import pytest
 
 from simcluster.tracking.handover import hand_over
-from simcluster.tracking.to_tensorboard import open_tracker
+from simcluster.tracking.to_tensorboard import TensorboardTracker
 from tests.tracking.tracked import run_of_500, small_run
 
 event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
@@ -75,7 +75,7 @@ def test_the_same_run_twice_is_there_once_and_another_beside_it(tmp_path: Path) 
 
 def test_of_a_sweep_the_table_of_runs_has_what_was_swept(tmp_path: Path) -> None:
     run = hand_over(small_run(tmp_path / "run"), "pulls", ("algorithm.pull_interval",))
-    assert open_tracker(str(tmp_path / "tb")).write(run)
+    assert TensorboardTracker(str(tmp_path / "tb")).write(run)
     (folder,) = (tmp_path / "tb" / "pulls" / "sync_ps-pair-7").iterdir()
     (start,) = [
         value.metadata.plugin_data.content
