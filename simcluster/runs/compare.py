@@ -18,6 +18,7 @@ from simcluster.runs.unlike import Judgement, unlike, weights_difference
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
 
+IDENTITY = ("name", "backend", "algorithm", "topology", "seed", "status", "weights_sha256", "trace_sha256")
 COUNTS = ("steps", "messages_sent", "bytes_sent")
 RESULTS = ("loss", "accuracy")
 BILL = ("joules", "price_usd")
@@ -76,7 +77,8 @@ class Pair:
         a, b = dict(_flat(self.a.config)), dict(_flat(self.b.config))
         keys = dict.fromkeys([*a, *b])
         found = [Setting(key, a.get(key, ABSENT), b.get(key, ABSENT)) for key in keys]
-        return [setting for setting in found if not _same(setting.a, setting.b)]
+        # 1, 1.0 and True are equal in Python, but as settings True and 1 differ.
+        return [one for one in found if one.a != one.b or isinstance(one.a, bool) != isinstance(one.b, bool)]
 
     @cached_property
     def same_weights(self) -> bool | None:
@@ -159,42 +161,36 @@ class Pair:
         differing = both[~equal].sort_values("step", kind="stable")
         first = None
         if not differing.empty:
-            row = differing.iloc[0]
-            first = MetricDifference(
-                int(row["step"]), str(row["node"]), str(row["name"]), float(row["value_a"]), float(row["value_b"])
-            )
+            step, node, name, a_value, b_value = differing.iloc[0][[*keys[:3], "value_a", "value_b"]]
+            first = MetricDifference(int(step), str(node), str(name), float(a_value), float(b_value))
         return MetricsCompared(len(both), len(a) - len(both), len(b) - len(both), len(differing), first)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values; for nodes and links, the numbers of both runs side by side."""
         a, b = self.a.summary, self.b.summary
-        metrics = self.metrics
+        metrics, first = self.metrics, None
+        if metrics.first is not None:  # JSON lacks NaN and infinities
+            finite = {"a": metrics.first.a, "b": metrics.first.b}
+            first = metrics.first._asdict() | {side: x if math.isfinite(x) else None for side, x in finite.items()}
         return {
-            "a": {"folder": str(self.a.folder), **_identity(a)},
-            "b": {"folder": str(self.b.folder), **_identity(b)},
+            "a": {"folder": str(self.a.folder), **{key: a[key] for key in IDENTITY}},
+            "b": {"folder": str(self.b.folder), **{key: b[key] for key in IDENTITY}},
             "same_weights": self.same_weights,
             "same_trace": self.same_trace,
             "nodes_with_other_weights": self.nodes_with_other_weights,
             "numerics": self.kernels.to_dict() if self.kernels is not None else None,
-            "elapsed_s": {
-                "a": a["elapsed_s"],
-                "b": b["elapsed_s"],
-                "ratio": self.elapsed_ratio,
-                "interval": self.interval,
-            },
+            "elapsed_s": {"a": a["elapsed_s"], "b": b["elapsed_s"]}
+            | {"ratio": self.elapsed_ratio, "interval": self.interval},
             **{key: {"a": a[key], "b": b[key], "equal": a[key] == b[key]} for key in COUNTS + RESULTS},
             # Runs of earlier versions have no bill.
             **{key: {"a": a.get(key), "b": b.get(key)} for key in BILL},
             "settings": [
-                {"key": key, **{side: value for side, value in (("a", x), ("b", y)) if value is not ABSENT}}
-                for key, x, y in self.settings
+                {key: value for key, value in setting._asdict().items() if value is not ABSENT}
+                for setting in self.settings
             ],
             "metrics": {
-                "in_both": metrics.in_both,
-                "only_a": metrics.only_a,
-                "only_b": metrics.only_b,
-                "differ": metrics.differ,
-                "first_difference": _finite(metrics.first._asdict()) if metrics.first else None,
+                **{key: getattr(metrics, key) for key in ("in_both", "only_a", "only_b", "differ")},
+                "first_difference": first,
             },
             "nodes": _beside(a["nodes"], b["nodes"], NODE_NUMBERS),
             "links": _beside(a["links"], b["links"], ("bytes", "busy_fraction")),
@@ -215,23 +211,6 @@ def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(item, f"{key}[{index}]")
     else:
         yield key, value
-
-
-def _same(a: Any, b: Any) -> bool:
-    # 1, 1.0 and True are equal in Python, but as settings True and 1 differ.
-    return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
-
-
-def _identity(summary: Mapping[str, Any]) -> dict[str, Any]:
-    keys = ("name", "backend", "algorithm", "topology", "seed", "status", "weights_sha256", "trace_sha256")
-    return {key: summary[key] for key in keys}
-
-
-def _finite(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *numbers* with None for NaN and infinities, which JSON lacks."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in numbers.items()
-    }
 
 
 def _beside(

@@ -21,16 +21,13 @@ class Band(NamedTuple):
 
 def bands(rows: Sequence[Row], elapsed_s: float) -> list[Band]:
     """Return every spell of every fault, in the order of the rows."""
-    return [
-        Band(
-            f"{'not there before its join' if row['kind'] == 'join' else row['kind']}: {row['target']}",
-            start_s,
-            max(start_s, elapsed_s) if end_s is None else end_s,
-            row["kind"] == "crash",
-        )
-        for row in rows
-        for start_s, end_s in row["spells_s"]
-    ]
+    found = []
+    for row in rows:
+        kind = row["kind"]
+        label = f"{'not there before its join' if kind == 'join' else kind}: {row['target']}"
+        for start_s, end_s in row["spells_s"]:
+            found.append(Band(label, start_s, max(start_s, elapsed_s) if end_s is None else end_s, kind == "crash"))
+    return found
 
 
 def trace_events(rows: Sequence[Row], elapsed_s: float, pid: int) -> Iterator[dict[str, Any]]:
@@ -42,15 +39,8 @@ def trace_events(rows: Sequence[Row], elapsed_s: float, pid: int) -> Iterator[di
         for band in bands([row], elapsed_s):
             start_ns, end_ns = round(band.start_s * 1e9), round(band.end_s * 1e9)
             shape = {"ph": "i", "s": "g"} if band.is_moment else {"ph": "X", "dur": (end_ns - start_ns) / 1e3}
-            yield {
-                **shape,
-                "cat": "fault",
-                "name": band.label,
-                "ts": start_ns / 1e3,
-                "pid": pid,
-                "tid": thread,
-                "args": dict(row["plan"]),
-            }
+            place = {"ts": start_ns / 1e3, "pid": pid, "tid": thread}
+            yield {**shape, "cat": "fault", "name": band.label, **place, "args": dict(row["plan"])}
 
 
 def cells(row: Row) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from statistics import fmean
@@ -13,7 +14,6 @@ from simcluster.errors import NodeFailed
 from simcluster.runs.record import Metric, NodeRecord, RunRecord, regroups
 
 if TYPE_CHECKING:
-    from simcluster.runs.record import RunRecord
     from simcluster.topology import Device, Topology
 
 
@@ -92,15 +92,9 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         summary["error"] = {"type": type(record.error).__name__, "message": str(record.error)}
         if isinstance(record.error, NodeFailed):
             summary["error"]["traceback"] = record.error.details
-    for key in ("samples", "checkpoints", "resumed", "replay", "portable"):
+    for key in ("samples", "checkpoints", "resumed", "replay", "portable", "lost", "faults", "restarts"):
         if record.extra.get(key):
             summary[key] = record.extra[key]
-    if record.extra.get("lost"):
-        summary["lost"] = record.extra["lost"]
-    if record.extra.get("faults"):
-        summary["faults"] = record.extra["faults"]
-    if record.extra.get("restarts"):
-        summary["restarts"] = record.extra["restarts"]
     if formed := regroups(record.nodes):
         summary["regroups"] = [{key: row[key] for key in REGROUPED} for row in formed]
     summary["nodes"] = {node.name: _node(node, of_nodes[node.name]) for node in record.nodes}
@@ -153,10 +147,8 @@ def _versions() -> dict[str, str]:
     """Return the versions that the weights may depend on besides the experiment."""
     found = {"python": platform.python_version()}
     for package in ("torch", "numpy", "simpy"):
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -193,13 +185,8 @@ def bill(device: Device, compute_s: float, elapsed_s: float) -> Bill:
 
 def total(all_bills: Iterable[Bill]) -> Bill:
     """Return the sum; a part that any bill lacks is None, since a sum without it would look complete."""
-    known = list(all_bills)
-    return Bill(_sum(bill.joules for bill in known), _sum(bill.price_usd for bill in known))
-
-
-def _sum(parts: Iterable[float | None]) -> float | None:
-    known = list(parts)
-    return sum(part for part in known if part is not None) if known and None not in known else None
+    columns = list(zip(*all_bills, strict=True)) or [(None,), (None,)]
+    return Bill(*(None if None in column else sum(column) for column in columns))
 
 
 HELD_OUT: Final = (LOSS, ACCURACY)
@@ -214,18 +201,15 @@ def keep_those_that_stand(record: RunRecord) -> None:
         return
     stands = record.standing
     others = sorted((node for node in record.nodes if node is not stands), key=lambda node: node.rank)
-    known = {(metric.name, metric.step) for metric in _held_out(stands)}
+    known = _held_out(stands)
     for node in others:
-        keeps = {(metric.name, metric.step) for metric in _held_out(node)} - known if _fills(node, record) else set()
+        fills = bool(regroups(record.nodes)) and node.trained
+        keeps = _held_out(node) - known if fills else set()
         node.metrics = [
             metric for metric in node.metrics if metric.name not in HELD_OUT or (metric.name, metric.step) in keeps
         ]
         known |= keeps
 
 
-def _held_out(node: NodeRecord) -> list[Metric]:
-    return [metric for metric in node.metrics if metric.name in HELD_OUT]
-
-
-def _fills(node: NodeRecord, record: RunRecord) -> bool:
-    return bool(regroups(record.nodes)) and node.trained
+def _held_out(node: NodeRecord) -> set[tuple[str, int]]:
+    return {(metric.name, metric.step) for metric in node.metrics if metric.name in HELD_OUT}

@@ -35,8 +35,6 @@ def events(record: RunRecord) -> Iterator[dict[str, Any]]:
     """Yield the events one by one, since a long run has many."""
     for node in record.nodes:
         yield from _process(node)
-        if node.rest is not None:
-            yield from _summed_up(node.rank, node.rest)
     yield from trace_events(record.extra.get("faults", ()), record.elapsed_s, len(record.nodes))
     yield from group_events(regroups(record.nodes), len(record.nodes) + 1)
 
@@ -56,66 +54,50 @@ def nanoseconds(time_s: float) -> int:
 
 
 def _process(node: NodeRecord) -> Iterator[dict[str, Any]]:
-    yield _name("process_name", node.rank, 0, f"{node.rank} {node.name}")
-    yield {
-        "ph": "M",
-        "name": "process_sort_index",
-        "ts": 0,
-        "pid": node.rank,
-        "tid": 0,
-        "args": {"sort_index": node.rank},
-    }
+    yield _about("process_name", node.rank, 0, name=f"{node.rank} {node.name}")
+    yield _about("process_sort_index", node.rank, 0, sort_index=node.rank)
     # Threads are numbered from 1, kind by kind, since viewers use thread 0 for the process itself.
     first_tid = 1
     for kind in KINDS:
         spans = sorted((span for span in node.spans if span.kind == kind), key=lambda span: span[1:])
         lanes = assign_lanes(spans)
-        for lane in range(max(lanes, default=-1) + 1):
-            thread = kind if lane == 0 else f"{kind} {lane + 1}"
-            yield _name("thread_name", node.rank, first_tid + lane, thread)
+        count = max(lanes, default=-1) + 1
+        for lane in range(count):
+            yield _about("thread_name", node.rank, first_tid + lane, name=kind if lane == 0 else f"{kind} {lane + 1}")
         for span, lane in zip(spans, lanes, strict=True):
             yield _complete(node.rank, first_tid + lane, span)
-        first_tid += max(lanes, default=-1) + 1
+        first_tid += count
     for metric in node.metrics:
         if metric.name in COUNTERS and math.isfinite(metric.value):
-            yield {
-                "ph": "C",
-                "name": metric.name,
-                "ts": nanoseconds(metric.time_s) / 1e3,
-                "pid": node.rank,
-                "tid": 0,
-                "args": {metric.name: metric.value},
-            }
+            yield _counter(metric.name, metric.time_s, node.rank, metric.value)
+    # The rest: one value per part, up to the first of the empty parts at the end.
+    rest = node.rest
+    if rest is not None:
+        after = max((part + 1 for part in range(PARTS) if rest.busy_s[part] or rest.sent_bytes[part]), default=0)
+        for part in range(min(after + 1, PARTS)):
+            time_s = part * rest.width_s
+            yield _counter("busy (%)", time_s, node.rank, 100 * rest.busy_s[part] / rest.width_s)
+            yield _counter("sent (bytes)", time_s, node.rank, rest.sent_bytes[part])
 
 
-def _summed_up(rank: int, rest: Rest) -> Iterator[dict[str, Any]]:
-    """Yield counters of a node's rest: one value per part, up to the first of the empty parts at the end."""
-    after = max((part + 1 for part in range(PARTS) if rest.busy_s[part] or rest.sent_bytes[part]), default=0)
-    for part in range(min(after + 1, PARTS)):
-        time_us = nanoseconds(part * rest.width_s) / 1e3
-        for name, value in (
-            ("busy (%)", 100 * rest.busy_s[part] / rest.width_s),
-            ("sent (bytes)", rest.sent_bytes[part]),
-        ):
-            yield {"ph": "C", "name": name, "ts": time_us, "pid": rank, "tid": 0, "args": {name: value}}
+def _about(what: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "ts": 0, "pid": pid, "tid": tid, "args": args}
+
+
+def _counter(name: str, time_s: float, pid: int, value: float) -> dict[str, Any]:
+    return {"ph": "C", "name": name, "ts": nanoseconds(time_s) / 1e3, "pid": pid, "tid": 0, "args": {name: value}}
 
 
 def group_events(rows: Sequence[Mapping[str, Any]], pid: int) -> Iterator[dict[str, Any]]:
     """Yield the process *pid* of a Chrome trace, named groups: an instant for each re-formed group."""
     if not rows:
         return
-    yield {"ph": "M", "name": "process_name", "ts": 0, "pid": pid, "tid": 0, "args": {"name": "groups"}}
+    yield _about("process_name", pid, 0, name="groups")
     for row in rows:
-        yield {
-            "ph": "i",
-            "s": "g",
-            "cat": "regroup",
-            "name": f"{words.plural(len(row['members']), 'rank')} from step {row['step']}",
-            "ts": round(row["time_s"] * 1e9) / 1e3,
-            "pid": pid,
-            "tid": 1,
-            "args": {key: row[key] for key in ("lost", "joined", "members")},
-        }
+        name = f"{words.plural(len(row['members']), 'rank')} from step {row['step']}"
+        place = {"ts": nanoseconds(row["time_s"]) / 1e3, "pid": pid, "tid": 1}
+        args = {key: row[key] for key in ("lost", "joined", "members")}
+        yield {"ph": "i", "s": "g", "cat": "regroup", "name": name, **place, "args": args}
 
 
 def assign_lanes(spans: list[Span]) -> list[int]:
@@ -133,26 +115,13 @@ def assign_lanes(spans: list[Span]) -> list[int]:
     return lanes
 
 
-def _name(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "ts": 0, "pid": pid, "tid": tid, "args": {"name": name}}
-
-
 def _complete(pid: int, tid: int, span: Span) -> dict[str, Any]:
     start_ns, end_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
     args: dict[str, Any] = {"tag": span.tag, "bytes": span.size_bytes}
     if span.peer >= 0:
         args["peer"] = span.peer
-    name = span.tag if span.tag else span.kind
-    return {
-        "ph": "X",
-        "cat": span.kind,
-        "name": name,
-        "ts": start_ns / 1e3,
-        "dur": (end_ns - start_ns) / 1e3,
-        "pid": pid,
-        "tid": tid,
-        "args": args,
-    }
+    times = {"ts": start_ns / 1e3, "dur": (end_ns - start_ns) / 1e3}
+    return {"ph": "X", "cat": span.kind, "name": span.tag or span.kind, **times, "pid": pid, "tid": tid, "args": args}
 
 
 def rests_of(trace: Mapping[str, Any]) -> dict[int, Rest]:
@@ -162,18 +131,10 @@ def rests_of(trace: Mapping[str, Any]) -> dict[int, Rest]:
 
 def spans_of(trace: Mapping[str, Any]) -> list[tuple[int, Span]]:
     """Return (rank, span) for every span of a trace that `chrome_trace` wrote, in its order; times to 1 ns."""
-    return [
-        (
-            event["pid"],
-            Span(
-                event["cat"],
-                event["ts"] / 1e6,
-                round(event["ts"] * 1e3 + event["dur"] * 1e3) / 1e9,
-                event["args"].get("peer", -1),
-                event["args"]["tag"],
-                event["args"]["bytes"],
-            ),
-        )
-        for event in trace["traceEvents"]
-        if event["ph"] == "X" and event["cat"] in KINDS
-    ]
+    found = []
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X" and event["cat"] in KINDS:
+            args, end_s = event["args"], round(event["ts"] * 1e3 + event["dur"] * 1e3) / 1e9
+            span = Span(event["cat"], event["ts"] / 1e6, end_s, args.get("peer", -1), args["tag"], args["bytes"])
+            found.append((event["pid"], span))
+    return found

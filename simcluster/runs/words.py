@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 ABSENT = "-"
@@ -19,30 +19,28 @@ def seconds(time_s: float | None) -> str:
     if time_s >= 60:
         whole = round(time_s)
         return f"{whole // 60} min {whole % 60:02d} s" if whole < 3600 else "1 h 00 min"
-    for unit_s, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if time_s >= unit_s:
-            return f"{digits(time_s / unit_s)} {unit}"
-    return "0 s" if time_s == 0 else f"{digits(time_s * 1e9)} ns"
+    found = _scaled(time_s, ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")))
+    return found or ("0 s" if time_s == 0 else f"{digits(time_s * 1e9)} ns")
 
 
 def size(size_bytes: float | None) -> str:
     """'12.3 MB' in decimal units; bytes below 1 kB are whole."""
     if size_bytes is None:
         return ABSENT
-    for unit_bytes, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size_bytes >= unit_bytes:
-            return f"{digits(size_bytes / unit_bytes)} {unit}"
-    return f"{size_bytes:.0f} B"
+    return _scaled(size_bytes, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))) or f"{size_bytes:.0f} B"
 
 
 def energy(joules: float | None) -> str:
     """'412 J', '1.50 kJ', '3.60 MJ'."""
     if joules is None or not math.isfinite(joules):
         return ABSENT
-    for unit_J, unit in ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J")):
-        if joules >= unit_J:
-            return f"{digits(joules / unit_J)} {unit}"
-    return "0 J" if joules == 0 else f"{digits(joules * 1e3)} mJ"
+    found = _scaled(joules, ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J")))
+    return found or ("0 J" if joules == 0 else f"{digits(joules * 1e3)} mJ")
+
+
+def _scaled(value: float, units: Iterable[tuple[float, str]]) -> str:
+    """Return *value* in the first of *units* that it reaches; empty if it reaches none."""
+    return next((f"{digits(value / scale)} {unit}" for scale, unit in units if value >= scale), "")
 
 
 def price(price_usd: float | None) -> str:
