@@ -59,7 +59,12 @@ class RunFolder:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Raise UsageError, naming every missing file, if *folder* is not a complete run directory."""
         self.folder = Path(folder)
-        _check_complete(self.folder)
+        if not self.folder.is_dir():
+            raise UsageError(Problem("run", f"no folder {self.folder}", "a run folder"))
+        missing = [name for name in NEEDED if not (self.folder / name).is_file()]
+        if missing:
+            expected = "this file of a run folder"
+            raise UsageError([Problem(name, f"nothing in {self.folder}", expected) for name in missing])
         self.summary: dict[str, Any] = read_summary(self.folder)
 
     @cached_property
@@ -125,9 +130,8 @@ class RunFolder:
 
         path = self.folder / CHECKPOINTS / FINAL
         if not path.exists():
-            raise UsageError(
-                Problem(str(path), "no such file", f"the weights of a run that ended, and this one {self._end}")
-            )
+            expected = f"the weights of a run that ended, and this one {self._end}"
+            raise UsageError(Problem(str(path), "no such file", expected))
         try:
             return read_safetensors(read(self.folder, CHECKPOINTS, FINAL, most_bytes=WEIGHTS_BYTES))
         except (OSError, ValueError) as error:
@@ -166,7 +170,12 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
     names = sorted(entry.name for entry in folder.iterdir())
     foreign = [name for name in names if name not in (CHECKPOINTS, LOGS) and not name.startswith(PARTIAL)]
     half_written = set(foreign) <= OURS and any((folder / CHECKPOINTS).glob("step-*.json"))
-    if foreign and not half_written and not _is_summary(folder):
+    try:
+        summary = msgspec.json.decode(read(folder, SUMMARY, most_bytes=SUMMARY_BYTES)) if foreign else None
+    except (OSError, ValueError, RecursionError):
+        summary = None
+    ours = isinstance(summary, dict) and {"backend", "algorithm", "trace_sha256"} <= summary.keys()
+    if foreign and not half_written and not ours:
         some = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
         raise UsageError(
             Problem("out", f"{folder} with {some}", "a run folder (with our summary.json), an empty or a new folder")
@@ -202,14 +211,6 @@ def check_writable(folder: Path, key: str = "out") -> None:
         raise UsageError(Problem(key, found, "")) from None
 
 
-def _is_summary(folder: Path) -> bool:
-    try:
-        content = msgspec.json.decode(read(folder, SUMMARY, most_bytes=SUMMARY_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and {"backend", "algorithm", "trace_sha256"} <= content.keys()
-
-
 def read_summary(folder: Path) -> dict[str, Any]:
     """Return the summary of the run in *folder*. Raises UsageError, which names the wrong field."""
     try:
@@ -228,14 +229,6 @@ def read_config(folder: Path) -> Any:
     except (OSError, ValueError) as error:
         raise _damaged(folder / CONFIG, f"a file that can be read ({error})") from error
     return loads(text, str(folder / CONFIG)).data
-
-
-def _check_complete(folder: Path) -> None:
-    if not folder.is_dir():
-        raise UsageError(Problem("run", f"no folder {folder}", "a run folder"))
-    missing = [name for name in NEEDED if not (folder / name).is_file()]
-    if missing:
-        raise UsageError([Problem(name, f"nothing in {folder}", "this file of a run folder") for name in missing])
 
 
 def _damaged(path: Path, expected: str) -> UsageError:

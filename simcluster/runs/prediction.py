@@ -41,16 +41,7 @@ class Predicted(NamedTuple):
 def phases(predicted: RunFolder, measured: RunFolder) -> dict[str, dict[str, Predicted]]:
     """Node -> phase -> times, of the nodes that both runs have."""
     a, b = _phases_by_node(predicted), _phases_by_node(measured)
-    return {
-        node: {phase: Predicted(_settled(a[node][phase]), _settled(b[node][phase])) for phase in PHASES}
-        for node in a
-        if node in b
-    }
-
-
-def _settled(time_s: float) -> float:
-    """Return *time_s* without rounding residue: spans are recorded to the nanosecond."""
-    return round(time_s, 12)
+    return {node: {key: Predicted(a[node][key], b[node][key]) for key in PHASES} for node in a if node in b}
 
 
 def links(predicted: RunFolder, measured: RunFolder, topology: Topology) -> dict[str, Predicted]:
@@ -87,7 +78,9 @@ def _phases_by_node(run: RunFolder) -> dict[str, dict[str, float]]:
         times = {kind: length(intervals) for kind, intervals in kinds.items()}
         talking = merged([*kinds["send"], *kinds["recv"]])
         busy = merged([*talking, *kinds["compute"]])
-        found[name] = times | {"wait": length(busy) - times["compute"]}
+        times["wait"] = length(busy) - times["compute"]
+        # Without the residue of rounding: spans are recorded to the nanosecond.
+        found[name] = {phase: round(time_s, 12) for phase, time_s in times.items()}
     return found
 
 

@@ -50,10 +50,6 @@ def number_of(notes: Mapping[str, Any]) -> int:
     return int(place[0]) if place else 0
 
 
-def _flat(node: NodeRecord) -> list[Notes]:
-    return [part for notes in node.samples for part in (*notes.get("earlier", ()), notes)]
-
-
 def _was_in(number: int, node: NodeRecord, nodes: Sequence[NodeRecord]) -> bool:
     """Whether *node* was in the group *number*; the first group has all nodes that did not join later."""
     rows = regroups(nodes)
@@ -69,26 +65,20 @@ def _completed(
     number, batches = row["after"]
     own = next((notes for notes in parts if number_of(notes) == number), None)
     if own is None:
-        own = {**NOTHING, "incarnation": parts[-1]["incarnation"], **_place(number, node, nodes)}
+        own = {**NOTHING, "incarnation": parts[-1]["incarnation"]}
+        members = next((row["members"] for row in regroups(nodes) if row["group"] == number), None)
+        if members is not None:  # in the first group it has its own rank
+            own["place"] = [number, members.index(node.name), len(members)]
         parts = [*parts, own]
     settled = [run for run in own["runs"] if run[3] != Fate.IN_HAND]
-    begun = [
-        notes["runs"][0][0] for other in nodes for notes in _flat(other) if number_of(notes) == number and notes["runs"]
-    ]
+    all_parts = [part for other in nodes for notes in other.samples for part in (*notes.get("earlier", ()), notes)]
+    begun = [part["runs"][0][0] for part in all_parts if number_of(part) == number and part["runs"]]
     end = max((first + count * width for first, count, width, _ in settled), default=min(begun, default=0))
     if end >= batches:
         return list(parts)
     beyond = [run for run in own["runs"] if run[3] == Fate.IN_HAND and run[0] >= batches]
     whole = {**own, "runs": [*settled, [end, batches - end, 1, int(Fate.USED)], *beyond]}
     return [whole if notes is own else notes for notes in parts]
-
-
-def _place(number: int, node: NodeRecord, nodes: Sequence[NodeRecord]) -> dict[str, list[int]]:
-    """Return the place of *node* in the group *number*; empty for the first group, where it has its own rank."""
-    for row in regroups(nodes):
-        if row["group"] == number:
-            return {"place": [number, row["members"].index(node.name), len(row["members"])]}
-    return {}
 
 
 Counts = NDArray[np.int64]
@@ -109,17 +99,12 @@ class Samples:
     def totals(self) -> dict[str, int]:
         """Counts of *used* and *lost*; *repeated* counts uses beyond the first of a sample in an epoch."""
         used, lost = self.columns["used"], self.columns["lost"]
-        repeated = int(np.maximum(self._uses() - 1, 0).sum())
-        return {"used": int(used.sum()), "lost": int(lost.sum()), "repeated": repeated}
-
-    def _uses(self) -> Counts:
-        """Return the uses of each sample by any rank: a re-formed group has other shards."""
-        if not self.dealt_again:
-            found: Counts = self.columns["used"]
-            return found
-        of_epoch = np.stack([self.columns["epoch"], self.columns["sample"]])
-        _, places = np.unique(of_epoch, axis=1, return_inverse=True)
-        return np.bincount(places.reshape(-1), weights=self.columns["used"]).astype(np.int64)
+        uses = used
+        if self.dealt_again:  # to any rank: a re-formed group has other shards
+            of_epoch = np.stack([self.columns["epoch"], self.columns["sample"]])
+            _, places = np.unique(of_epoch, axis=1, return_inverse=True)
+            uses = np.bincount(places.reshape(-1), weights=used).astype(np.int64)
+        return {"used": int(used.sum()), "lost": int(lost.sum()), "repeated": int(np.maximum(uses - 1, 0).sum())}
 
 
 Place = tuple[int, int, int]
@@ -130,30 +115,24 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
     """Return the samples of the run of *nodes*."""
     size = len(nodes)
     noted = [notes_of(node, nodes) for node in nodes]
-    books = closed(noted, _serving(noted[0], stands=standing(nodes) is nodes[0]))
+    # A server's life with the run's weights is the last if it stands for the run, else the last that served others.
+    serving = [notes for notes in noted[0] if any(rank != OWN for rank, *_ in notes["judged"])]
+    if standing(nodes) is nodes[0] or not serving:
+        serving = noted[0]
+    books = closed(noted, serving[-1:])
     if any(notes["joined"] for notes in books[0]):
         books = [books[0]] * size  # every batch was shared by all ranks, which trained one model
-    dealt: list[tuple[str, Place, tuple[Counts, Counts]]] = []
+    parts = []
     for node, lives in zip(nodes, books, strict=True):
         found: dict[Place, list[Batches]] = {(0, node.rank, size): []}
         for notes in lives:
             place = tuple(notes.get("place") or (0, node.rank, size))
-            found.setdefault(place, []).extend(_cut(groups_of(notes), _end_of(notes, books, nodes)))
-        dealt += [(node.name, place, _counted(groups)) for place, groups in found.items()]
-    parts = []
-    for name, (_, rank, of_size), counts in dealt:
-        shard = workload.shards(of_size, seed)[rank]
-        parts.append(_positions(name, shard, counts, workload.batch_size, seed, rank))
+            found.setdefault(place, []).extend(_settled(notes, _end_of(notes, books, nodes)))
+        for (_, rank, of_size), groups in found.items():
+            shard = workload.shards(of_size, seed)[rank]
+            parts.append(_positions(node.name, shard, _counted(groups), workload.batch_size, seed, rank))
     names = ("epoch", "sample", "node", "used", "lost")
-    return Samples({name: np.concatenate([part[name] for part in parts]) for name in names}, len(dealt) > size)
-
-
-def _serving(lives: Sequence[Notes], *, stands: bool) -> Sequence[Notes]:
-    """Return, of a server's *lives*, the one with the run's weights: the last if the server *stands* for the run,
-    else the last that served others.
-    """
-    served = [notes for notes in lives if any(rank != OWN for rank, *_ in notes["judged"])]
-    return (lives if stands or not served else served)[-1:]
+    return Samples({name: np.concatenate([part[name] for part in parts]) for name in names}, len(parts) > size)
 
 
 def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], nodes: Sequence[NodeRecord]) -> float | None:
@@ -175,13 +154,14 @@ def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], nodes: S
     return max((first + width for first, width, fate in settled if fate is not Fate.IN_HAND), default=0)
 
 
-def _cut(groups: Sequence[Batches], end: float | None) -> list[Batches]:
+def _settled(notes: Notes, end: float | None) -> list[Batches]:
     """Settle the batches of ranks in step: those in hand before *end* are in the weights, and later ones are not."""
+    groups = list(groups_of(notes))
     if end is None:
-        return list(groups)
+        return groups
+    lost = [fate is Fate.LOST or first + width > end for first, width, fate in groups]
     return [
-        (first, width, Fate.LOST if fate is Fate.LOST or first + width > end else Fate.USED)
-        for first, width, fate in groups
+        (first, width, Fate.LOST if gone else Fate.USED) for (first, width, _), gone in zip(groups, lost, strict=True)
     ]
 
 

@@ -5,7 +5,7 @@ Keys that it does not name may be there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -193,8 +193,7 @@ def trace_of(content: bytes, ranks: int) -> dict[str, Any]:
     """Parse *content* as a trace of *ranks* nodes. Raises ValueError, which names the field."""
     found = _plain(content)
     told = _as(found, Trace)
-    known = {str(rank) for rank in range(ranks)}
-    if not told.rest.keys() <= known:
+    if not told.rest.keys() <= {str(rank) for rank in range(ranks)}:
         raise ValueError("ranks that the summary does not have - at `$.rest`")
     for number, event in enumerate(told.traceEvents):
         words = [event.get(key) for key in (("ph", "cat") if event.get("ph") == "X" else ("ph",))]
@@ -234,8 +233,5 @@ def _check_depth(found: Any) -> None:
         depth += 1
         if depth > MOST_DEPTH:
             raise ValueError(f"lists or mappings nested more than {MOST_DEPTH} deep")
-        level = [part for value in level for part in _parts(value) if isinstance(part, (dict, list))]
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    return iter(value.values() if isinstance(value, dict) else value)
+        inner = (part for value in level for part in (value.values() if isinstance(value, dict) else value))
+        level = [part for part in inner if isinstance(part, (dict, list))]

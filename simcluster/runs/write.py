@@ -20,22 +20,9 @@ from simcluster.errors import NodeFailed, RunError
 from simcluster.paths import inside
 from simcluster.paths.inside import PARTIAL
 from simcluster.process.interrupts import CtrlC
+from simcluster.runs import folder as layout
 from simcluster.runs.copies import consensus_metrics
-from simcluster.runs.folder import (
-    CHECKPOINTS,
-    CONFIG,
-    FINAL_PATH,
-    LOG_SUFFIX,
-    LOGS,
-    METRICS,
-    ORDER,
-    REPORT,
-    SAMPLES,
-    SUMMARY,
-    TRACE,
-    TRACEBACK,
-    check_folder,
-)
+from simcluster.runs.folder import check_folder
 from simcluster.runs.record import RunRecord
 from simcluster.runs.summary import summarize
 from simcluster.runs.trace import description, events
@@ -49,7 +36,7 @@ class FolderError(RunError):
     """A file of the run directory *folder* could not be written."""
 
     def __init__(self, folder: Path, name: str, error: OSError) -> None:
-        rest = "; the rest of the run is there" if name == REPORT else ""
+        rest = "; the rest of the run is there" if name == layout.REPORT else ""
         super().__init__(f"cannot write {name or 'anything'} into the run folder: {error.strerror or error}{rest}")
         self.folder = str(folder)
 
@@ -72,21 +59,27 @@ def write_run(
     folder = Path(folder)
     check_folder(folder)
     summary = summarize(config, topology, record, version)
+    about = {key: summary[key] for key in ("name", "backend", "algorithm", "topology", "seed", "version")}
     writers: dict[str, Callable[[BinaryIO], object]] = {
-        CONFIG: partial(_write_yaml, dict(config)),
-        METRICS: partial(_write_metrics, record),
-        TRACE: partial(_write_trace, record, _description(summary)),
-        **({SAMPLES: partial(_write_samples, samples)} if samples is not None else {}),
-        **({FINAL_PATH: partial(_write_weights, record)} if record.nodes and record.standing.weights else {}),
-        **({ORDER: partial(_write_order, record)} if any(node.order for node in record.nodes) else {}),
-        SUMMARY: partial(_write_json, summary),
+        layout.CONFIG: partial(_write_yaml, dict(config)),
+        layout.METRICS: partial(_write_metrics, record),
+        layout.TRACE: partial(_write_trace, record, about),
     }
+    if samples is not None:
+        writers[layout.SAMPLES] = partial(_write_samples, samples)
+    if record.nodes and (weights := record.standing.weights):
+        writers[layout.FINAL_PATH] = lambda file: file.write(weights)
+    if any(node.order for node in record.nodes):
+        orders = {node.name: node.order for node in record.nodes}
+        writers[layout.ORDER] = lambda file: file.write(msgspec.msgpack.encode(orders))
+    writers[layout.SUMMARY] = partial(_write_json, summary)
     if isinstance(record.error, NodeFailed):
         details = record.error.details
-        writers[TRACEBACK] = lambda file: file.write(details.encode())
+        writers[layout.TRACEBACK] = lambda file: file.write(details.encode())
     replace_files(folder, writers)
     # Remains of an earlier run must not be mixed with this run.
-    for name in [REPORT, *(name for name in (TRACEBACK, SAMPLES, FINAL_PATH, ORDER) if name not in writers)]:
+    optional = {layout.TRACEBACK, layout.SAMPLES, layout.FINAL_PATH, layout.ORDER}
+    for name in (layout.REPORT, *(optional - writers.keys())):
         inside.remove(folder, *name.split("/"))
     if config["backend"] == "sim":
         _remove_logs(folder)
@@ -104,11 +97,13 @@ def replace_files(folder: Path, writers: Mapping[str, Callable[[BinaryIO], objec
             try:
                 for name, write in writers.items():
                     inside.stage(place, Path(name).name, write)
-                with inside.opened(folder, CHECKPOINTS, make=True) as inner, CtrlC(lambda: None):
-                    if SUMMARY in writers:
-                        inside.remove_from(place, SUMMARY)
+                with inside.opened(folder, layout.CHECKPOINTS, make=True) as inner, CtrlC(lambda: None):
+                    if layout.SUMMARY in writers:
+                        inside.remove_from(place, layout.SUMMARY)
                     for name in writers:
-                        inside.put(place, Path(name).name, inner if name.startswith(f"{CHECKPOINTS}/") else place)
+                        inside.put(
+                            place, Path(name).name, inner if name.startswith(f"{layout.CHECKPOINTS}/") else place
+                        )
             except (OSError, KeyboardInterrupt):
                 for staged in writers:
                     inside.remove_from(place, PARTIAL + Path(staged).name)
@@ -119,12 +114,12 @@ def replace_files(folder: Path, writers: Mapping[str, Callable[[BinaryIO], objec
 
 def _remove_logs(folder: Path) -> None:
     """Remove the logs of an earlier run on real nodes, and their directory if it is then empty."""
-    with suppress(OSError), inside.opened(folder, LOGS) as logs:
+    with suppress(OSError), inside.opened(folder, layout.LOGS) as logs:
         for name in os.listdir(logs):
-            if name.endswith(LOG_SUFFIX):
+            if name.endswith(layout.LOG_SUFFIX):
                 inside.remove_from(logs, name)
     with suppress(OSError), inside.opened(folder) as outer:
-        os.rmdir(LOGS, dir_fd=outer)
+        os.rmdir(layout.LOGS, dir_fd=outer)
 
 
 def _write_yaml(content: dict[str, Any], file: BinaryIO) -> None:
@@ -166,21 +161,8 @@ def _write_metrics(record: RunRecord, file: BinaryIO) -> None:
     )
 
 
-def _write_weights(record: RunRecord, file: BinaryIO) -> None:
-    assert record.standing.weights is not None
-    file.write(record.standing.weights)
-
-
-def _write_order(record: RunRecord, file: BinaryIO) -> None:
-    file.write(msgspec.msgpack.encode({node.name: node.order for node in record.nodes}))
-
-
 def _write_samples(samples: Samples, file: BinaryIO) -> None:
     import pandas as pd
 
     kinds = {"epoch": "int32", "sample": "int64", "node": "category", "used": "int32", "lost": "int32"}
     pd.DataFrame(dict(samples.columns)).astype(kinds).to_parquet(file, index=False)
-
-
-def _description(summary: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: summary[key] for key in ("name", "backend", "algorithm", "topology", "seed", "version")}
