@@ -90,8 +90,7 @@ def _figures(plots: object) -> dict[str, Draw]:
 
 def _of_runs(runs: list[Run]) -> dict[str, Draw]:
     """Return the figures that show several runs together."""
-    from simcluster.reports.consensus import consensus
-    from simcluster.reports.plots import convergence
+    from simcluster.reports.plots import consensus, convergence
 
     alike = _figures(compare(runs[0], *runs[1:]).plot)
     return {"convergence": partial(convergence, runs), "consensus": partial(consensus, runs), **alike}

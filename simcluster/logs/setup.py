@@ -110,12 +110,10 @@ def log_as_node(settings: LogSettings) -> None:
     """
     if _handlers:
         about(component=settings.component, job=settings.job, rank=settings.rank)
-    elif settings.as_json:
+    elif settings.as_json or settings.loki:
         logging.getLogger().handlers.clear()
-        configure(settings, os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace"))
-    elif settings.loki:
-        logging.getLogger().handlers.clear()
-        configure(settings)
+        lines = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace") if settings.as_json else None
+        configure(settings, lines)
     else:
         logging.getLogger().setLevel(settings.level.upper())
     if _settings.as_json:

@@ -62,7 +62,9 @@ def link_map(topology: Topology, use: Use, computing: Mapping[str, float]) -> go
             link for link in topology.links if link.name in use and low <= use[link.name]["busy_fraction"] < step.below
         ]
         if own:
-            figure.add_trace(_lines(own, step, at))
+            x, y = ([place for link in own for place in (at[link.a][i], at[link.b][i], None)] for i in (0, 1))
+            line = {"color": step.colour, "width": step.width}
+            figure.add_scatter(x=x, y=y, mode="lines", name=step.words, line=line, hoverinfo="skip")
     figure.add_trace(_middles([link for link in topology.links if link.name in use], use, at))
     for workers in (False, True):
         nodes = [node for node in topology.nodes.values() if node.is_worker is workers]
@@ -79,13 +81,6 @@ def link_map(topology: Topology, use: Use, computing: Mapping[str, float]) -> go
         margin={"l": 8, "r": 8, "t": 52, "b": 8},
         showlegend=True,
     )
-
-
-def _lines(links: list[Link], step: Step, at: Mapping[str, Point]) -> go.Scatter:
-    x, y = ([place for link in links for place in (at[link.a][i], at[link.b][i], None)] for i in (0, 1))
-    return go.Scatter(
-        x=x, y=y, mode="lines", name=step.words, line={"color": step.colour, "width": step.width}, hoverinfo="skip"
-    )  # fmt: skip
 
 
 def _middles(links: list[Link], use: Use, at: Mapping[str, Point]) -> go.Scatter:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from simcluster.reports import report_tables as tables
-from simcluster.reports.consensus import RECORDED
 from simcluster.reports.html_page import choice, page, place, section
-from simcluster.reports.plots import RunPlots
+from simcluster.reports.plots import RECORDED, RunPlots
 from simcluster.reports.x_axis import axes_of
 from simcluster.runs import words
 from simcluster.runs.copies import CONSENSUS
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from simcluster.topology import Topology
 
 FAULTS = "What the experiment's plan did to this run. Dropped is what had left its sender and never arrived."
+DEVICES = "Devices and what they consume are the topology's, whatever machines the nodes ran on."
 GROUPS = "Ranks in step resumed in another group, from the last step that all of its members had ended."
 
 
@@ -53,7 +53,7 @@ def render(run: RunFolder, topology: Topology) -> str:
         _listed("Groups", GROUPS, tables.regroups_table(run)),
         section("Network", tables.carried(run.summary), f'<div class="drawing">{draw_svg(topology, use)}</div>'),
         _listed("Staleness", "The number of updates by staleness.", place("staleness") * ("staleness" in figures)),
-        section("Nodes", tables.about_devices(run.summary), tables.nodes_table(run, topology)),
+        section("Nodes", "" if run.summary["backend"] == "sim" else DEVICES, tables.nodes_table(run, topology)),
         section("Links", "", tables.links_table(run, topology)),
         _repeat(run),
     ]

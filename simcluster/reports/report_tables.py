@@ -58,13 +58,6 @@ def carried(summary: dict[str, Any]) -> str:
     )
 
 
-def about_devices(summary: dict[str, Any]) -> str:
-    """Return a note on values of a measured run that are not measured."""
-    if summary["backend"] == "sim":
-        return ""
-    return "Devices and what they consume are the topology's, whatever machines the nodes ran on."
-
-
 def clock_name(summary: dict[str, Any]) -> str:
     return "virtual time" if summary["backend"] == "sim" else "measured time"
 

@@ -168,9 +168,13 @@ class SweepPlots:
         parts, cut = first_of(groups(self._table, self._keys if by is None else [self._key(by)]))
         of_group = {label: [run for point in rows.index if (run := self._runs[point])] for label, rows in parts}
         scale = XScale([run for runs in of_group.values() for run in runs], x)
-        figure, apart = go.Figure(), list[str]()
+        figure, apart, metric = go.Figure(), list[str](), ACCURACY if panel == "accuracy" else LOSS
         for index, (label, runs) in enumerate(of_group.items()):
-            curves = [curve for run in runs if (curve := _curve(run, scale, panel)) is not None]
+            curves = []
+            for run in runs:
+                rows = run.metrics[run.metrics["name"] == metric]
+                if len(rows) > 1:
+                    curves.append((np.asarray(scale.of(run, rows), dtype=float), rows["value"].to_numpy()))
             if not curves:
                 continue
             start, end = max(c[0][0] for c in curves), min(c[0][-1] for c in curves)
@@ -216,11 +220,3 @@ class SweepPlots:
         chosen: By = by or (TARGET if TARGET in self.measures else "elapsed_s")
         self._check_measure(chosen)
         return chosen
-
-
-def _curve(run: RunFolder, scale: XScale, panel: str) -> tuple[np.ndarray, np.ndarray] | None:
-    metrics = run.metrics
-    rows = metrics[metrics["name"] == (ACCURACY if panel == "accuracy" else LOSS)]
-    if len(rows) < 2:
-        return None
-    return np.asarray(scale.of(run, rows), dtype=float), rows["value"].to_numpy()

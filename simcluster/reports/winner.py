@@ -112,6 +112,11 @@ def _add(
     def strength(cell: Cell) -> float:
         return min(1.0, float(np.log(cell.lead) / np.log(FULL_LEAD))) if cell.is_clear else 1.0
 
+    def text(cell: Cell) -> str:
+        if not cell.is_clear:
+            return "\N{ALMOST EQUAL TO}"
+        return "only" if np.isinf(cell.lead) else f"{cell.lead:.{2 if cell.lead < 10 else 0}f}\N{MULTIPLICATION SIGN}"
+
     # With as much white as still tells it apart: opaque, since what is written on it must be readable.
     pale = [round(part + (255 - part) * PALEST) for part in hex_to_rgb(colour)]
     figure.add_trace(
@@ -124,7 +129,7 @@ def _add(
             colorscale=[[0, "#{:02x}{:02x}{:02x}".format(*pale)], [1, colour]],
             showscale=False,
             name=name,
-            text=[[_short(cell) if cell else "" for cell in row] for row in cells],
+            text=[[text(cell) if cell else "" for cell in row] for row in cells],
             texttemplate="%{text}",
             textfont={"color": INK, "size": 12},
             customdata=[["" if cell is None else cell.about for cell in row] for row in cells],
@@ -136,9 +141,3 @@ def _add(
     )
     marker = {"symbol": "square", "size": 13, "color": colour}
     figure.add_trace(go.Scatter(x=[None], y=[None], mode="markers", name=name, marker=marker, showlegend=True))
-
-
-def _short(cell: Cell) -> str:
-    if not cell.is_clear:
-        return "\N{ALMOST EQUAL TO}"
-    return "only" if np.isinf(cell.lead) else f"{cell.lead:.{2 if cell.lead < 10 else 0}f}\N{MULTIPLICATION SIGN}"

@@ -94,8 +94,13 @@ class Recorder:
 
         An unknown number is not recorded.
         """
-        if not isinstance(value, UnknownNumber):
-            self._record.metrics.append(Metric(time_s, step, self._record.name, name, _number(name, value)))
+        if isinstance(value, UnknownNumber):
+            return
+        try:
+            number = float(value)
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(f"a metric is one number, and {name!r} is {type(value).__name__} {value!r}") from None
+        self._record.metrics.append(Metric(time_s, step, self._record.name, name, number))
 
     def end_algorithm(self) -> float:
         """Record and return the end of the algorithm; the rest, such as evaluation, is off the clock."""
@@ -108,10 +113,3 @@ class Recorder:
         record.finished_s = self.now() if finished_s is None else finished_s
         record.weights_sha256 = weights_sha256
         return record
-
-
-def _number(name: str, value: object) -> float:
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"a metric is one number, and {name!r} is {type(value).__name__} {value!r}") from None

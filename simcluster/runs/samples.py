@@ -130,7 +130,7 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
             found.setdefault(place, []).extend(_settled(notes, _end_of(notes, books, nodes)))
         for (_, rank, of_size), groups in found.items():
             shard = workload.shards(of_size, seed)[rank]
-            parts.append(_positions(node.name, shard, _counted(groups), workload.batch_size, seed, rank))
+            parts.append(_positions(node.name, shard, groups, workload.batch_size, seed, rank))
     names = ("epoch", "sample", "node", "used", "lost")
     return Samples({name: np.concatenate([part[name] for part in parts]) for name in names}, len(parts) > size)
 
@@ -165,20 +165,12 @@ def _settled(notes: Notes, end: float | None) -> list[Batches]:
     ]
 
 
-def _counted(groups: Sequence[Batches]) -> tuple[Counts, Counts]:
-    """Return (uses, losses) of each batch, by number."""
-    last = max((first + width for first, width, _ in groups), default=0)
-    counts = np.zeros((2, last), dtype=np.int64)
+def _positions(name: str, shard: Any, groups: Sequence[Batches], size: int, seed: int, rank: int) -> dict[str, Any]:
+    """Return a row for each position that any batch reached in the successive passes of *rank* over its *shard*."""
+    counts = np.zeros((2, max((first + width for first, width, _ in groups), default=0)), dtype=np.int64)
     for first, width, fate in groups:
         counts[0 if fate is Fate.USED else 1, first : first + width] += 1
-    return counts[0], counts[1]
-
-
-def _positions(
-    name: str, shard: Any, batches: tuple[Counts, Counts], size: int, seed: int, rank: int
-) -> dict[str, Any]:
-    """Return a row for each position that any batch reached in the successive passes of *rank* over its *shard*."""
-    used, lost = (np.repeat(counts, size) for counts in batches)
+    used, lost = np.repeat(counts, size, axis=1)
     rng, length = numpy_stream(seed, "batches", str(rank)), len(used)
     passes = -(-length // len(shard))
     order = np.concatenate([rng.permutation(shard) for _ in range(passes)])[:length] if passes else np.array([], int)

@@ -26,11 +26,6 @@ COUNTERS: Final = ("loss", "eval_loss", "eval_accuracy", "staleness")
 """Metrics shown as counter tracks."""
 
 
-def chrome_trace(record: RunRecord, other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the trace of *record*; viewers show *other* as its description."""
-    return {"traceEvents": list(events(record)), **description(record, other)}
-
-
 def events(record: RunRecord) -> Iterator[dict[str, Any]]:
     """Yield the events one by one, since a long run has many."""
     for node in record.nodes:
@@ -125,12 +120,12 @@ def _complete(pid: int, tid: int, span: Span) -> dict[str, Any]:
 
 
 def rests_of(trace: Mapping[str, Any]) -> dict[int, Rest]:
-    """Return, by rank, the spans that `chrome_trace` summed up; empty if it wrote every span."""
+    """Return, by rank, the spans that were summed up; empty if every span was written."""
     return {int(rank): Rest(**rest) for rank, rest in trace.get("rest", {}).items()}
 
 
 def spans_of(trace: Mapping[str, Any]) -> list[tuple[int, Span]]:
-    """Return (rank, span) for every span of a trace that `chrome_trace` wrote, in its order; times to 1 ns."""
+    """Return (rank, span) for every span of a trace that `events` wrote, in its order; times to 1 ns."""
     found = []
     for event in trace["traceEvents"]:
         if event["ph"] == "X" and event["cat"] in KINDS:

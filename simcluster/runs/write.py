@@ -60,8 +60,9 @@ def write_run(
     check_folder(folder)
     summary = summarize(config, topology, record, version)
     about = {key: summary[key] for key in ("name", "backend", "algorithm", "topology", "seed", "version")}
+    resolved = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=110)
     writers: dict[str, Callable[[BinaryIO], object]] = {
-        layout.CONFIG: partial(_write_yaml, dict(config)),
+        layout.CONFIG: lambda file: file.write(resolved.encode()),
         layout.METRICS: partial(_write_metrics, record),
         layout.TRACE: partial(_write_trace, record, about),
     }
@@ -72,7 +73,10 @@ def write_run(
     if any(node.order for node in record.nodes):
         orders = {node.name: node.order for node in record.nodes}
         writers[layout.ORDER] = lambda file: file.write(msgspec.msgpack.encode(orders))
-    writers[layout.SUMMARY] = partial(_write_json, summary)
+    # msgspec writes floats that read back to the same bits, and null for NaN and infinities, which JSON lacks.
+    writers[layout.SUMMARY] = lambda file: file.write(
+        msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
+    )
     if isinstance(record.error, NodeFailed):
         details = record.error.details
         writers[layout.TRACEBACK] = lambda file: file.write(details.encode())
@@ -120,15 +124,6 @@ def _remove_logs(folder: Path) -> None:
                 inside.remove_from(logs, name)
     with suppress(OSError), inside.opened(folder) as outer:
         os.rmdir(layout.LOGS, dir_fd=outer)
-
-
-def _write_yaml(content: dict[str, Any], file: BinaryIO) -> None:
-    file.write(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110).encode())
-
-
-def _write_json(content: Mapping[str, Any], file: BinaryIO) -> None:
-    # msgspec writes floats that read back to the same bits, and null for NaN and infinities, which JSON lacks.
-    file.write(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
 
 
 def _write_trace(record: RunRecord, other: Mapping[str, Any], file: BinaryIO) -> None:

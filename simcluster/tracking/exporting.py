@@ -35,17 +35,16 @@ class Tracker(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """The *tracker*, as MODULE:CLASS, the packages it *needs*, the *extra* that installs them."""
+    """The *tracker*, as MODULE:CLASS, and the packages it *needs*, which the extra of its name installs."""
 
     tracker: str
     needs: tuple[str, ...]
-    extra: str
 
 
 KINDS = {
-    "mlflow": Kind("to_mlflow:MlflowTracker", ("mlflow", "sqlalchemy", "alembic"), "mlflow"),
-    "wandb": Kind("to_wandb:WandbTracker", ("wandb",), "wandb"),
-    "tensorboard": Kind("to_tensorboard:TensorboardTracker", ("tensorboardX",), "tensorboard"),
+    "mlflow": Kind("to_mlflow:MlflowTracker", ("mlflow", "sqlalchemy", "alembic")),
+    "wandb": Kind("to_wandb:WandbTracker", ("wandb",)),
+    "tensorboard": Kind("to_tensorboard:TensorboardTracker", ("tensorboardX",)),
 }
 
 
@@ -73,7 +72,7 @@ def check(to: str, into: str | None = None, flag: str = "--to") -> None:
         raise UsageError(Problem(flag, repr(to), f"a tracker: {nearest(to, KINDS)}"))
     missing = [name for name in kind.needs if util.find_spec(name) is None]
     if missing:
-        install = f"pip install 'simcluster[{kind.extra}]'"
+        install = f"pip install 'simcluster[{to}]'"
         raise UsageError(Problem(f"{flag} {to}", f"no package {', '.join(missing)}", f"it installed: {install}"))
     if into is None or (to == "mlflow" and "://" in into):
         return

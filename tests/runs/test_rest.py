@@ -17,10 +17,10 @@ from simcluster.runs import record as records
 from simcluster.runs.record import NodeRecord, RunRecord, kept_spans
 from simcluster.runs.recorder import Recorder
 from simcluster.runs.spans import AT_ONCE, PARTS, Rest
-from simcluster.runs.trace import chrome_trace, rests_of
+from simcluster.runs.trace import rests_of
 from simcluster.runs.write import write_run
 from simcluster.topology import loads
-from tests.support.made_up_runs import made_up_config, made_up_run, topology_document
+from tests.support.made_up_runs import made_up_config, made_up_run, topology_document, trace_of
 
 TOPOLOGY = loads(topology_document())
 
@@ -126,7 +126,7 @@ def test_a_run_of_too_many_spans_says_so_in_trace_and_report_and_shows_the_rest(
     total = len(run.spans) + sum(rest.spans for rest in run.rests.values())
     assert total == len(whole.spans)
     assert f"{total - 100} later spans are summed up" in run.trace["otherData"]["note"]
-    assert run.rests == rests_of(chrome_trace(record, {})) == {node.rank: node.rest for node in record.nodes}
+    assert run.rests == rests_of(trace_of(record)) == {node.rank: node.rest for node in record.nodes}
     assert "note" not in whole.trace["otherData"]
     assert whole.rests == {}
     assert "first spans only, since the run has too many" in render(run, TOPOLOGY)
@@ -154,7 +154,7 @@ def test_bytes_sent_by_a_time_count_what_is_summed_up(tmp_path: Path) -> None:
 def test_counters_tell_viewers_what_is_summed_up() -> None:
     node = recorded([("send", 0.0, 1.0, 10), ("compute", 1.0, 3.0, 0), ("send", 3.0, 4.0, 30)], 1)
     node.finish(None, 4.0)
-    events = chrome_trace(RunRecord([node.record], 4.0, 0.1), {})["traceEvents"]
+    events = trace_of(RunRecord([node.record], 4.0, 0.1))["traceEvents"]
     sent = [event for event in events if event["name"] == "sent (bytes)"]
     busy = [event for event in events if event["name"] == "busy (%)"]
     # The first span is kept; 3 s in 256 parts of 2^-6 s, then 4 s in parts of 2^-5 s: the send ends in part 128.

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from simcluster.runs.record import RunRecord, Span
 from simcluster.runs.recorder import Recorder
-from simcluster.runs.trace import assign_lanes, chrome_trace, spans_of
-from tests.support.made_up_runs import made_up_run, record_of
+from simcluster.runs.trace import assign_lanes, spans_of
+from tests.support.made_up_runs import made_up_run, record_of, trace_of
 
 
 def broken_rules(trace: dict[str, Any]) -> list[str]:
@@ -51,7 +51,7 @@ def test_the_check_itself_finds_partial_overlap_and_missing_fields() -> None:
 
 
 def test_a_whole_run_obeys_the_rules_of_the_format() -> None:
-    trace = chrome_trace(made_up_run(), {})
+    trace = trace_of(made_up_run())
     assert broken_rules(trace) == []
     # Per step: 5 computations; 4 messages each way, each a send and a recv.
     assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 50 * (5 + 4 * 2 * 2)
@@ -64,7 +64,7 @@ times_s = st.floats(0, 1000, allow_nan=False)
 def test_spans_of_one_thread_never_overlap_whatever_a_node_does_at_once(
     drawn: list[tuple[float, float]],
 ) -> None:
-    trace = chrome_trace(one_node([(start_s, start_s + length_s) for start_s, length_s in drawn]), {})
+    trace = trace_of(one_node([(start_s, start_s + length_s) for start_s, length_s in drawn]))
     assert broken_rules(trace) == []
 
 
@@ -81,7 +81,7 @@ def test_what_overlaps_goes_to_the_first_free_lane() -> None:
     """1 overlaps 0; 2 starts when 0 ends, and takes its lane; 3 overlaps 1 and 2."""
     spans = [Span("send", a, b, 1, "x", 8) for a, b in [(0, 2), (1, 5), (2, 4), (3, 6)]]
     assert assign_lanes(spans) == [0, 1, 0, 2]
-    events = chrome_trace(one_node([(0, 2), (1, 5)]), {})["traceEvents"]
+    events = trace_of(one_node([(0, 2), (1, 5)]))["traceEvents"]
     names = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
     assert names == ["send", "send 2"]
 
@@ -91,21 +91,21 @@ def test_threads_of_a_node_have_numbers_of_their_own_however_many_sends_overlap(
     for _ in range(1500):
         node.span("send", 0.0, 1.0, 1, "x", 8)
     node.span("recv", 0.0, 1.0, 1, "x", 8)
-    trace = chrome_trace(record_of(node, elapsed_s=1.0), {})
+    trace = trace_of(record_of(node, elapsed_s=1.0))
     tids = [event["tid"] for event in trace["traceEvents"] if event["ph"] == "X"]
     assert len(set(tids)) == 1501
     assert broken_rules(trace) == []
 
 
 def test_nodes_are_processes_named_by_rank_and_name() -> None:
-    events = chrome_trace(made_up_run(steps=1), {})["traceEvents"]
+    events = trace_of(made_up_run(steps=1))["traceEvents"]
     names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert names == {0: "0 mini1", 1: "1 mini2", 2: "2 mini3", 3: "3 pi5", 4: "4 pi4"}
 
 
 def test_spans_read_back_to_the_nanosecond() -> None:
     record = made_up_run(steps=7)
-    read = spans_of(chrome_trace(record, {}))
+    read = spans_of(trace_of(record))
     for node in record.nodes:
         written = sorted((span for span in node.spans), key=lambda span: (span.kind, *span[1:]))
         back = sorted((span for rank, span in read if rank == node.rank), key=lambda span: (span.kind, *span[1:]))
@@ -121,5 +121,5 @@ def test_loss_is_a_counter_and_what_is_not_a_number_is_left_out() -> None:
     node = Recorder(0, "a", lambda: 1.5)
     node.metrics(1, {"loss": 0.5, "other": 3.0})
     node.metrics(2, {"loss": float("nan")})
-    counters = [e for e in chrome_trace(record_of(node, elapsed_s=2.0), {})["traceEvents"] if e["ph"] == "C"]
+    counters = [e for e in trace_of(record_of(node, elapsed_s=2.0))["traceEvents"] if e["ph"] == "C"]
     assert [(e["name"], e["ts"], e["args"]) for e in counters] == [("loss", 1.5e6, {"loss": 0.5})]

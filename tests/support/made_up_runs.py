@@ -13,6 +13,7 @@ from typing import Any
 from simcluster.errors import PeerLost
 from simcluster.runs.record import RunRecord
 from simcluster.runs.recorder import Recorder
+from simcluster.runs.trace import description, events
 
 NAMES = ["mini1", "mini2", "mini3", "pi5", "pi4"]
 WEIGHTS_BYTES, GRADIENT_BYTES = 200_100, 200_060
@@ -129,3 +130,8 @@ def two_nodes(duplex: str = "full", bandwidth: str = "1 MB/s") -> dict[str, Any]
         "nodes": {"a": {"device": "raspberry-pi-5"}, "b": {"device": "raspberry-pi-5"}},
         "links": [{"between": ["a", "b"], "bandwidth": bandwidth, "latency": "1 ms", "duplex": duplex}],
     }
+
+
+def trace_of(record: RunRecord) -> dict[str, Any]:
+    """Return the content of the file trace.json of *record*."""
+    return {"traceEvents": list(events(record)), **description(record, {})}

@@ -59,7 +59,7 @@ def test_a_sweep_is_handed_over_point_by_point_each_run_once(tmp_path: Path, not
 
 
 def test_what_is_not_installed_is_named_with_the_extra_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS, "mlflow", Kind("to_mlflow:MlflowTracker", ("no_such_package", "sys"), "mlflow"))
+    monkeypatch.setitem(KINDS, "mlflow", Kind("to_mlflow:MlflowTracker", ("no_such_package", "sys")))
     with pytest.raises(UsageError) as told:
         check("mlflow", None, "--track")
     assert str(told.value) == (
