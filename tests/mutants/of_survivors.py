@@ -37,7 +37,7 @@ AT_SERVERS = [
     plant(
         15,
         "the clock of a lost worker holds all others up",
-        "simcluster/algorithms/clocks.py",
+        SERVING,
         "            del self._clock[rank]\n            self._waiting.pop(rank, None)\n",
         "            self._waiting.pop(rank, None)\n",
         algorithms=("ssp",),

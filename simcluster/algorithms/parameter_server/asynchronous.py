@@ -10,9 +10,9 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server.push import Push
-from simcluster.algorithms.parameter_server.server import SERVER
+from simcluster.algorithms.parameter_server.server import SERVER, Push, damped, mean
 from simcluster.algorithms.parameter_server.serving import PUSH, Listener
+from simcluster.algorithms.steps import resumable, steps
 from simcluster.compression import Codec
 from simcluster.errors import PeerLost
 from simcluster.payload import Message, Payload, Scalar, pack
@@ -108,6 +108,16 @@ class Server:
         """Note that *pushes*, or all held ones, are now in the weights."""
         ledger = self._replica.ledger
         ledger.take(ledger.held if pushes is None else [push.group for push in pushes])
+
+    async def step(self, pushes: Sequence[Push], damping: str = "none") -> None:
+        """Take one step with the mean of *pushes*, in rank order, divided by the number actually summed.
+
+        *damping*: `inverse` divides each gradient by its staleness, if above 1.
+        """
+        replica, pushes = self._replica, sorted(pushes, key=lambda push: push.rank)
+        parts = [push.tensors if damping == "none" else damped(push.tensors, self.staleness(push)) for push in pushes]
+        await self._node.compute(replica.apply, mean(parts), cost=replica.apply_cost())
+        self.count(pushes)
 
     def count(self, pushes: Sequence[Push], *, versions: int = 1, **more: float) -> None:
         """Count and record *pushes*, which are now in the weights and advance the version by *versions*."""
@@ -244,3 +254,22 @@ async def push_to_server(node: Transport, replica: Replica, *tensors: Tensor, **
     """Push a worker's result of the batches drawn since its last push."""
     replica.ledger.hand_in(replica.ledger.drawn)
     await node.send(SERVER, PUSH, pack(*tensors, **values))
+
+
+async def push_gradients(node: Transport, replica: Replica, *, loose: bool, says_last: bool = False) -> None:
+    """Be a worker: push the gradient of each batch, then pull the weights, which the server may answer without."""
+    state = resumable(replica, version=0)
+    async for step, batch in steps(replica, keep=state, loose=loose):
+        # Phase 1, compute.
+        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        node.record(step=step, loss=loss, pushed=step)
+
+        # Phase 2, push.
+        last = {"last": step == replica.steps} if says_last else {}
+        await push_to_server(node, replica, *gradients, version=state.version, loss=loss, **last)
+
+        # Phase 3, pull: answered when the algorithm allows.
+        message = await node.recv(SERVER, "weights")
+        if message.tensors:
+            replica.load(message.tensors)
+        state.version = message["version"]

@@ -8,9 +8,8 @@ from typing import Self
 
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server.push import Push
 from simcluster.algorithms.parameter_server.replies import Replies
-from simcluster.algorithms.parameter_server.server import SERVER, endless
+from simcluster.algorithms.parameter_server.server import SERVER, Push, endless
 from simcluster.algorithms.parameter_server.serving import PUSH, Listener
 from simcluster.algorithms.steps import resumable
 from simcluster.errors import PeerLost

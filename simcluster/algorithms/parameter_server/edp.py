@@ -16,7 +16,7 @@ from torch import Tensor
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
 from simcluster.algorithms.parameter_server.facts import edp_copies, edp_world
-from simcluster.algorithms.parameter_server.server import SERVER, blended, check_push, trainers
+from simcluster.algorithms.parameter_server.server import SERVER, blended, check_push, damped, trainers
 from simcluster.algorithms.parameter_server.serving import Expected
 from simcluster.algorithms.steps import resumable
 from simcluster.compression import Codec, Compression
@@ -78,8 +78,7 @@ async def _serve(
                 if blend_interval is not None and not own:
                     await node.compute(_blend, replica, tensors, 1 / (1 + staleness), cost=replica.apply_cost())
                 else:
-                    if damping == "inverse" and staleness > 1:
-                        tensors = [gradient / staleness for gradient in tensors]
+                    tensors = damped(tensors, staleness) if damping == "inverse" else tensors
                     await node.compute(replica.apply, tensors, cost=replica.apply_cost())
                 # The server counts as one worker: its version advances once per push interval.
                 is_version = blend_interval is None or not own or own % blend_interval == 0

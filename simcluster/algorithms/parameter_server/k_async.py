@@ -8,17 +8,14 @@ the synchronous one. Rank 0 serves, and also trains by default.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pydantic import PositiveInt
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
+from simcluster.algorithms.parameter_server.asynchronous import Server, push_gradients
 from simcluster.algorithms.parameter_server.facts import served, stale_copies
-from simcluster.algorithms.parameter_server.push import Push
-from simcluster.algorithms.parameter_server.server import SERVER, mean, most_of, trainers
+from simcluster.algorithms.parameter_server.server import SERVER, Push, most_of, trainers
 from simcluster.algorithms.parameter_server.serving import Expected
-from simcluster.algorithms.steps import resumable, steps
+from simcluster.algorithms.steps import resumable
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -40,18 +37,11 @@ async def k_async(
     ranks = trainers(node.size, server_trains)
     K = most_of(ranks, "k", k)
     loose = batch or len(ranks) > K  # ranks may be at different steps
-    if node.rank == SERVER:
-        await _serve(node, replica, ranks, K, batch, loose)
-    else:
-        await _work(node, replica, loose)
-
-
-async def _serve(
-    node: Transport, replica: Replica, ranks: Sequence[int], K: int, batch: bool, loose: bool
-) -> None:  # fmt: skip
-    state = resumable(replica, version=0, applied=0)
+    if node.rank != SERVER:
+        await push_gradients(node, replica, loose=loose)
+        return
+    state, pending = resumable(replica, version=0, applied=0), list[Push]()
     expected = Expected(node, replica, ranks)
-    pending: list[Push] = []
 
     async with Server(node, replica, expected, "weights", keep=state) as server:
         if SERVER in ranks:
@@ -62,31 +52,12 @@ async def _serve(
             pending += [push] if push is not None else []
             left, waiting = expected.left(), {push.rank for push in pending}
             if pending and (len(pending) == K or (not left if batch else left <= waiting)):
-                # Phase 2, update: in rank order, divided by the number actually summed.
-                gradients, pending = sorted(pending, key=lambda push: push.rank), []
-                total = mean([gradient.tensors for gradient in gradients])
-                await node.compute(replica.apply, total, cost=replica.apply_cost())
-                server.count(gradients)
+                # Phase 2, update.
+                await server.step(pending)
                 # Phase 3, pull: in K-async after the update.
-                for gradient in gradients if not batch else ():
+                for gradient in sorted(pending, key=lambda push: push.rank) if not batch else ():
                     server.send_weights(gradient, only_newer=True)
+                pending.clear()
                 await server.keep(state.applied // len(ranks) if loose else state.version, loose=loose)
             if batch and push is not None:  # in K-batch-async at once
                 server.send_weights(push, only_newer=True)
-
-
-async def _work(node: Transport, replica: Replica, loose: bool) -> None:
-    state = resumable(replica, version=0)
-    async for step, batch in steps(replica, keep=state, loose=loose):
-        # Phase 1, compute.
-        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-        node.record(step=step, loss=loss, pushed=step)
-
-        # Phase 2, push.
-        await push_to_server(node, replica, *gradients, version=state.version, loss=loss)
-
-        # Phase 3, pull: at once, or after K pushes.
-        message = await node.recv(SERVER, "weights")
-        if message.tensors:
-            replica.load(message.tensors)
-        state.version = message["version"]

@@ -1,9 +1,10 @@
-"""Helpers shared by the parameter servers: training ranks, means of gradients, cancelled work."""
+"""Helpers shared by the parameter servers: pushes, training ranks, means of gradients, cancelled work."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -11,11 +12,30 @@ from torch import Tensor
 from simcluster.errors import Problem, UsageError
 from simcluster.payload import Message
 from simcluster.transport import Transport
-from simcluster.workloads import Batch, Replica
+from simcluster.workloads import Batch, Group, Replica
 
 T = TypeVar("T")
 
 SERVER = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Push:
+    """A *message* to the server on its way into the weights, and its *group* of batches in the ledger."""
+
+    message: Message
+    group: Group
+
+    @property
+    def rank(self) -> int:
+        return self.message.source
+
+    @property
+    def tensors(self) -> Sequence[Tensor]:
+        return self.message.tensors
+
+    def __getitem__(self, name: str) -> Any:
+        return self.message[name]
 
 
 def trainers(size: int, server_trains: bool) -> list[int]:
@@ -47,6 +67,11 @@ def mean(contributions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         for into, gradient in zip(total, gradients, strict=True):
             into.add_(gradient)
     return [tensor.div_(len(contributions)) for tensor in total]
+
+
+def damped(gradients: Sequence[Tensor], staleness: int) -> list[Tensor]:
+    """Return *gradients* divided by their *staleness*, if above 1 (Zhang et al. 2016, section 3)."""
+    return [gradient / staleness for gradient in gradients] if staleness > 1 else list(gradients)
 
 
 def blended(own: Sequence[Tensor], theirs: Sequence[Tensor], share: float) -> list[Tensor]:

@@ -8,18 +8,16 @@ n = lambda is the asynchronous server. With one gradient in flight per rank, the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import PositiveInt
 
 from simcluster.algorithms.facts import Facts, never
-from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
+from simcluster.algorithms.parameter_server.asynchronous import Server, push_gradients
 from simcluster.algorithms.parameter_server.facts import served, stale_copies
-from simcluster.algorithms.parameter_server.push import Push
-from simcluster.algorithms.parameter_server.server import SERVER, mean, most_of, trainers
+from simcluster.algorithms.parameter_server.server import SERVER, Push, most_of, trainers
 from simcluster.algorithms.parameter_server.serving import Expected
-from simcluster.algorithms.steps import resumable, steps
+from simcluster.algorithms.steps import resumable
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -41,15 +39,10 @@ async def softsync(
     """
     ranks = trainers(node.size, server_trains)
     K = len(ranks) // most_of(ranks, "n", n)
-    if node.rank == SERVER:
-        await _serve(node, replica, ranks, K, damping)
-    else:
-        await _work(node, replica)
-
-
-async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], K: int, damping: str) -> None:
-    state = resumable(replica, version=0, applied=0)
-    pending: list[Push] = []
+    if node.rank != SERVER:
+        await push_gradients(node, replica, loose=True)
+        return
+    state, pending = resumable(replica, version=0, applied=0), list[Push]()
 
     async with Server(node, replica, Expected(node, replica, ranks), "weights", keep=state) as server:
         if SERVER in ranks:
@@ -60,39 +53,12 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], K: int
 
             # Phase 2, update.
             if len(pending) == K:
-                await _update(node, replica, server, pending, damping)
+                await server.step(pending, damping)
                 await server.keep(state.applied // len(ranks))
+                pending.clear()
 
             # Phase 3, pull: the weights, if they differ from those that the gradient was taken at.
             server.send_weights(push, only_newer=True)
     if pending:
-        await _update(node, replica, server, pending, damping)
+        await server.step(pending, damping)
         await server.keep(state.applied // len(ranks))
-
-
-async def _update(node: Transport, replica: Replica, server: Server, pending: list[Push], damping: str) -> None:
-    """Take one step with the mean of *pending*: in rank order, divided by the number actually summed."""
-    pending.sort(key=lambda push: push.rank)
-    divisors = [max(1, server.staleness(push)) if damping == "inverse" else 1 for push in pending]
-    parts = [
-        push.tensors if divisor == 1 else [tensor / divisor for tensor in push.tensors]
-        for push, divisor in zip(pending, divisors, strict=True)
-    ]
-    await node.compute(replica.apply, mean(parts), cost=replica.apply_cost())
-    server.count(pending)
-    pending.clear()
-
-
-async def _work(node: Transport, replica: Replica) -> None:
-    state = resumable(replica, version=0)
-    async for step, batch in steps(replica, keep=state, loose=True):
-        # Phase 1, compute.
-        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-        node.record(step=step, loss=loss, pushed=step)
-
-        # Phase 2, push and pull.
-        await push_to_server(node, replica, *gradients, version=state.version, loss=loss)
-        message = await node.recv(SERVER, "weights")
-        if message.tensors:
-            replica.load(message.tensors)
-        state.version = message["version"]

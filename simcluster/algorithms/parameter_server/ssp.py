@@ -8,17 +8,14 @@ asynchronous one. Rank 0 serves, and also trains by default.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pydantic import NonNegativeInt
 
-from simcluster.algorithms.clocks import Clocks
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
+from simcluster.algorithms.parameter_server.asynchronous import Server, push_gradients
 from simcluster.algorithms.parameter_server.facts import served, stale_copies
-from simcluster.algorithms.parameter_server.push import Push
-from simcluster.algorithms.parameter_server.server import SERVER, mean, trainers
-from simcluster.algorithms.steps import resumable, steps
+from simcluster.algorithms.parameter_server.server import SERVER, Push, trainers
+from simcluster.algorithms.parameter_server.serving import Clocks
+from simcluster.algorithms.steps import resumable
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -34,16 +31,12 @@ async def ssp(
     or rejoins starts at the slowest rank's clock.
     """
     ranks = trainers(node.size, server_trains)
-    if node.rank == SERVER:
-        await _serve(node, replica, ranks, staleness)
-    else:
-        await _work(node, replica, loose=staleness != 0)
-
-
-async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int | None) -> None:
-    state = resumable(replica, version=0, applied=0)
-    clocks = Clocks(node, replica, ranks, s)
-    unread: list[Push] = []
+    loose = staleness != 0  # ranks may be at different steps
+    if node.rank != SERVER:
+        await push_gradients(node, replica, loose=loose, says_last=True)
+        return
+    state, unread = resumable(replica, version=0, applied=0), list[Push]()
+    clocks = Clocks(node, replica, ranks, staleness)
 
     async with Server(node, replica, clocks, "weights", keep=state) as server:
         if SERVER in ranks:
@@ -56,36 +49,12 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
 
             # Phase 2, read: answer the ranks now within the bound, all with the same weights.
             while free := clocks.free():
-                await _fold(node, replica, server, unread)
-                await server.keep(state.applied // len(ranks) if s != 0 else state.version, loose=s != 0)
+                if unread:
+                    await server.step(unread)
+                    unread.clear()
+                await server.keep(state.applied // len(ranks) if loose else state.version, loose=loose)
                 for waiting in free:
                     clocks.go_on(waiting)
                     server.send_weights(waiting)
-    await _fold(node, replica, server, unread)  # from a worker lost after its last push
-
-
-async def _fold(node: Transport, replica: Replica, server: Server, unread: list[Push]) -> None:
-    """Take one step with the mean of *unread*: in rank order, divided by the number actually summed."""
-    if unread:
-        pushes = sorted(unread, key=lambda push: push.rank)
-        unread.clear()
-        total = mean([push.tensors for push in pushes])
-        await node.compute(replica.apply, total, cost=replica.apply_cost())
-        server.count(pushes)
-
-
-async def _work(node: Transport, replica: Replica, *, loose: bool) -> None:
-    state = resumable(replica, version=0)
-    async for step, batch in steps(replica, keep=state, loose=loose):
-        # Phase 1, compute.
-        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-        node.record(step=step, loss=loss, pushed=step)
-
-        # Phase 2, push: the clock ticks.
-        last = step == replica.steps
-        await push_to_server(node, replica, *gradients, version=state.version, loss=loss, last=last)
-
-        # Phase 3, read: answered once the slowest rank is close enough.
-        message = await node.recv(SERVER, "weights")
-        replica.load(message.tensors)
-        state.version = message["version"]
+    if unread:  # from a worker lost after its last push
+        await server.step(unread)
