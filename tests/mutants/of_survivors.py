@@ -29,7 +29,7 @@ AT_SERVERS = [
         "wrong divisor: a batch of K gradients is divided by K, though fewer came",
         "simcluster/algorithms/parameter_server/k_sync.py",
         "mean([push.tensors for push in first])",
-        "[t * (len(first) / k) for t in mean([push.tensors for push in first])]",
+        "[t * (len(first) / needed) for t in mean([push.tensors for push in first])]",
         algorithms=("k_sync",),
         kinds=LOSSES,
         needs=("slope",),

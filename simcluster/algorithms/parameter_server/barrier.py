@@ -8,15 +8,69 @@ from typing import Self
 
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server.replies import Replies
 from simcluster.algorithms.parameter_server.server import SERVER, Push, endless
 from simcluster.algorithms.parameter_server.serving import PUSH, Listener
 from simcluster.algorithms.steps import resumable
 from simcluster.errors import PeerLost
 from simcluster.overlays.hearing import arrival, heard
-from simcluster.payload import Message, pack
+from simcluster.payload import Message, Payload, pack
 from simcluster.transport import ANY, Transport
 from simcluster.workloads import Batch, Replica
+
+
+class Replies:
+    """Replies under *tag*, sent as tasks of *group*, so a slow link delays only its own worker.
+
+    Each names the *step* at which its receiver is to work.
+    """
+
+    def __init__(self, node: Transport, group: asyncio.TaskGroup, tag: str) -> None:
+        self._node, self._group, self._tag = node, group, tag
+        self._told: dict[int, int] = {}
+        self._under_way: dict[int, asyncio.Task[None]] = {}
+
+    def send(self, worker: int, step: int, weights: Sequence[Tensor]) -> None:
+        self._told[worker] = step
+        self._under_way[worker] = self._group.create_task(self._send(worker, pack(*weights, step=step)))
+
+    def newer_than(self, step: int, worker: int) -> bool:
+        """Return whether *worker*, which pushed at *step*, has been sent a later one."""
+        return self._told.get(worker, 0) > step
+
+    def under_way_to(self, worker: int) -> bool:
+        """Return whether the last reply to *worker* has not left yet: another one would only queue behind it."""
+        return worker in self._under_way and not self._under_way[worker].done()
+
+    def lost(self, loss: PeerLost, *, enough: bool = True) -> None:
+        """Forget a lost worker: after rejoining it starts afresh. Raise *loss* if not *enough* are left."""
+        self._told.pop(loss.rank, None)
+        if not enough:
+            raise loss
+
+    async def _send(self, worker: int, content: Payload) -> None:
+        """Send, ignoring a loss that the server's recv will report: the worker may rejoin and push before that."""
+        try:
+            await self._node.send(worker, self._tag, content)
+        except PeerLost:
+            self._told.pop(worker, None)
+
+    async def see_off(self, tag: str, replica: Replica, *, only_behind: bool = False) -> int:
+        """After the last step, receive and count what workers still push until they end; it is too late.
+
+        Send the final weights to workers that have not been told the end. *only_behind*: no other worker can push.
+        """
+        late = 0
+        for worker in range(1, self._node.size):
+            try:
+                while not (only_behind and self.newer_than(replica.steps, worker)):
+                    push = await self._node.recv(worker, tag)
+                    replica.ledger.receive(push)
+                    late += 1
+                    if not self.newer_than(push["step"], worker):
+                        self.send(worker, replica.steps + 1, replica.snapshot())
+            except PeerLost as lost:
+                self.lost(lost)
+        return late
 
 
 class Barrier:
@@ -86,15 +140,20 @@ class Barrier:
 
     def count(self, pushes: Sequence[Push]) -> None:
         """Count *pushes*, which are in the weights, and record the step."""
-        self._applied(pushes)
-        counts = {"late": self._late, **vars(self._count), "pushed": self.step * self._trains}
-        self._node.record(step=self.step, loss=_mean_loss(pushes), contributions=len(pushes), **counts)
+        self._replica.ledger.take(push.group for push in pushes)
+        self._count.applied += len(pushes)
+        loss = float(sum(push["loss"] for push in pushes) / len(pushes))
+        self._node.record(step=self.step, loss=loss, **self._counts(pushes))
 
     async def see_off(self, *, only_behind: bool = False) -> None:
         """After the last step, reject all further pushes; see `Replies.see_off`."""
         self._count.rejected += await self._replies.see_off(self.push, self._replica, only_behind=only_behind)
         counts = {name: value for name, value in vars(self._count).items() if name != "applied"}
         self._node.record(step=self._replica.steps, **counts)
+
+    def _counts(self, pushes: Sequence[Push]) -> dict[str, int]:
+        pushed = self.step * self._trains
+        return {"contributions": len(pushes), "late": self._late, **vars(self._count), "pushed": pushed}
 
     async def _collect(self, on_time: dict[int, Push], least: int) -> None:
         node = self._node
@@ -124,10 +183,6 @@ class Barrier:
         loss, own = await self._node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         message = Message(SERVER, self.push, pack(*own, step=step, loss=loss), 0)
         return Push(message, replica.ledger.hand_in(replica.ledger.drawn))
-
-    def _applied(self, pushes: Sequence[Push]) -> None:
-        self._replica.ledger.take(push.group for push in pushes)
-        self._count.applied += len(pushes)
 
     def _done(self) -> int:
         return self.step
@@ -169,15 +224,14 @@ class Race(Barrier):
             self._replica.ledger.settle(self._replica.ledger.drawn, used=False)  # the batch that was in progress
         return sorted(first, key=lambda push: push.rank)
 
-    def count(self, pushes: Sequence[Push]) -> None:
-        self._applied(pushes)
-        self._node.record(step=self.step, loss=_mean_loss(pushes), **vars(self._count))
-
     async def see_off(self, *, only_behind: bool = False) -> None:
         self._listening.cancel()
         while not self._arrived.empty():
             self._count.rejected += isinstance(self._arrived.get_nowait(), Push)
         await super().see_off(only_behind=only_behind)
+
+    def _counts(self, pushes: Sequence[Push]) -> dict[str, int]:
+        return vars(self._count)
 
     async def _listen(self) -> None:
         """Put each push and each loss into the queue; without workers, wait until `first` looks for some."""
@@ -239,7 +293,3 @@ class Worker:
         self._node.record(step=self.step, loss=loss, pushed=self._pushed)
         self._replica.ledger.hand_in(self._replica.ledger.drawn)
         await self._node.send(SERVER, tag, pack(*gradients, step=self.step, loss=loss))
-
-
-def _mean_loss(pushes: Sequence[Push]) -> float:
-    return float(sum(push["loss"] for push in pushes) / len(pushes))

@@ -48,11 +48,11 @@ async def edp(
     ranks = trainers(node.size, server_trains)
     check_push(push, compression)
     codec = Codec(compression, node.rng, "push", replica.parameters)
-    blend_interval = pull_interval if push == "weights" else None
-    if node.rank == SERVER:
-        await _serve(node, replica, codec, max_staleness, damping, blend_interval, ranks)
-    else:
+    if node.rank != SERVER:
         await _work(node, replica, codec, pull_interval, push == "weights")
+        return
+    blend_interval = pull_interval if push == "weights" else None
+    await _serve(node, replica, codec, max_staleness, damping, blend_interval, ranks)
 
 
 async def _serve(
@@ -61,8 +61,7 @@ async def _serve(
 ) -> None:  # fmt: skip
     """*blend_interval*: the steps between two pushes of weights; None for gradients."""
     state = resumable(replica, version=0, applied=0, rejected=0)
-    batches = blend_interval or 1  # per push
-    expected = Expected(node, replica, ranks, batches)
+    expected = Expected(node, replica, ranks, batches=blend_interval or 1)
 
     async with Server(node, replica, expected, "weights", keep=state) as server:
         if SERVER in ranks:
@@ -87,7 +86,7 @@ async def _serve(
             # Pull: the current weights, sent while the next push is handled.
             if push["pull"]:
                 server.send_weights(push)
-            await server.keep((state.version + state.rejected) * batches // len(ranks))
+            await server.keep((state.version + state.rejected) * (blend_interval or 1) // len(ranks))
 
 
 async def _work(node: Transport, replica: Replica, codec: Codec, pull_interval: int, blend: bool) -> None:

@@ -45,23 +45,17 @@ async def k_sync(
         return
     async with asyncio.TaskGroup() as group:
         server = Race(node, replica, group, "weights", trains=server_trains, loose=loose)
-        await _serve(node, replica, server, needed, batch)
+        async for _ in server:
+            # Phase 1, compute: every rank, at the weights of this step, until there are K gradients.
+            first = await server.first(needed, again=batch)
 
+            # Phase 2, apply: in rank order, divided by the number actually summed.
+            await node.compute(replica.apply, mean([push.tensors for push in first]), cost=replica.apply_cost())
+            server.count(first)
 
-async def _serve(node: Transport, replica: Replica, server: Race, k: int, batch: bool) -> None:
-    async for _ in server:
-        # Phase 1, compute: every rank, at the weights of this step, until there are K gradients.
-        first = await server.first(k, again=batch)
-
-        # Phase 2, apply: in rank order, divided by the number actually summed.
-        await node.compute(replica.apply, mean([push.tensors for push in first]), cost=replica.apply_cost())
-        server.count(first)
-
-        # Phase 3, next step for all: a rank that is still computing drops its work.
-        server.call_off()
-
-    # A push that comes after the last step is rejected, too.
-    await server.see_off()
+            # Phase 3, next step for all: a rank that is still computing drops its work.
+            server.call_off()
+        await server.see_off()  # a push that comes after the last step is rejected, too
 
 
 async def _work(node: Transport, replica: Replica, batch: bool, loose: bool) -> None:

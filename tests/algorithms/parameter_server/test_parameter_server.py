@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from simcluster.algorithms.parameter_server.replies import Replies
+from simcluster.algorithms.parameter_server.barrier import Replies
 from simcluster.algorithms.parameter_server.server import (
     blended,
     check_push,
