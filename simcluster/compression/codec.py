@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from simcluster.collectives import flatten
-from simcluster.compression.compressor import Compressor
+from simcluster.compression.compressor import Compressor, Layout, Memory
 from simcluster.compression.kinds import compressor
-from simcluster.compression.layout import Layout, Memory
 from simcluster.rng import NodeRandom
 from simcluster.transport import FREE, Cost, Transport
 from simcluster.workloads.costs.costs import elementwise_cost
@@ -27,15 +25,10 @@ class Codec:
     """
 
     def __init__(
-        self,
-        compression: str | Mapping[str, Any] | Compressor | None,
-        rng: NodeRandom,
-        name: str,
+        self, compression: str | Mapping[str, Any] | Compressor | None, rng: NodeRandom, name: str,
         like: Sequence[Tensor] | Layout,
-    ) -> None:
-        if isinstance(compression, (str, Mapping)):
-            compression = compressor(compression)
-        self.kind: Compressor | None = compression
+    ) -> None:  # fmt: skip
+        self.kind = compressor(compression) if isinstance(compression, (str, Mapping)) else compression
         self.layout = like if isinstance(like, Layout) else Layout.of(like)
         self.memory = Memory(rng, name)
         self.residual: Tensor | None = None
@@ -82,7 +75,6 @@ class Codec:
         self.residual = whole - sent if whole is not self.residual else whole.sub_(sent)
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """Return the state that the stream carries from one vector to the next."""
         return {"residual": self.residual, "memory": self.memory.checkpoint_state()}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
@@ -104,7 +96,7 @@ def _costs(kind: Compressor, layout: Layout) -> tuple[Cost, Cost]:
     if not layout.length:
         return FREE, FREE
     codec = Codec(kind, NodeRandom(0, ""), "", layout)
-    tensors = [torch.empty(shape, dtype=layout.dtype, device="meta") for shape in layout.shapes]
+    tensors = layout.empty()
     parts = codec.encode(tensors)  # the first call also sets up state; later ones cost the same
     return (
         elementwise_cost(lambda: codec.encode(tensors), f"{kind.kind}/encode"),

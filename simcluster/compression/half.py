@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from simcluster.compression.compressor import Compressor
-from simcluster.compression.layout import Layout, Memory
+from simcluster.compression.compressor import Compressor, Layout, Memory
 
 
 class Fp16(Compressor):

@@ -13,8 +13,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.compression.compressor import Compressor
-from simcluster.compression.layout import Layout, Memory
+from simcluster.compression.compressor import Compressor, Layout, Memory
 
 STEPS = 255
 

@@ -21,17 +21,8 @@ from simcluster.compression.top_k import TopK
 from simcluster.errors import nearest
 
 NONE = "none"
-KINDS: Mapping[str, type[Compressor]] = {
-    "bf16": Bf16,
-    "fp16": Fp16,
-    "int8": Int8,
-    "power_sgd": PowerSgd,
-    "qsgd": Qsgd,
-    "random_k": RandomK,
-    "sign": Sign,
-    "terngrad": TernGrad,
-    "top_k": TopK,
-}
+_KINDS: tuple[type[Compressor], ...] = (Bf16, Fp16, Int8, PowerSgd, Qsgd, RandomK, Sign, TernGrad, TopK)
+KINDS: Mapping[str, type[Compressor]] = {kind.model_fields["kind"].default: kind for kind in _KINDS}
 
 
 def compressor(compression: str | Mapping[str, Any]) -> Compressor | None:
@@ -44,9 +35,8 @@ def compressor(compression: str | Mapping[str, Any]) -> Compressor | None:
     kind = given["kind"]
     if kind == NONE:
         if len(given) > 1:
-            raise _error(
-                [((key,), "none", f"no other key with kind: {NONE}", given[key]) for key in given if key != "kind"]
-            )
+            others = {key: value for key, value in given.items() if key != "kind"}
+            raise _error([((key,), "none", f"no other key with kind: {NONE}", others[key]) for key in others])
         return None
     if not isinstance(kind, str) or kind not in KINDS:
         place = () if isinstance(compression, str) else ("kind",)
@@ -78,12 +68,8 @@ def _explained(detail: Any, of_kind: type[Compressor], kind: str) -> _Detail:
 
 
 def _error(details: list[_Detail]) -> ValidationError:
-    lines = [
-        InitErrorDetails(
-            type=PydanticCustomError(name, message.replace("{", "(").replace("}", ")")),
-            loc=where,
-            input=value,
-        )
-        for where, name, message, value in details
-    ]
+    lines = []
+    for where, name, message, value in details:
+        told = PydanticCustomError(name, message.replace("{", "(").replace("}", ")"))
+        lines.append(InitErrorDetails(type=told, loc=where, input=value))
     return ValidationError.from_exception_data("compression", lines)

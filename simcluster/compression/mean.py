@@ -8,7 +8,9 @@ matrices are averaged by any all-reduce. All sums are taken in rank order.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
@@ -17,16 +19,36 @@ from torch import Tensor
 
 from simcluster.collectives import flatten, unflatten
 from simcluster.compression.codec import Codec
+from simcluster.compression.compressor import Layout
 from simcluster.compression.factors import mean_of_factors
 from simcluster.compression.kinds import compressor
-from simcluster.compression.layout import Layout
 from simcluster.compression.power_sgd import PowerSgd
-from simcluster.compression.swap import swap
-from simcluster.compression.turns import Turns
+from simcluster.payload import pack
 from simcluster.transport import Cost, Transport
 
 AllReduce: TypeAlias = Callable[[Transport, Tensor, str], Awaitable[Tensor]]
 """(node, vector, tag) -> the sum of every rank's vector."""
+
+
+class Turns:
+    """Turns to use a stream's state in order, even if steps overlap and messages arrive out of order."""
+
+    def __init__(self) -> None:
+        self._last: asyncio.Event | None = None
+
+    def take(self) -> AbstractAsyncContextManager[None]:
+        """Take the next turn: entering it waits until the previous turn has been left."""
+        before, self._last = self._last, asyncio.Event()
+        return self._turn(before, self._last)
+
+    @asynccontextmanager
+    async def _turn(self, before: asyncio.Event | None, over: asyncio.Event) -> AsyncIterator[None]:
+        if before is not None:
+            await before.wait()
+        try:
+            yield
+        finally:
+            over.set()
 
 
 class Mean:
@@ -37,13 +59,9 @@ class Mean:
     """
 
     def __init__(
-        self,
-        compression: str | Mapping[str, Any],
-        node: Transport,
-        name: str,
-        like: Sequence[Tensor],
+        self, compression: str | Mapping[str, Any], node: Transport, name: str, like: Sequence[Tensor],
         all_reduce: AllReduce,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._node, self._name, self._all_reduce = node, name, all_reduce
         self._kind = compressor(compression) if node.size > 1 else None
         self._codec = Codec(self._kind, node.rng, name, like)
@@ -62,8 +80,7 @@ class Mean:
         return Codec(self._kind, self._node.rng, f"{self._name}/back", own)
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """Return the states of the streams that were used."""
-        made = self.__dict__
+        made = vars(self)  # only the streams that were used
         return {
             "whole": self._codec.checkpoint_state(),
             "outgoing": [codec.checkpoint_state() for codec in self._outgoing] if "_outgoing" in made else None,
@@ -92,7 +109,7 @@ class Mean:
     async def _by_whole(self, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
         async with self._first.take():
             small = await self._codec.compress(self._node, tensors)
-        everybodys = await swap(self._node, [small] * self._node.size, tag)
+        everybodys = await _swap(self._node, [small] * self._node.size, tag)
         cost = _sum_cost(self._codec, self._node.size)
         return self._codec.layout.tensors(await self._node.compute(_mean, self._codec, everybodys, cost=cost))
 
@@ -104,13 +121,13 @@ class Mean:
         async with self._first.take():
             cost = sum((codec.encode_cost for codec in self._outgoing[1:]), start=self._outgoing[0].encode_cost)
             small = await node.compute(self._encode_chunks, tensors, cost=cost)
-        contributions = await swap(node, small, f"{tag}/scatter")
+        contributions = await _swap(node, small, f"{tag}/scatter")
 
         # all-gather: the means, compressed too
         async with turn:
             cost = _sum_cost(self._back, size) + self._back.encode_cost
             mean = await node.compute(self._encode_mean, contributions, cost=cost)
-        means = await swap(node, [mean] * size, f"{tag}/gather")
+        means = await _swap(node, [mean] * size, f"{tag}/gather")
         cost = sum((codec.decode_cost for codec in self._outgoing[1:]), start=self._outgoing[0].decode_cost)
         return await node.compute(self._decode_chunks, means, cost=cost)
 
@@ -124,6 +141,20 @@ class Mean:
     def _decode_chunks(self, means: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         pieces = [piece for codec, mean in zip(self._outgoing, means, strict=True) for piece in codec.decode(mean)]
         return self._codec.layout.tensors(torch.cat(pieces))
+
+
+async def _swap(node: Transport, outgoing: Sequence[Sequence[Tensor]], tag: str) -> list[Sequence[Tensor]]:
+    """Return what each rank sent to this one, by rank; *outgoing* is what this one sends to each, itself included.
+
+    With m bytes to each of p ranks, latency a and bandwidth B: a + (p-1) m/B on a full-duplex star.
+    """
+    others = [rank for rank in range(node.size) if rank != node.rank]
+    async with asyncio.TaskGroup() as group:
+        for peer in others:
+            group.create_task(node.send(peer, tag, pack(*outgoing[peer])))
+        coming = {peer: group.create_task(node.recv(peer, tag)) for peer in others}
+    own = outgoing[node.rank]
+    return [own if rank == node.rank else coming[rank].result().tensors for rank in range(node.size)]
 
 
 @lru_cache(maxsize=64)
@@ -144,8 +175,5 @@ def _sum_cost(codec: Codec, size: int) -> Cost:
     """Return the cost of `_mean`: decoding all contributions, adding, dividing."""
     number_bytes = codec.layout.length * codec.layout.dtype.itemsize
     one, add = codec.decode_cost, Cost(float(codec.layout.length), 3.0 * number_bytes, 1)
-    return Cost(
-        size * (one.flops + add.flops),
-        size * (one.memory_bytes + add.memory_bytes),
-        size * (one.operators + add.operators),
-    )
+    flops, memory_bytes = size * (one.flops + add.flops), size * (one.memory_bytes + add.memory_bytes)
+    return Cost(flops, memory_bytes, size * (one.operators + add.operators))

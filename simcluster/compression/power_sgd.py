@@ -15,8 +15,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.compression.compressor import WithFeedback
-from simcluster.compression.layout import Layout, Memory
+from simcluster.compression.compressor import Layout, Memory, WithFeedback
 
 
 class PowerSgd(WithFeedback):
@@ -47,20 +46,15 @@ class PowerSgd(WithFeedback):
             if sides is None:
                 rest.append(piece)
             else:
-                matrices.append(piece.view(sides[0], sides[1]))
+                matrices.append(piece.view(sides))
         return matrices, joined(rest, vector)
 
     def join(self, ps: Sequence[Tensor], qs: Sequence[Tensor], rest: Tensor, layout: Layout) -> Tensor:
         """Return the vector made of *ps*, *qs* and *rest*."""
-        products, taken, pieces = iter(zip(ps, qs, strict=True)), 0, []
-        for shape, length in zip(layout.shapes, layout.lengths, strict=True):
-            if self._sides(shape) is None:
-                pieces.append(rest.narrow(0, taken, length))
-                taken += length
-            else:
-                p, q = next(products)
-                pieces.append((p @ q.T).view(-1))
-        return torch.cat(pieces)
+        compressed = [self._sides(shape) is not None for shape in layout.shapes]
+        plain = [length for length, is_product in zip(layout.lengths, compressed, strict=True) if not is_product]
+        products, others = ((p @ q.T).view(-1) for p, q in zip(ps, qs, strict=True)), iter(torch.split(rest, plain))
+        return torch.cat([next(products if is_product else others) for is_product in compressed])
 
     def start(self, layout: Layout, memory: Memory, like: Tensor) -> list[Tensor]:
         """Return the initial Q of each matrix: the last one, or the same normal numbers on every node.
@@ -70,8 +64,7 @@ class PowerSgd(WithFeedback):
         old = memory.kept
         if old and (like.is_meta or all(bool(q.abs().amax(0).all()) for q in old)):
             return old
-        shapes = [(sides[1], sides[2]) for shape in layout.shapes if (sides := self._sides(shape)) is not None]
-        fresh = [memory.common_normal(shape, like) for shape in shapes]
+        fresh = [memory.common_normal(shape, like) for shape in self._shapes(layout, 1)]
         if not old:
             return fresh
         return [torch.where(mine.abs().amax(0) > 0, mine, new) for mine, new in zip(old, fresh, strict=True)]
@@ -83,22 +76,26 @@ class PowerSgd(WithFeedback):
 
     def lefts(self, vector: Tensor, layout: Layout) -> list[Tensor]:
         """Return the P of each matrix, as views of *vector*."""
-        return self._cut(vector, [(s[0], s[2]) for shape in layout.shapes if (s := self._sides(shape)) is not None])
+        return self._cut(vector, self._shapes(layout, 0))
 
     def rights(self, vector: Tensor, layout: Layout) -> list[Tensor]:
         """Return the Q of each matrix, as views of *vector*."""
-        return self._cut(vector, [(s[1], s[2]) for shape in layout.shapes if (s := self._sides(shape)) is not None])
+        return self._cut(vector, self._shapes(layout, 1))
 
     def _cut(self, vector: Tensor, shapes: list[tuple[int, int]]) -> list[Tensor]:
         pieces = torch.split(vector, [rows * columns for rows, columns in shapes])
         return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
-    def _sides(self, shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-        """Return (rows, columns, rank) of a tensor of *shape* as a matrix, None if it is sent uncompressed."""
+    def _shapes(self, layout: Layout, side: int) -> list[tuple[int, int]]:
+        """Return the shape of each matrix's P, or Q if *side* is 1."""
+        return [(sides[side], self.rank) for shape in layout.shapes if (sides := self._sides(shape)) is not None]
+
+    def _sides(self, shape: tuple[int, ...]) -> tuple[int, int] | None:
+        """Return (rows, columns) of a tensor of *shape* as a matrix, None if it is sent uncompressed."""
         if len(shape) < 2:
             return None
         rows, columns = shape[0], math.prod(shape[1:])
-        return (rows, columns, self.rank) if self.rank * (rows + columns) < rows * columns else None
+        return (rows, columns) if self.rank * (rows + columns) < rows * columns else None
 
 
 def orthogonal(matrix: Tensor) -> Tensor:

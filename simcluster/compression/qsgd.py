@@ -14,8 +14,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from simcluster.compression.bits import pack_bits, unpack_bits, width_for
-from simcluster.compression.compressor import Compressor
-from simcluster.compression.layout import Layout, Memory
+from simcluster.compression.compressor import Compressor, Layout, Memory
 
 
 class Qsgd(Compressor):

@@ -12,8 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from simcluster.compression.compressor import WithFeedback
-from simcluster.compression.layout import Layout, Memory
+from simcluster.compression.compressor import Layout, Memory, WithFeedback
 from simcluster.compression.top_k import Fraction, count
 
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from simcluster.compression.bits import pack_bits, unpack_bits
-from simcluster.compression.compressor import WithFeedback
-from simcluster.compression.layout import Layout, Memory
+from simcluster.compression.compressor import Layout, Memory, WithFeedback
 
 
 class Sign(WithFeedback):

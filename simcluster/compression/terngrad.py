@@ -13,8 +13,7 @@ from pydantic import PositiveFloat
 from torch import Tensor
 
 from simcluster.compression.bits import pack_bits, unpack_bits
-from simcluster.compression.compressor import Compressor
-from simcluster.compression.layout import Layout, Memory
+from simcluster.compression.compressor import Compressor, Layout, Memory
 from simcluster.compression.sign import spread
 
 

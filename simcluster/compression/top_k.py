@@ -14,8 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simcluster.compression.compressor import WithFeedback
-from simcluster.compression.layout import Layout, Memory
+from simcluster.compression.compressor import Layout, Memory, WithFeedback
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
 

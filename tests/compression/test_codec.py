@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from simcluster.compression import KINDS, Codec
-from simcluster.compression.compressor import WithFeedback
-from simcluster.compression.layout import Layout
+from simcluster.compression.compressor import Layout, WithFeedback
 from simcluster.rng import NodeRandom
 from simcluster.transport import FREE, Transport
 from simcluster.workloads import quadratic

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from simcluster.collectives import ring_all_reduce
 from simcluster.compression import KINDS, Mean
-from simcluster.compression.turns import Turns
+from simcluster.compression.mean import Turns
 from simcluster.topology import Device
 from simcluster.transport import Transport
 from simcluster_backends.sim.cluster import Cluster
