@@ -4,41 +4,20 @@ A name, a mapping, a file or a networkx graph (setting.py) becomes an `Overlay` 
 rank computes by itself.
 """
 
-from simcluster.overlays.gossip import Swapped, mix, swap
-from simcluster.overlays.graph_file import from_graph
-from simcluster.overlays.neighbourhood import Neighbourhood
-from simcluster.overlays.overlay import Overlay, Round, spectral_gap
-from simcluster.overlays.setting import KINDS, overlay_of
-from simcluster.overlays.types import (
-    AnyOverlay,
-    BalancedOverlay,
-    FixedOverlay,
-    StaticOverlay,
-    World,
-    moving,
-    overlay_for,
-    unbalanced,
-    unfixed,
-)
-
-__all__ = [
-    "KINDS",
-    "AnyOverlay",
-    "BalancedOverlay",
-    "FixedOverlay",
-    "Neighbourhood",
-    "Overlay",
-    "Round",
-    "StaticOverlay",
-    "Swapped",
-    "World",
-    "from_graph",
-    "mix",
-    "moving",
-    "overlay_for",
-    "overlay_of",
-    "spectral_gap",
-    "swap",
-    "unbalanced",
-    "unfixed",
-]
+from simcluster.overlays.gossip import mix as mix
+from simcluster.overlays.gossip import swap as swap
+from simcluster.overlays.graph_file import from_graph as from_graph
+from simcluster.overlays.neighbourhood import Neighbourhood as Neighbourhood
+from simcluster.overlays.overlay import Overlay as Overlay
+from simcluster.overlays.overlay import spectral_gap as spectral_gap
+from simcluster.overlays.setting import KINDS as KINDS
+from simcluster.overlays.setting import overlay_of as overlay_of
+from simcluster.overlays.types import AnyOverlay as AnyOverlay
+from simcluster.overlays.types import BalancedOverlay as BalancedOverlay
+from simcluster.overlays.types import FixedOverlay as FixedOverlay
+from simcluster.overlays.types import StaticOverlay as StaticOverlay
+from simcluster.overlays.types import World as World
+from simcluster.overlays.types import moving as moving
+from simcluster.overlays.types import overlay_for as overlay_for
+from simcluster.overlays.types import unbalanced as unbalanced
+from simcluster.overlays.types import unfixed as unfixed

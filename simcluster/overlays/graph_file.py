@@ -26,16 +26,28 @@ def from_file(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise Misfit(f"a file that can be read: {error}") from None
-    if path.suffix == ".json":
-        return from_graph(_node_link(text, path))
-    if path.suffix in (".graphml", ".xml"):
-        return from_graph(_graphml(text, path))
-    raise Misfit(f"GraphML (.graphml) or node-link JSON (.json), not {path.suffix or 'a file without a suffix'}")
+    if path.suffix not in (".json", ".graphml", ".xml"):
+        raise Misfit(f"GraphML (.graphml) or node-link JSON (.json), not {path.suffix or 'a file without a suffix'}")
+    kind = "node-link JSON" if path.suffix == ".json" else "GraphML"
+    if kind == "GraphML" and ("<!DOCTYPE" in text or "<!ENTITY" in text):  # entities can expand into a huge file
+        raise Misfit(f"plain GraphML at {path}, without a DOCTYPE or an entity")
+    try:
+        return from_graph(_node_link(text) if kind == "node-link JSON" else networkx.parse_graphml(text))
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        SyntaxError,
+        StopIteration,
+        RecursionError,
+        networkx.NetworkXError,
+    ) as error:
+        raise Misfit(f"{kind} at {path} ({type(error).__name__}: {error})") from None
 
 
 def from_graph(graph: Graph) -> dict[str, Any]:
     """Return the setting equivalent to a networkx *graph*: {kind: edges, ...}."""
-    pairs = [[_label(a), _label(b)] for a, b in graph.edges()]
+    pairs = [[end if _is_rank(end) else str(end) for end in pair] for pair in graph.edges()]
     return {"kind": "edges", "edges": pairs, "directed": graph.is_directed()}
 
 
@@ -53,32 +65,18 @@ def ranks_of(edges: Sequence[Any], names: Sequence[str]) -> list[list[int]]:
 def _rank(label: Any, numbers: Mapping[str, int]) -> int:
     if isinstance(label, str) and label in numbers:
         return numbers[label]
-    if isinstance(label, int) and not isinstance(label, bool):
-        return label
+    if _is_rank(label):
+        return int(label)
     if isinstance(label, str) and label.isdecimal():
         return int(label)
     raise Misfit(f"ranks or workers as ends of edges, not {label!r}: {nearest(str(label), numbers)}")
 
 
-def _label(node: Any) -> int | str:
-    return node if isinstance(node, int) and not isinstance(node, bool) else str(node)
+def _is_rank(node: Any) -> bool:
+    return isinstance(node, int) and not isinstance(node, bool)
 
 
-def _node_link(text: str, path: Path) -> Graph:
-    try:
-        data = json.loads(text)
-        edges = "edges" if "edges" in data else "links"
-        graph: Graph = networkx.node_link_graph(data, edges=edges)
-    except (ValueError, TypeError, KeyError, RecursionError, networkx.NetworkXError) as error:
-        raise Misfit(f"node-link JSON at {path} ({type(error).__name__}: {error})") from None
-    return graph
-
-
-def _graphml(text: str, path: Path) -> Graph:
-    if "<!DOCTYPE" in text or "<!ENTITY" in text:  # entities can expand a small file into a huge one
-        raise Misfit(f"plain GraphML at {path}, without a DOCTYPE or an entity")
-    try:
-        graph: Graph = networkx.parse_graphml(text)
-    except (networkx.NetworkXError, SyntaxError, KeyError, ValueError, StopIteration) as error:
-        raise Misfit(f"GraphML at {path} ({type(error).__name__}: {error})") from None
+def _node_link(text: str) -> Graph:
+    data = json.loads(text)
+    graph: Graph = networkx.node_link_graph(data, edges="edges" if "edges" in data else "links")
     return graph

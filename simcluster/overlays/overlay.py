@@ -44,14 +44,9 @@ class Overlay:
     """
 
     def __init__(
-        self,
-        size: int,
-        graph_of: Callable[[int], Graph],
-        *,
-        window: int = 1,
-        repeats: bool = True,
+        self, size: int, graph_of: Callable[[int], Graph], *, window: int = 1, repeats: bool = True,
         key_of: Callable[[int], int] = lambda round_: 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.size, self.window, self.repeats = size, window, repeats
         self._key_of = key_of
         self._drawn = lru_cache(maxsize=64)(lambda key: _round(graph_of(key), size))
@@ -109,34 +104,29 @@ class Overlay:
         if not edges.balanced:
             raise ValueError("a directed overlay of unequal degrees has no doubly stochastic weights: use shares")
         degree = [len(ranks) for ranks in edges.senders]
-        row = {
-            other: 1.0 / (1 + max(degree[rank], degree[other])) for other in edges.senders[rank] if other not in lost
-        }
+        there = [other for other in edges.senders[rank] if other not in lost]
+        row = {other: 1.0 / (1 + max(degree[rank], degree[other])) for other in there}
         row[rank] = 1.0 - sum(row.values())
         return dict(sorted(row.items()))
 
     def share(self, rank: int, number: int = 0, lost: Collection[int] = ()) -> float:
-        """Return the share that *rank* sends to each receiver, and keeps as well: column *rank* of a matrix with
-        columns that sum to 1, for any graph."""
+        """Return the share that *rank* sends to each receiver, and keeps as well; columns of shares sum to 1."""
         return 1.0 / (1 + sum(other not in lost for other in self.receivers(rank, number)))
 
     def matrix(self, number: int = 0, lost: Collection[int] = ()) -> Matrix:
         """Return W of round *number*, a row of `weights` per rank; rows and columns of *lost* ranks are 0."""
         matrix = np.zeros((self.size, self.size))
-        for rank in range(self.size):
-            if rank not in lost:
-                for other, weight in self.weights(rank, number, lost).items():
-                    matrix[rank, other] = weight
+        for rank in set(range(self.size)).difference(lost):
+            row = self.weights(rank, number, lost)
+            matrix[rank, list(row)] = list(row.values())
         return matrix
 
     def push_matrix(self, number: int = 0, lost: Collection[int] = ()) -> Matrix:
         """Return P of round *number*, a column of `share` per rank."""
         matrix = np.zeros((self.size, self.size))
-        for rank in range(self.size):
-            if rank not in lost:
-                for other in (rank, *self.receivers(rank, number)):
-                    if other not in lost:
-                        matrix[other, rank] = self.share(rank, number, lost)
+        for rank in set(range(self.size)).difference(lost):
+            others = {rank, *self.receivers(rank, number)}.difference(lost)
+            matrix[list(others), rank] = self.share(rank, number, lost)
         return matrix
 
     @cached_property
@@ -164,13 +154,11 @@ def spectral_gap(matrix: Matrix) -> float:
 
 
 def _round(graph: Graph, size: int) -> Round:
-    receivers: list[set[int]] = [set() for _ in range(size)]
-    senders: list[set[int]] = [set() for _ in range(size)]
-    for a, b in graph.edges():
-        for sender, receiver in [(a, b)] if graph.is_directed() else [(a, b), (b, a)]:
-            receivers[sender].add(receiver)
-            senders[receiver].add(sender)
-    return Round(tuple(tuple(sorted(ranks)) for ranks in receivers), tuple(tuple(sorted(ranks)) for ranks in senders))
+    receivers, senders = (
+        tuple(tuple(sorted(adjacent[rank])) for rank in range(size))
+        for adjacent in (graph.adj, graph.pred if isinstance(graph, networkx.DiGraph) else graph.adj)
+    )
+    return Round(receivers, senders)
 
 
 def _union(size: int, rounds: Collection[Round]) -> networkx.DiGraph[int]:
@@ -182,10 +170,10 @@ def _union(size: int, rounds: Collection[Round]) -> networkx.DiGraph[int]:
 
 def _check_connected(size: int, rounds: Collection[Round]) -> None:
     graph = _union(size, rounds)
-    parts = sorted((sorted(part) for part in networkx.weakly_connected_components(graph)), key=min)
+    parts = sorted(sorted(part) for part in networkx.weakly_connected_components(graph))
     if len(parts) > 1:
         raise Misfit(f"a connected graph, not one of {len(parts)} parts: {_in_words(parts)}")
-    parts = sorted((sorted(part) for part in networkx.strongly_connected_components(graph)), key=min)
+    parts = sorted(sorted(part) for part in networkx.strongly_connected_components(graph))
     if len(parts) > 1:
         raise Misfit(f"a path from every rank to every other, which exists only within {_in_words(parts)}")
 

@@ -81,18 +81,22 @@ def resolved(setting: Setting, folder: Path | None = None, names: Sequence[str] 
 @lru_cache(maxsize=16)
 def _known(setting_json: str, size: int, seed: int) -> Overlay:
     """Return the overlay; computed once per process, since a simulator has hundreds of ranks in one."""
-    return _make(json.loads(setting_json), size, seed)
-
-
-def _make(setting: Setting, size: int, seed: int) -> Overlay:
-    given = {"kind": setting} if isinstance(setting, str) else dict(setting)
-    kind, arguments = given["kind"], _arguments(given)
+    setting = json.loads(setting_json)
     if size == 1:
         return Overlay(1, lambda key: networkx.empty_graph(1))
-    if kind == "cycle":
-        return _cycle([_graphs(each, size, seed) for each in arguments["of"]], size)
-    graph_of, window, repeats, key_of = _graphs(setting, size, seed)
-    return Overlay(size, graph_of, window=window, repeats=repeats, key_of=key_of)
+    if isinstance(setting, str) or setting["kind"] != "cycle":
+        graph_of, window, repeats, key_of = _graphs(setting, size, seed)
+        return Overlay(size, graph_of, window=window, repeats=repeats, key_of=key_of)
+    parts = [_graphs(each, size, seed) for each in setting["of"]]
+
+    def in_turn(round_: int) -> Graph:
+        """Each part continues where it stopped."""
+        graph_of, _, _, key_of = parts[round_ % len(parts)]
+        return graph_of(key_of(round_ // len(parts)))
+
+    window = len(parts) * max(window for _, window, _, _ in parts)
+    repeats = all(repeats for _, _, repeats, _ in parts)
+    return Overlay(size, in_turn, window=window, repeats=repeats, key_of=lambda round_: round_)
 
 
 _Graphs = tuple[Callable[[int], Graph], int, bool, Callable[[int], int]]
@@ -100,13 +104,14 @@ _Graphs = tuple[Callable[[int], Graph], int, bool, Callable[[int], int]]
 
 
 def _graphs(setting: Setting, size: int, seed: int) -> _Graphs:
-    given = {"kind": setting} if isinstance(setting, str) else dict(setting)
-    kind, arguments = given["kind"], _arguments(given)
+    given = {"kind": setting} if isinstance(setting, str) else setting
+    kind = given["kind"]
+    if kind == "cycle":
+        raise Misfit("no cycle within a cycle")
+    arguments = _arguments(given)
     if kind == "one_peer_exponential":
         window = hops(size)
         return partial(one_peer_exponential, size), window, True, lambda round_: round_ % window
-    if kind == "cycle":
-        raise Misfit("no cycle within a cycle")
     if kind in PLAIN:
         graph = PLAIN[kind](size, **arguments)
         return lambda key: graph, 1, True, lambda round_: 0
@@ -116,20 +121,6 @@ def _graphs(setting: Setting, size: int, seed: int) -> _Graphs:
     if every is None:
         return draw, 1, True, lambda round_: 0
     return draw, 1, False, lambda round_: round_ // every
-
-
-def _cycle(parts: list[_Graphs], size: int) -> Overlay:
-    """Return the overlay that takes *parts* in turn, each continuing where it stopped."""
-    count = len(parts)
-
-    def graph_of(round_: int) -> Graph:
-        graph, _, _, key_of = parts[round_ % count]
-        return graph(key_of(round_ // count))
-
-    window = count * max(window for _, window, _, _ in parts)
-    return Overlay(
-        size, graph_of, window=window, repeats=all(repeats for _, _, repeats, _ in parts), key_of=lambda round_: round_
-    )
 
 
 def _draw(kind: str, arguments: Mapping[str, Any], size: int, seed: int, number: int) -> Graph:
@@ -147,8 +138,6 @@ def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     kind = given.get("kind")
     if kind not in KINDS:
         raise Misfit(f"a kind of overlay: {nearest(str(kind), KINDS)}" if kind else f"a kind: {', '.join(KINDS)}")
-    if kind == "cycle":
-        return {"of": given["of"]}
     types, defaults = _settings(str(kind))
     _refuse_unknown(given, tuple(types))
     arguments, wrong = dict(defaults), []

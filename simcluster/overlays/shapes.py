@@ -5,7 +5,7 @@ A shape is a function of the world size and, if random, of a generator; its keyw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import networkx
@@ -25,23 +25,7 @@ class Misfit(ValueError):
 
 
 def ring(size: int) -> Graph:
-    graph: Graph = networkx.cycle_graph(size) if size > 2 else line(size)
-    return graph
-
-
-def line(size: int) -> Graph:
-    graph: Graph = networkx.path_graph(size)
-    return graph
-
-
-def star(size: int) -> Graph:
-    """Return a star with rank 0 at the centre."""
-    graph: Graph = networkx.star_graph(size - 1)
-    return graph
-
-
-def complete(size: int) -> Graph:
-    graph: Graph = networkx.complete_graph(size)
+    graph: Graph = networkx.cycle_graph(size) if size > 2 else networkx.path_graph(size)
     return graph
 
 
@@ -59,26 +43,19 @@ def hypercube(size: int) -> Graph:
     """Join ranks that differ in one bit."""
     if size & (size - 1):
         raise Misfit(f"a power of two of workers, not {size}")
-    graph = _empty(size)
-    graph.add_edges_from((rank, rank ^ (1 << bit)) for bit in range(hops(size)) for rank in range(size))
-    return graph
+    return _joined(size, ((rank, rank ^ (1 << bit)) for bit in range(hops(size)) for rank in range(size)))
 
 
 def exponential(size: int) -> Graph:
     """Return the directed graph from each rank to those 1, 2, 4, ... ahead (Assran et al. 2019; Ying et al. 2021)."""
-    graph: Graph = networkx.DiGraph()
-    graph.add_nodes_from(range(size))
-    graph.add_edges_from((rank, (rank + 2**hop) % size) for hop in range(hops(size)) for rank in range(size))
-    return graph
+    pairs = ((rank, (rank + 2**hop) % size) for hop in range(hops(size)) for rank in range(size))
+    return _joined(size, pairs, directed=True)
 
 
 def one_peer_exponential(size: int, round_: int) -> Graph:
     """Return one edge per rank of `exponential`: in round t to the rank 2^(t mod log2 n) ahead."""
-    graph: Graph = networkx.DiGraph()
-    graph.add_nodes_from(range(size))
     distance = 2 ** (round_ % hops(size))
-    graph.add_edges_from((rank, (rank + distance) % size) for rank in range(size))
-    return graph
+    return _joined(size, ((rank, (rank + distance) % size) for rank in range(size)), directed=True)
 
 
 def hops(size: int) -> int:
@@ -112,20 +89,16 @@ def erdos_renyi(size: int, rng: np.random.Generator, *, probability: Probability
 
 def edges(size: int, *, edges: list[tuple[int, int]], directed: bool = False) -> Graph:
     """Join pairs of ranks, (sender, receiver) if *directed*."""
-    graph: Graph = networkx.DiGraph() if directed else _empty(size)
-    graph.add_nodes_from(range(size))
-    for pair in edges:
-        for rank in pair:
-            if not 0 <= rank < size:
-                raise Misfit(f"edges between ranks 0 to {size - 1}, not {rank}")
-        if pair[0] != pair[1]:
-            graph.add_edge(*pair)
-    return graph
+    for rank in (rank for pair in edges for rank in pair):
+        if not 0 <= rank < size:
+            raise Misfit(f"edges between ranks 0 to {size - 1}, not {rank}")
+    return _joined(size, (pair for pair in edges if pair[0] != pair[1]), directed=directed)
 
 
-def _empty(size: int) -> Graph:
-    graph: Graph = networkx.Graph()
+def _joined(size: int, pairs: Iterable[tuple[int, int]], *, directed: bool = False) -> Graph:
+    graph: Graph = networkx.DiGraph() if directed else networkx.Graph()
     graph.add_nodes_from(range(size))
+    graph.add_edges_from(pairs)
     return graph
 
 
@@ -134,17 +107,15 @@ def _seed(rng: np.random.Generator) -> int:
 
 
 PLAIN: Final[Mapping[str, Callable[..., Any]]] = {
-    "complete": complete,
+    "complete": lambda size: networkx.complete_graph(size),
     "edges": edges,
     "exponential": exponential,
     "hypercube": hypercube,
-    "line": line,
+    "line": lambda size: networkx.path_graph(size),
     "ring": ring,
-    "star": star,
+    "star": lambda size: networkx.star_graph(size - 1),  # rank 0 is the centre
     "torus": torus,
 }
 DRAWN: Final[Mapping[str, Callable[..., Any]]] = {
-    "erdos_renyi": erdos_renyi,
-    "random_regular": random_regular,
-    "small_world": small_world,
+    shape.__name__: shape for shape in (erdos_renyi, random_regular, small_world)
 }
