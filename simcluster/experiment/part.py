@@ -15,7 +15,8 @@ from simcluster.experiment.read import Experiment
 from simcluster.fault_plans.kinds import Fault, NodeFault, may_lose
 from simcluster.overlays.hearing import heard
 from simcluster.regroup.memory import Capture, Memory, put_back
-from simcluster.regroup.supervisor import Regrouped, Supervisor
+from simcluster.regroup.messages import Decision
+from simcluster.regroup.supervisor import Supervisor
 from simcluster.runs.recorder import Recorder
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -119,13 +120,12 @@ class Part:
         self._recorder.record.is_through = True
         self._recorder.end_algorithm()
 
-    def regrouped(self, change: Regrouped) -> None:
-        decision, record = change.decision, self._recorder.record
-        row: dict[str, Any] = {"time_s": self._recorder.now(), "step": change.step}
+    def regrouped(self, decision: Decision, step: int, batches: int) -> None:
+        row: dict[str, Any] = {"time_s": self._recorder.now(), "step": step}
         for kind in ("lost", "joined", "members"):
             row[kind] = [self._names[rank] for rank in getattr(decision, kind)]
-        row["group"], row["after"] = decision.number, [decision.capture.number, change.batches]
-        record.regroups.append(row)
+        row["group"], row["after"] = decision.number, [decision.capture.number, batches]
+        self._recorder.record.regroups.append(row)
 
     # internal
 

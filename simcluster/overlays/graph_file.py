@@ -16,6 +16,8 @@ from simcluster.errors import nearest
 from simcluster.overlays.shapes import Graph, Misfit
 
 MOST_BYTES = 64 * 2**20
+INVALID = (ValueError, TypeError, KeyError, SyntaxError, StopIteration, RecursionError, networkx.NetworkXError)
+"""Errors of json and networkx for a file with other content."""
 
 
 def from_file(path: Path) -> dict[str, Any]:
@@ -33,15 +35,7 @@ def from_file(path: Path) -> dict[str, Any]:
         raise Misfit(f"plain GraphML at {path}, without a DOCTYPE or an entity")
     try:
         return from_graph(_node_link(text) if kind == "node-link JSON" else networkx.parse_graphml(text))
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        SyntaxError,
-        StopIteration,
-        RecursionError,
-        networkx.NetworkXError,
-    ) as error:
+    except INVALID as error:
         raise Misfit(f"{kind} at {path} ({type(error).__name__}: {error})") from None
 
 

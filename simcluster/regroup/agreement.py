@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from simcluster.errors import ENDED, PeerLost
 from simcluster.payload import Message
 from simcluster.regroup.choice import decide, form
 from simcluster.regroup.listening import Ear
 from simcluster.regroup.membership_view import Facts, has_raised, step_of_leave
-from simcluster.regroup.messages import TAG, Call, Decision, Held, Join, Life, Out, Propose, mark_of, understood
+from simcluster.regroup.messages import TAG, Call, Decision, Held, Join, Life, Out, Propose, Word, mark_of
 from simcluster.regroup.speaking import Voice
 from simcluster.transport import ANY, Transport
 
@@ -47,23 +49,20 @@ class Council:
 
     def lose(self, lost: PeerLost) -> None:
         """Take in a PeerLost, wherever it was raised. It concerns one life of its rank, not later ones."""
-        rank, step = lost.rank, step_of_leave(lost.reason)
-        if self.facts.is_past(rank, lost.incarnation):
-            self.ear.falls_behind(rank)
+        rank = lost.rank
+        is_past = self.facts.is_past(rank, lost.incarnation)
+        if is_past:
+            self.ear.behind.add(rank)
             self._voice.say_again(rank)
         is_news = self.facts.lose(rank, lost.reason, lost.incarnation)
-        if not is_news and not self._misses_life(lost):
+        is_counted_on = is_past and lost.incarnation >= self._lives[rank] and not self.unrest
+        if not is_news and not is_counted_on:
             return
         if has_raised(lost.reason):
             self.failure = self.failure or lost
         if rank in self.members and lost.reason != ENDED:
-            self._stir(step)
+            self._stir(step_of_leave(lost.reason))
         self._news.set()
-
-    def _misses_life(self, lost: PeerLost) -> bool:
-        """Return whether *lost* is a past life that the present group still counts on."""
-        is_past = self.facts.is_past(lost.rank, lost.incarnation)
-        return is_past and lost.incarnation >= self._lives[lost.rank] and not self.unrest
 
     def disturb(self) -> None:
         """Note that the present group cannot continue."""
@@ -94,7 +93,8 @@ class Council:
 
     def _hear(self, message: Message) -> None:
         """Take in a message. Messages from a past life are ignored."""
-        source, life, word = message.source, (message.source, message.incarnation), understood(message)
+        source, life = message.source, (message.source, message.incarnation)
+        word: Word = msgspec.json.decode(message["word"], type=Word)
         if life < self.facts.life(source):
             return
         if not isinstance(word, Join):
@@ -192,22 +192,14 @@ class Council:
             self._voice.say(rank, Out(because))
         if self.is_done and not others:
             return True, None
-        decision = self._decide(included, held)
+        answers = {rank: self._answers[self.facts.life(rank)] for rank in others}
+        decision = decide(self.facts, self.number, self.members, held, answers)
+        if decision is None:  # those that held captures are lost, and could not transfer one; others will find out too
+            gone = min(set(range(len(self._names))) - set(included) or {self.facts.rank})
+            raise PeerLost(gone, self._names[gone], NOBODY)
         for rank in others:
             self._voice.say(rank, decision)
         return True, decision
-
-    def _decide(self, included: list[int], held: Sequence[Held]) -> Decision:
-        answers = {rank: self._answers[self.facts.life(rank)] for rank in included if rank != self.facts.rank}
-        decision = decide(self.facts, self.number, self.members, held, answers)
-        if decision is None:
-            raise self._nobody_remembers(included)
-        return decision
-
-    def _nobody_remembers(self, included: Sequence[int]) -> PeerLost:
-        """Return the loss of the ranks that held captures before they could transfer one; others will find out too."""
-        gone = min(set(range(len(self._names))) - set(included) or {self.facts.rank})
-        return PeerLost(gone, self._names[gone], NOBODY)
 
     async def _follow(self, leader: int | None, held: Sequence[Held]) -> None:
         """Answer the calls of *leader* until there is a decision, or it no longer leads."""
@@ -246,14 +238,11 @@ class Council:
         self.facts.let_in(decision.members, decision.lives)
         self.unrest, self.leaves_at, self.is_done = False, None, False
         self._calling = False
-        self._decided = {life: word for life, word in self._decided.items() if _is_later(word, decision)}
+        decisions = {life: word for life, word in self._decided.items() if isinstance(word, Decision)}
+        self._decided = {life: word for life, word in decisions.items() if word.number > self.number}
         self._calls.pop(self.facts.life(decision.leader), None)
         self.ear.watch()
-        self._heed()
-        return decision
-
-    def _heed(self) -> None:
-        """Take in what arrived before the decision and remains valid: another group may be due already."""
+        # What arrived before the decision remains valid: another group may be due already.
         if self.facts.are_over(self.members, self._lives):
             self._stir(None)
         elif self._leads:
@@ -261,6 +250,7 @@ class Council:
                 self._stir(None)  # a rank has asked this leader that no earlier leader let in
         elif self._leader is not None and (call := self._calls.get(self.facts.life(self._leader))) is not None:
             self._stir(call.leaves_at)  # the present leader was faster, and has called
+        return decision
 
     def _lost(self, rank: int) -> PeerLost:
         return PeerLost(rank, self._names[rank], self.facts.reasons.get(rank, NOBODY))
@@ -284,7 +274,3 @@ class Council:
 
         await self.until(over)
         self.ear.stop_draining()
-
-
-def _is_later(word: Decision | Out, decision: Decision) -> bool:
-    return isinstance(word, Decision) and word.number > decision.number

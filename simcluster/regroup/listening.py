@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from simcluster.errors import PeerLost
 from simcluster.payload import Message
 from simcluster.regroup.membership_view import Facts
-from simcluster.regroup.messages import MARK, TAG, Life, number_of
+from simcluster.regroup.messages import MARK, TAG, Life
 from simcluster.transport import ANY, Transport
 
 LOOK_S = 1e-3
@@ -21,27 +21,19 @@ class Ear:
     """
 
     def __init__(
-        self,
-        node: Transport,
-        facts: Facts,
-        hear: Callable[[Message], None],
-        lose: Callable[[PeerLost], None],
+        self, node: Transport, facts: Facts, hear: Callable[[Message], None], lose: Callable[[PeerLost], None],
         notify: Callable[[], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._node, self._facts, self._hear, self._lose, self._notify = node, facts, hear, lose, notify
         self.marks: dict[Life, str] = {}
         self._watching: asyncio.Task[None] | None = None
         self._draining: dict[int, asyncio.Task[None]] = {}
-        self._behind: set[int] = set()  # ranks shown by the transport in an earlier life; asked for members only
+        self.behind: set[int] = set()  # ranks of which the transport just lost an earlier life than others reported
 
     def watch(self) -> None:
         """Start to receive. Without peers there is nothing to receive, unless one is known to be on its way."""
         if (self._watching is None or self._watching.done()) and (self._node.peers or self._awaits_a_life):
             self._watching = asyncio.create_task(self._watch())
-
-    def falls_behind(self, rank: int) -> None:
-        """Note that the transport has just lost an earlier life of *rank* than the one that others reported."""
-        self._behind.add(rank)
 
     def drain(self, ranks: Sequence[int], number: int) -> None:
         """Receive and drop what *ranks* sent to groups before *number*, so that it does not block later messages. This
@@ -49,9 +41,9 @@ class Ear:
         """
         for rank in ranks:
             task = self._draining.get(rank)
-            if rank in self._behind and rank not in self._node.peers:
+            if rank in self.behind and rank not in self._node.peers:
                 continue  # its present life has not reached this node: its Join will arrive
-            self._behind.discard(rank)
+            self.behind.discard(rank)
             if rank != self._facts.rank and (task is None or task.done()):
                 self._draining[rank] = asyncio.create_task(self._drain(rank, number))
 
@@ -93,7 +85,7 @@ class Ear:
                     self._hear(message)
                 elif message.tag.startswith(MARK):
                     self.marks[rank, message.incarnation] = message.tag
-                    if number_of(message.tag) >= number:
+                    if int(message.tag.removeprefix(MARK).partition(".")[0]) >= number:
                         return
         except PeerLost as lost:
             self._lose(lost)

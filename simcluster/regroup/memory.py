@@ -1,20 +1,32 @@
-"""The last steps of one rank, in memory: copies of its replica, its generators and its algorithm's state.
+"""The last steps of one rank, in memory: copies of its replica, its generators and its algorithm's state. A rank that
+has none is sent one: its values as JSON, its tensors as bytes in pieces.
 
 Copies reuse the buffers of those no longer needed, so that a step costs copying but no allocation.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from simcluster.checkpoints.tree import decode, encode
+from simcluster.collectives.flat import as_bytes, from_bytes
+from simcluster.payload import DTYPE_NAMES, DTYPES, pack
 from simcluster.regroup.messages import Held
 from simcluster.rng import NodeRandom
+from simcluster.transport import Transport
 from simcluster.workloads import Replica
 from simcluster.workloads.saved import Sharded
+
+PIECE_BYTES = 1024**2
+"""Size of a piece: small enough for any message limit, and for urgent messages to come in between."""
+
+TAG = "regroup/state"
 
 
 @dataclass
@@ -38,7 +50,7 @@ class Memory:
         self._replica: Replica
         self._rng: NodeRandom
         self._size = 1
-        self._captured = -1  # the the batches in the last capture of this group
+        self._captured = -1  # the batches in the last capture of this group
 
     @property
     def held(self) -> list[Held]:
@@ -113,3 +125,28 @@ def copied(value: Any, into: Any = None) -> Any:
     if hasattr(value, "checkpoint_state"):
         return copied(value.checkpoint_state(), into)
     return value
+
+
+async def hand_over(node: Transport, to: int, capture: Capture) -> None:
+    """Send *capture* to rank *to*, except this rank's own state: its generators."""
+    tensors: dict[str, Tensor] = {}
+    state = None if capture.state is None else {**capture.state, "generators": None}
+    tree = encode(state, "state", tensors)
+    shapes = [[name, DTYPE_NAMES[tensor.dtype], list(tensor.shape)] for name, tensor in tensors.items()]
+    content = as_bytes([tensor.contiguous() for tensor in tensors.values()])
+    head = {"name": list(capture.name), "batches": capture.batches, "size": capture.size, "tree": tree}
+    await node.send(to, TAG, pack(head=json.dumps({**head, "shapes": shapes, "bytes": len(content)})))
+    for start in range(0, len(content), PIECE_BYTES):
+        await node.send(to, TAG, content[start : start + PIECE_BYTES])
+
+
+async def take_over(node: Transport, source: int) -> Capture:
+    """Receive what `hand_over` sends from rank *source*."""
+    head: dict[str, Any] = json.loads((await node.recv(source, TAG))["head"])
+    pieces = [torch.empty(0, dtype=torch.uint8)]
+    while sum(map(len, pieces)) < head["bytes"]:
+        pieces.append((await node.recv(source, TAG)).tensor)
+    like = [torch.empty(shape, dtype=DTYPES[dtype], device="meta") for _, dtype, shape in head["shapes"]]
+    names = [name for name, _, _ in head["shapes"]]
+    tensors = dict(zip(names, from_bytes(torch.cat(pieces), like), strict=True))
+    return Capture(Held(*head["name"]), head["batches"], head["size"], decode(head["tree"], tensors))

@@ -6,7 +6,6 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from simcluster.payload import Message
 from simcluster.transport import OWN_TAGS
 
 TAG = f"{OWN_TAGS}regroup"
@@ -80,22 +79,6 @@ class Out(msgspec.Struct, tag=True):
 Word: TypeAlias = Join | Call | Propose | Decision | Out
 
 
-def spoken(word: Word) -> dict[str, str]:
-    """Return *word* as the content of a message."""
-    return {"word": msgspec.json.encode(word).decode()}
-
-
-def understood(message: Message) -> Word:
-    """Return the word in *message*."""
-    word: Word = msgspec.json.decode(message["word"], type=Word)
-    return word
-
-
 def mark_of(number: int, leader: int) -> str:
     """Return the mark before the first message to the group of *number* that *leader* formed."""
     return f"{MARK}{number}.{leader}"
-
-
-def number_of(mark: str) -> int:
-    """Return the number of the group that *mark* precedes."""
-    return int(mark.removeprefix(MARK).partition(".")[0])

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
+
 from simcluster.errors import PeerLost
 from simcluster.regroup.membership_view import Facts
-from simcluster.regroup.messages import TAG, Word, spoken
+from simcluster.regroup.messages import TAG, Word
 from simcluster.transport import Transport
 
 
@@ -16,18 +18,15 @@ class Voice:
     """The sender of *node*, with its *facts*. *lose* takes in a PeerLost; *until* waits for a condition."""
 
     def __init__(
-        self,
-        node: Transport,
-        facts: Facts,
-        lose: Callable[[PeerLost], None],
+        self, node: Transport, facts: Facts, lose: Callable[[PeerLost], None],
         until: Callable[[Callable[[], bool]], Coroutine[Any, Any, None]],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._node, self._facts, self._lose, self._until = node, facts, lose, until
         self._tasks: dict[asyncio.Task[None], None] = {}  # as an ordered set
         self._said: list[tuple[int, int, str, dict[str, str] | None]] = []  # (to, for which life, tag, content)
 
     def say(self, to: int, word: Word) -> None:
-        self.post(to, TAG, spoken(word))
+        self.post(to, TAG, {"word": msgspec.json.encode(word).decode()})
 
     def post(self, to: int, tag: str, content: dict[str, str] | None = None) -> None:
         """Send in order per receiver, independently of other receivers: one path may be cut while others are open."""

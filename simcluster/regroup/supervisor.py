@@ -7,26 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from simcluster.collectives.subgroup import Group
 from simcluster.errors import ENDED, PeerLost
 from simcluster.regroup.agreement import Council
-from simcluster.regroup.memory import Capture, Memory
+from simcluster.regroup.memory import Capture, Memory, hand_over, take_over
 from simcluster.regroup.messages import Decision
-from simcluster.regroup.state_transfer import hand_over, take_over
 from simcluster.rng import NodeRandom
 from simcluster.transport import Transport
-
-
-@dataclass(frozen=True)
-class Regrouped:
-    """A new group, formed by *decision*, continues from *step*, with *batches* of each rank in the previous group."""
-
-    decision: Decision
-    step: int
-    batches: int
 
 
 class Trainee(Protocol):
@@ -38,8 +27,8 @@ class Trainee(Protocol):
     def train(self) -> Coroutine[Any, Any, object]:
         """Run the algorithm with that replica."""
 
-    def regrouped(self, change: Regrouped) -> None:
-        """Note that another group begins, with this node as a member."""
+    def regrouped(self, decision: Decision, step: int, batches: int) -> None:
+        """Note that another group begins from *step*, with *batches* of each rank in the previous group."""
 
 
 class Supervisor:
@@ -91,7 +80,7 @@ class Supervisor:
             return True
         self._memory.adopt(taken, (decision.number, decision.leader))
         self._trainee.begin(group, decision.number, self._memory, taken)
-        self._trainee.regrouped(Regrouped(decision, self._memory.step, taken.batches))
+        self._trainee.regrouped(decision, self._memory.step, taken.batches)
         return await self._train()
 
     async def _take(self, decision: Decision) -> Capture:

@@ -10,7 +10,8 @@ import torch
 from simcluster.collectives import ring_all_reduce
 from simcluster.fault_plans.kinds import Fault
 from simcluster.regroup.memory import Capture, Memory, put_back
-from simcluster.regroup.supervisor import Regrouped, Supervisor
+from simcluster.regroup.messages import Decision
+from simcluster.regroup.supervisor import Supervisor
 from simcluster.topology import Topology
 from simcluster.transport import Transport
 from simcluster.workloads.progress import Progress
@@ -41,11 +42,13 @@ class Number(Progress):
 
 
 class Counting:
-    """A trainee. *ended* is (number of the group, its members, x) if it came to the end there, at *ended_s*."""
+    """A trainee. *changes*: the steps that its groups went on from. *ended*: (number of the group, its members, x) if
+    it came to the end there, at *ended_s*.
+    """
 
     def __init__(self, node: SimTransport) -> None:
         self.node = node
-        self.changes: list[Regrouped] = []
+        self.changes: list[int] = []
         self.ended: tuple[int, list[int], float] | None = None
         self.ended_s = 0.0
 
@@ -70,8 +73,8 @@ class Counting:
         self.ended = self._number, list(members), float(replica.x)
         self.ended_s = now()
 
-    def regrouped(self, change: Regrouped) -> None:
-        self.changes.append(change)
+    def regrouped(self, decision: Decision, step: int, batches: int) -> None:
+        self.changes.append(step)
 
 
 class Outcome:

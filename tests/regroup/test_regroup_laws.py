@@ -139,5 +139,5 @@ def test_a_crash_leaves_what_the_step_of_all_and_the_smaller_world_give(size: in
         if number == 0:
             assert x == alone((STEPS, range(size)))  # it had ended
         else:
-            step = outcome.lives[other][-1].changes[-1].step
+            step = outcome.lives[other][-1].changes[-1]
             assert x == alone((step, range(size)), (STEPS, members))

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from simcluster.collectives.subgroup import Group
-from simcluster.regroup import state_transfer as handing
-from simcluster.regroup.memory import Capture, Memory, copied, put_back
+from simcluster.regroup import memory as handing
+from simcluster.regroup.memory import Capture, Memory, copied, hand_over, put_back, take_over
 from simcluster.regroup.messages import Held
-from simcluster.regroup.state_transfer import hand_over, take_over
 from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Transport
 from simcluster.workloads import Replica
