@@ -16,8 +16,6 @@ from simcluster.algorithms.gossip.choco_sgd import choco_sgd as choco_sgd
 from simcluster.algorithms.gossip.d_psgd import d_psgd as d_psgd
 from simcluster.algorithms.gossip.gradient_tracking import gradient_tracking as gradient_tracking
 from simcluster.algorithms.gossip.sgp import sgp as sgp
-from simcluster.algorithms.lag import Lag as Lag
-from simcluster.algorithms.lag import Late as Late
 from simcluster.algorithms.local_steps.async_diloco import async_diloco as async_diloco
 from simcluster.algorithms.local_steps.demo import demo as demo
 from simcluster.algorithms.local_steps.diloco import diloco as diloco
@@ -34,6 +32,8 @@ from simcluster.algorithms.parameter_server.k_sync import k_sync as k_sync
 from simcluster.algorithms.parameter_server.softsync import softsync as softsync
 from simcluster.algorithms.parameter_server.ssp import ssp as ssp
 from simcluster.algorithms.parameter_server.sync_ps import sync_ps as sync_ps
+from simcluster.algorithms.steps import Lag as Lag
+from simcluster.algorithms.steps import Late as Late
 from simcluster.algorithms.steps import resumable as resumable
 from simcluster.algorithms.steps import rounds as rounds
 from simcluster.algorithms.steps import steps as steps

@@ -26,10 +26,6 @@ class Shares(NamedTuple):
     optimizer: float = 1.0
 
 
-def always(_: Settings) -> bool:
-    return True
-
-
 def never(_: Settings) -> bool:
     return False
 
@@ -57,9 +53,9 @@ class Facts:
     shares: Callable[[int, Settings], Shares] = lambda size, settings: Shares()
     world: Callable[[int, Settings], object] = lambda size, settings: None
     cut: Callable[[Replica, int, Settings], object] | None = None
-    exact: Callable[[Settings], bool] = always
+    exact: Callable[[Settings], bool] = lambda settings: True
     stays: Callable[[Settings], str] = lambda settings: ""
-    whole: Callable[[Settings], bool] = always
+    whole: Callable[[Settings], bool] = lambda settings: True
     spares: Literal["", "workers", "any"] = ""
     in_step: bool = False
 

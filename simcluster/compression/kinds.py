@@ -45,7 +45,12 @@ def compressor(compression: str | Mapping[str, Any]) -> Compressor | None:
     try:
         return of_kind.model_validate_json(json.dumps(dict(given)), strict=True)
     except ValidationError as error:
-        raise _error([_explained(detail, of_kind, kind) for detail in error.errors()]) from None
+        details: list[_Detail] = []
+        for wrong in error.errors():
+            where, type_ = wrong["loc"], wrong["type"]
+            message = nearest(str(where[-1]), of_kind.model_fields) if type_ == "extra_forbidden" else wrong["msg"]
+            details.append((where, type_, message, wrong["input"]))
+        raise _error(details) from None
 
 
 def completed(compression: Any) -> str | dict[str, Any]:
@@ -58,13 +63,6 @@ Compression: TypeAlias = Annotated[str | Mapping[str, Any], PlainValidator(compl
 """A setting `compression: Compression = "none"`. In a file: `int8`, or `{kind: top_k, fraction: 0.1}`."""
 
 _Detail: TypeAlias = tuple[tuple[str | int, ...], str, str, Any]
-
-
-def _explained(detail: Any, of_kind: type[Compressor], kind: str) -> _Detail:
-    where, message = tuple(detail["loc"]), str(detail["msg"])
-    if detail["type"] == "extra_forbidden":
-        message = nearest(str(where[-1]), of_kind.model_fields)
-    return where, str(detail["type"]), message, detail["input"]
 
 
 def _error(details: list[_Detail]) -> ValidationError:

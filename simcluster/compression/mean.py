@@ -109,7 +109,7 @@ class Mean:
     async def _by_whole(self, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
         async with self._first.take():
             small = await self._codec.compress(self._node, tensors)
-        everybodys = await _swap(self._node, [small] * self._node.size, tag)
+        everybodys = await swap(self._node, [small] * self._node.size, tag)
         cost = _sum_cost(self._codec, self._node.size)
         return self._codec.layout.tensors(await self._node.compute(_mean, self._codec, everybodys, cost=cost))
 
@@ -121,13 +121,13 @@ class Mean:
         async with self._first.take():
             cost = sum((codec.encode_cost for codec in self._outgoing[1:]), start=self._outgoing[0].encode_cost)
             small = await node.compute(self._encode_chunks, tensors, cost=cost)
-        contributions = await _swap(node, small, f"{tag}/scatter")
+        contributions = await swap(node, small, f"{tag}/scatter")
 
         # all-gather: the means, compressed too
         async with turn:
             cost = _sum_cost(self._back, size) + self._back.encode_cost
             mean = await node.compute(self._encode_mean, contributions, cost=cost)
-        means = await _swap(node, [mean] * size, f"{tag}/gather")
+        means = await swap(node, [mean] * size, f"{tag}/gather")
         cost = sum((codec.decode_cost for codec in self._outgoing[1:]), start=self._outgoing[0].decode_cost)
         return await node.compute(self._decode_chunks, means, cost=cost)
 
@@ -143,7 +143,7 @@ class Mean:
         return self._codec.layout.tensors(torch.cat(pieces))
 
 
-async def _swap(node: Transport, outgoing: Sequence[Sequence[Tensor]], tag: str) -> list[Sequence[Tensor]]:
+async def swap(node: Transport, outgoing: Sequence[Sequence[Tensor]], tag: str) -> list[Sequence[Tensor]]:
     """Return what each rank sent to this one, by rank; *outgoing* is what this one sends to each, itself included.
 
     With m bytes to each of p ranks, latency a and bandwidth B: a + (p-1) m/B on a full-duplex star.

@@ -4,13 +4,13 @@ A name, a mapping, a file or a networkx graph (setting.py) becomes an `Overlay` 
 rank computes by itself.
 """
 
-from simcluster.overlays.gossip import mix as mix
-from simcluster.overlays.gossip import swap as swap
-from simcluster.overlays.graph_file import from_graph as from_graph
 from simcluster.overlays.neighbourhood import Neighbourhood as Neighbourhood
+from simcluster.overlays.neighbourhood import mix as mix
+from simcluster.overlays.neighbourhood import swap as swap
 from simcluster.overlays.overlay import Overlay as Overlay
 from simcluster.overlays.overlay import spectral_gap as spectral_gap
 from simcluster.overlays.setting import KINDS as KINDS
+from simcluster.overlays.setting import from_graph as from_graph
 from simcluster.overlays.setting import overlay_of as overlay_of
 from simcluster.overlays.types import AnyOverlay as AnyOverlay
 from simcluster.overlays.types import BalancedOverlay as BalancedOverlay

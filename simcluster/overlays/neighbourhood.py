@@ -1,24 +1,83 @@
 """A rank's neighbours over all rounds: which of them are gone, and the gossip operations.
 
+A round sends to all neighbours, receives from all, and takes the weighted mean. With M bytes, latency a, bandwidth B
+and deg neighbours: a + deg M/B if a node has one link, a + M/B if it has one per neighbour.
+
 Gossip has two models that must not be confused: each rank's, which the run evaluates during training, and the mean over
 all ranks, which the papers' theorems are about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from simcluster.collectives import flatten, ring_all_reduce, unflatten
 from simcluster.errors import ENDED, PeerLost
-from simcluster.overlays.gossip import Swapped, mix, swap
 from simcluster.overlays.hearing import heard
 from simcluster.overlays.overlay import Overlay
-from simcluster.payload import Sendable, pack
+from simcluster.payload import Message, Sendable, pack
 from simcluster.transport import Transport
 from simcluster.unknown_number import UNKNOWN
 from simcluster.workloads import Replica
+
+
+@dataclass
+class Swapped:
+    """The result of a round: *messages*, and the *losses* of ranks that sent none or were not reached (*unsent*)."""
+
+    messages: dict[int, Message] = field(default_factory=dict)
+    losses: dict[int, PeerLost] = field(default_factory=dict)
+    unsent: set[int] = field(default_factory=set)
+
+    def by_rank(self, me: int, mine: Sequence[Tensor]) -> dict[int, Sequence[Tensor]]:
+        """Return the tensors of the messages and *mine*, of rank *me*, in rank order."""
+        return dict(sorted({me: mine, **{rank: message.tensors for rank, message in self.messages.items()}}.items()))
+
+
+async def swap(node: Transport, to: Collection[int], sources: Collection[int], tag: str, content: Sendable) -> Swapped:
+    """Send *content* to each of *to* and receive from each of *sources*, all concurrently, under *tag*.
+
+    Losses do not hold up the exchange with the other neighbours. A peer that a send finds lost is not waited for: it
+    may have rejoined at once, in its first round.
+    """
+    done = Swapped()
+    receiving: dict[int, asyncio.Task[None]] = {}
+
+    async def send(peer: int) -> None:
+        try:
+            await node.send(peer, tag, content)
+        except PeerLost as lost:
+            done.losses[peer] = lost
+            done.unsent.add(peer)
+            if peer in receiving:
+                receiving[peer].cancel()
+
+    async def receive(peer: int) -> None:
+        try:
+            done.messages[peer] = await node.recv(peer, tag)
+        except PeerLost as lost:
+            done.losses[peer] = lost
+
+    async with asyncio.TaskGroup() as group:
+        for peer in to:
+            group.create_task(send(peer))
+        for peer in sources:
+            receiving[peer] = group.create_task(receive(peer))
+    return done
+
+
+def mix(weights: Mapping[int, float], tensors: Mapping[int, Sequence[Tensor]]) -> list[Tensor]:
+    """Return sum_j w_j x_j, tensor by tensor, added in rank order."""
+    (first, weight), *rest = sorted(weights.items())
+    total = [tensor * weight for tensor in tensors[first]]
+    for rank, weight in rest:
+        for into, tensor in zip(total, tensors[rank], strict=True):
+            into.add_(tensor, alpha=weight)
+    return total
 
 
 class Neighbourhood:

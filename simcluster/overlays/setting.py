@@ -23,7 +23,6 @@ import networkx
 import pydantic
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.overlays.graph_file import from_file, from_graph, ranks_of
 from simcluster.overlays.overlay import Overlay
 from simcluster.overlays.shapes import DRAWN, PLAIN, Graph, Misfit, hops, one_peer_exponential
 from simcluster.rng import numpy_stream
@@ -33,6 +32,10 @@ OTHERS: Final = ("cycle", "file", "one_peer_exponential")
 KINDS: Final = tuple(sorted((*PLAIN, *DRAWN, *OTHERS)))
 DRAWS: Final = 100
 """Maximum number of draws until a random graph is connected."""
+
+MOST_BYTES = 64 * 2**20
+INVALID = (ValueError, TypeError, KeyError, SyntaxError, StopIteration, RecursionError, networkx.NetworkXError)
+"""Errors of json and networkx for a file with other content."""
 
 Setting = str | Mapping[str, Any]
 
@@ -65,7 +68,7 @@ def resolved(setting: Setting, folder: Path | None = None, names: Sequence[str] 
         _refuse_unknown(setting, ("path",))
         if not isinstance(setting.get("path"), str):
             raise Misfit("path: a file of GraphML or node-link JSON")
-        setting = from_file((folder or Path()) / setting["path"])
+        setting = _from_file((folder or Path()) / setting["path"])
     if setting.get("kind") == "cycle":
         _refuse_unknown(setting, ("of",))
         of = setting.get("of")
@@ -73,7 +76,7 @@ def resolved(setting: Setting, folder: Path | None = None, names: Sequence[str] 
             raise Misfit("of: a list of overlays")
         return {"kind": "cycle", "of": [resolved(each, folder, names) for each in of]}
     if setting.get("kind") == "edges" and isinstance(setting.get("edges"), list):
-        setting = {**setting, "edges": ranks_of(setting["edges"], names)}
+        setting = {**setting, "edges": _ranks_of(setting["edges"], names)}
     _arguments(setting)
     return dict(setting)
 
@@ -174,3 +177,56 @@ def _refuse_unknown(given: Mapping[str, Any], known: Sequence[str]) -> None:
     wrong = [f"{key!r}: {nearest(str(key), ['kind', *known])}" for key in given if key not in ("kind", *known)]
     if wrong:
         raise Misfit("known keys: " + "; ".join(wrong))
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    """Return the setting equivalent to the file at *path*. Raise Misfit with what the file should have been."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise Misfit(f"a file of at most {MOST_BYTES // 2**20} MiB at {path}")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misfit(f"a file that can be read: {error}") from None
+    if path.suffix not in (".json", ".graphml", ".xml"):
+        raise Misfit(f"GraphML (.graphml) or node-link JSON (.json), not {path.suffix or 'a file without a suffix'}")
+    kind = "node-link JSON" if path.suffix == ".json" else "GraphML"
+    if kind == "GraphML" and ("<!DOCTYPE" in text or "<!ENTITY" in text):  # entities can expand into a huge file
+        raise Misfit(f"plain GraphML at {path}, without a DOCTYPE or an entity")
+    try:
+        if kind == "GraphML":
+            return from_graph(networkx.parse_graphml(text))
+        data = json.loads(text)
+        return from_graph(networkx.node_link_graph(data, edges="edges" if "edges" in data else "links"))
+    except INVALID as error:
+        raise Misfit(f"{kind} at {path} ({type(error).__name__}: {error})") from None
+
+
+def from_graph(graph: Graph) -> dict[str, Any]:
+    """Return the setting equivalent to a networkx *graph*: {kind: edges, ...}."""
+    pairs = [[end if _is_rank(end) else str(end) for end in pair] for pair in graph.edges()]
+    return {"kind": "edges", "edges": pairs, "directed": graph.is_directed()}
+
+
+def _ranks_of(edges: Sequence[Any], names: Sequence[str]) -> list[list[int]]:
+    """Return *edges* between ranks and *names* of workers as pairs of ranks. Raise Misfit for an unknown name."""
+    numbers = {name: rank for rank, name in enumerate(names)}
+    pairs = []
+    for edge in edges:
+        if not isinstance(edge, (list, tuple)) or len(edge) != 2:
+            raise Misfit(f"edges with two ends, not {edge!r}")
+        pairs.append([_rank(end, numbers) for end in edge])
+    return pairs
+
+
+def _rank(label: Any, numbers: Mapping[str, int]) -> int:
+    if isinstance(label, str) and label in numbers:
+        return numbers[label]
+    if _is_rank(label):
+        return int(label)
+    if isinstance(label, str) and label.isdecimal():
+        return int(label)
+    raise Misfit(f"ranks or workers as ends of edges, not {label!r}: {nearest(str(label), numbers)}")
+
+
+def _is_rank(node: Any) -> bool:
+    return isinstance(node, int) and not isinstance(node, bool)

@@ -14,11 +14,9 @@ import msgspec
 
 from simcluster.errors import ENDED, PeerLost
 from simcluster.payload import Message
-from simcluster.regroup.choice import decide, form
-from simcluster.regroup.listening import Ear
-from simcluster.regroup.membership_view import Facts, has_raised, step_of_leave
+from simcluster.regroup.mail import Ear, Voice
+from simcluster.regroup.membership_view import Facts, decide, form, has_raised, step_of_leave
 from simcluster.regroup.messages import TAG, Call, Decision, Held, Join, Life, Out, Propose, Word, mark_of
-from simcluster.regroup.speaking import Voice
 from simcluster.transport import ANY, Transport
 
 NOBODY = "no rank is left that holds a capture of the run"
@@ -62,11 +60,6 @@ class Council:
             self.failure = self.failure or lost
         if rank in self.members and lost.reason != ENDED:
             self._stir(step_of_leave(lost.reason))
-        self._news.set()
-
-    def disturb(self) -> None:
-        """Note that the present group cannot continue."""
-        self.unrest = True
         self._news.set()
 
     def _stir(self, leaves_at: int | None) -> None:
@@ -243,7 +236,7 @@ class Council:
         self._calls.pop(self.facts.life(decision.leader), None)
         self.ear.watch()
         # What arrived before the decision remains valid: another group may be due already.
-        if self.facts.are_over(self.members, self._lives):
+        if any(self._lives[rank] < self.facts.lives[rank] or self.facts.is_lost(rank) for rank in self.members):
             self._stir(None)
         elif self._leads:
             if form(self.facts, self.members)[0] != self.members:

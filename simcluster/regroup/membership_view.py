@@ -1,18 +1,20 @@
-"""The membership as one rank sees it: which ranks died, are cut off from which, have ended, or ask to be let in."""
+"""The membership as one rank sees it: which ranks died, are cut off from which, have ended, or ask to be let in; and
+the choice of the next group from it: its members, and the step it continues from.
+
+Pure: equal inputs give equal choices.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from simcluster.errors import ENDED, PeerLost
 from simcluster.fault_plans.kinds import is_cut
-from simcluster.regroup.messages import Life
+from simcluster.regroup.messages import Decision, Held, Life, Propose
 
 
 class Facts:
-    """The facts known to *rank* of *size*. *count* rises with every new fact. All except `asking` concerns present
-    lives.
-    """
+    """The facts known to *rank* of *size*, all except `asking` of present lives. *count* rises with every new fact."""
 
     def __init__(self, rank: int, size: int, incarnation: int = 0) -> None:
         self.rank = rank
@@ -57,19 +59,11 @@ class Facts:
             return False
         return self.meet(rank, incarnation) | self._note(self.asking, rank)
 
-    def learn(self, lives: Iterable[int]) -> None:
-        """Adopt the *lives* known to the leader, where they are later."""
+    def let_in(self, members: Iterable[int], lives: Sequence[int]) -> None:
+        """Note that *members* in these *lives*, the leader's, are in a group; a later life still asks."""
         for rank, incarnation in enumerate(lives):
             self.meet(rank, incarnation)
-
-    def let_in(self, members: Iterable[int], lives: Sequence[int]) -> None:
-        """Note that *members* in these *lives* are in a group; a later life still asks."""
-        self.learn(lives)
         self.asking -= {rank for rank in members if lives[rank] == self.lives[rank]}
-
-    def are_over(self, members: Iterable[int], lives: Sequence[int]) -> bool:
-        """Return whether any of *members* in these *lives* is over, or out of reach."""
-        return any(lives[rank] < self.lives[rank] or self.is_lost(rank) for rank in members)
 
     def is_past(self, rank: int, incarnation: int) -> bool:
         """Return whether that life of *rank* is known to be over, because another one has followed."""
@@ -128,3 +122,68 @@ def step_of_leave(reason: str) -> int | None:
     """Return the step in "left at step 7"."""
     words = reason.rpartition("left at step ")
     return int(words[2]) if words[1] and words[2].isdigit() else None
+
+
+def form(facts: Facts, members: Sequence[int]) -> tuple[list[int], dict[int, int]]:
+    """Return (the ranks that form the next group; for each other living rank, the member it is cut off from).
+
+    The leader comes first, *members* before ranks that ask to be let in, lower ranks before higher ones. Of two ranks
+    that are cut off from each other the later one is excluded, so that they never continue side by side.
+    """
+    order = [facts.rank, *sorted(set(members) - facts.asking), *sorted(facts.asking)]
+    included: list[int] = []
+    excluded: dict[int, int] = {}
+    for rank in dict.fromkeys(order):
+        if facts.is_dead(rank) or rank in facts.finished:
+            continue
+        parted = next((other for other in included if facts.parted(other, rank)), None)
+        if parted is None:
+            included.append(rank)
+        else:
+            excluded[rank] = parted
+    return sorted(included), excluded
+
+
+def decide(
+    facts: Facts, number: int, members: Sequence[int], held: Sequence[Held], answers: Mapping[int, Propose]
+) -> Decision | None:
+    """Return the leader's decision, from its own captures *held* and the *answers* of the others; None without
+    captures.
+
+    *number* and *members* are those of the group that ends.
+    """
+    included, finished = sorted([facts.rank, *answers]), facts.finished
+    found = newest({facts.rank: held, **{rank: answer.held for rank, answer in answers.items()}})
+    if found is None:
+        return None
+    capture, holders = found
+    return Decision(
+        number=max([number, *(answer.number for answer in answers.values())]) + 1,
+        leader=facts.rank,
+        members=included,
+        capture=capture,
+        source=holders[0],
+        receivers=[rank for rank in included if rank not in holders],
+        lives=facts.lives,
+        lost=[rank for rank in members if rank in facts.asking or rank not in (*included, *finished)],
+        joined=[rank for rank in included if rank not in members or rank in facts.asking],
+    )
+
+
+def newest(held: Mapping[int, Sequence[Held]]) -> tuple[Held, list[int]] | None:
+    """Return (the last step that all ranks with captures have in common, the ranks that hold it); None without
+    captures.
+
+    If they have none in common, a group has continued without some of them: then take that group's last common step,
+    and treat the others as having none.
+    """
+    holders = {rank: set(names) for rank, names in held.items() if names}
+    if not holders:
+        return None
+    common = set.intersection(*holders.values())
+    if not common:
+        last = max(name[:2] for names in holders.values() for name in names)
+        holders = {rank: names for rank, names in holders.items() if any(name[:2] == last for name in names)}
+        common = set.intersection(*holders.values()) or {max(name for names in holders.values() for name in names)}
+    best = max(common)
+    return best, sorted(rank for rank, names in holders.items() if best in names)

@@ -49,19 +49,16 @@ class Supervisor:
         try:
             if self._comes_late:
                 await council.ask_in()
-            elif not await self._begin():
-                return
+            else:
+                whole = len(council.members) == self._node.size
+                node = self._node if whole else Group(self._node, council.members, "0")
+                self._trainee.begin(node, 0, self._memory, None)
+                if not await self._train():
+                    return
             while await self._regroup():
                 pass
         finally:
             council.close()
-
-    async def _begin(self) -> bool:
-        """Run the initial group; return whether another is to follow."""
-        whole = len(self._council.members) == self._node.size
-        node = self._node if whole else Group(self._node, self._council.members, "0")
-        self._trainee.begin(node, 0, self._memory, None)
-        return await self._train()
 
     async def _regroup(self) -> bool:
         """Run the next group until it is disturbed or its algorithm ends; return whether another is to follow."""
@@ -72,9 +69,8 @@ class Supervisor:
         await council.cross()
         if council.unrest:
             return True
-        name = f"{decision.number}.{decision.leader}"
         rng = NodeRandom(self._node.rng.seed, self._node.rng.node)
-        group = Group(self._node, decision.members, name, rng)
+        group = Group(self._node, decision.members, f"{decision.number}.{decision.leader}", rng)
         taken = await self._undisturbed(lambda: self._take(decision))
         if taken is None:
             return True
@@ -135,7 +131,8 @@ class Supervisor:
             raise error
         for lost in losses:
             council.lose(lost)
-        council.disturb()
+        council.unrest = True
+        council.notify()
         return None
 
     async def _on_step(self, step: int) -> None:

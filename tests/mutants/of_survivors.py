@@ -94,7 +94,7 @@ AMONG_NEIGHBOURS = [
     plant(
         23,
         "a neighbour that is lost ends a round for all others",
-        "simcluster/overlays/gossip.py",
+        "simcluster/overlays/neighbourhood.py",
         "        except PeerLost as lost:\n            done.losses[peer] = lost\n\n",
         "        except ZeroDivisionError as lost:\n            done.losses[peer] = lost\n\n",
         algorithms=ROUNDS,

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from simcluster.errors import ENDED
 from simcluster.fault_plans.kinds import GIVEN_UP, cut_off
-from simcluster.regroup.choice import form, newest
-from simcluster.regroup.listening import Ear
-from simcluster.regroup.membership_view import Facts
+from simcluster.regroup.mail import Ear
+from simcluster.regroup.membership_view import Facts, form, newest
 from simcluster.regroup.messages import Held, mark_of
 from simcluster.transport import ANY, Transport
 from tests.support.clusters import run, star
@@ -76,7 +75,7 @@ def test_a_loss_is_of_one_life_and_what_is_known_of_it_is_no_news() -> None:
 
 def test_an_old_loss_that_is_heard_late_is_not_read_as_the_loss_of_the_new_life() -> None:
     known = Facts(2, 3)
-    known.learn([1, 0, 0])  # the leader's decision overtook both the rank's Join and the news of its crash
+    known.let_in([], [1, 0, 0])  # the leader's decision overtook both the rank's Join and the news of its crash
     count = known.count
     assert not known.lose(0, "crashed by the fault plan", 0)
     assert not known.is_dead(0)

@@ -18,8 +18,7 @@ from torch import Tensor
 from simcluster.algorithms.data_parallel.buckets import cut_into_buckets, in_order, mean_gradient
 from simcluster.algorithms.data_parallel.facts import all_reduce_copies
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.lag import Lag, Late
-from simcluster.algorithms.steps import resumable, rounds
+from simcluster.algorithms.steps import Lag, Late, resumable, rounds
 from simcluster.collectives import all_reduce, broadcast
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport

@@ -15,12 +15,10 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.data_parallel.facts import zero_copies, zero_shares
-from simcluster.algorithms.data_parallel.zero_held import Held
 from simcluster.algorithms.data_parallel.zero_sums import Gradient, Sums
-from simcluster.algorithms.data_parallel.zero_weights import Weights
+from simcluster.algorithms.data_parallel.zero_weights import Held, Weights
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.lag import Lag, Late
-from simcluster.algorithms.steps import resumable, steps
+from simcluster.algorithms.steps import Lag, Late, resumable, steps
 from simcluster.collectives import flatten, naive_all_reduce
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
@@ -102,7 +100,7 @@ async def _backward(node: Transport, replica: Replica, batch: Batch, weights: We
             passing, gradients = await node.compute(layer.backward, passing, cost=cost.backward)
         for place, new in zip(layer.parameters, gradients, strict=True):
             found[place] = found[place].add_(new) if place in found else gradient.keep(new)
-        for unit in weights.complete_with(layer):
+        for unit in (unit for unit in weights.units if unit.layer == layer.number):  # complete with this layer
             await gradient.leave(unit, flatten([found.pop(place) for place in unit.places]))
     gradient.leave_all()
     return gradient

@@ -7,6 +7,7 @@ duplicate ones.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +15,8 @@ import torch
 from torch import Tensor
 
 from simcluster.algorithms.data_parallel.accumulator import Accumulator
-from simcluster.algorithms.data_parallel.zero_held import Held
-from simcluster.algorithms.lag import Late
+from simcluster.algorithms.data_parallel.zero_weights import Held
+from simcluster.algorithms.steps import Late
 from simcluster.collectives import all_gather, reduce_scatter
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
@@ -27,19 +28,13 @@ class Sums:
     """Sums of the gradients of *steps* steps; *group* holds the tasks. In *stage* 0 every rank gets the whole sum."""
 
     def __init__(
-        self,
-        node: Transport,
-        units: Sequence[Unit],
-        schedule: str,
-        stage: int,
-        group: asyncio.TaskGroup,
-        steps: int,
+        self, node: Transport, units: Sequence[Unit], schedule: str, stage: int, group: asyncio.TaskGroup, steps: int,
         held: Held,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.units, self.held, self.at_once = units, held, stage >= 2
         self._node, self._schedule, self.whole, self._group = node, schedule, stage == 0, group
         self._accumulator = Accumulator(node.size)
-        self._complete: dict[tuple[int, int], asyncio.Future[Tensor]] = {}
+        self._complete = defaultdict[tuple[int, int], asyncio.Future[Tensor]](asyncio.get_running_loop().create_future)
         if schedule == "direct":
             group.create_task(self._receive(steps * len(units) * (node.size - 1)))
 
@@ -64,7 +59,7 @@ class Sums:
 
     async def _to_owners(self, step: int, unit: int, vector: Tensor) -> Tensor:
         node, parts = self._node, vector.tensor_split(self._node.size)
-        complete = self._future(step, unit)
+        complete = self._complete[step, unit]
         async with asyncio.TaskGroup() as group:
             for owner in range(node.size):
                 if owner != node.rank:
@@ -81,14 +76,9 @@ class Sums:
         """Return whether the contribution was accepted; the last one completes the sum."""
         taken = self._accumulator.add(step, unit, rank, part) == "taken"
         if taken and self._accumulator.is_complete(step, unit):
-            self._future(step, unit).set_result(self._accumulator.take(step, unit))
+            self._complete[step, unit].set_result(self._accumulator.take(step, unit))
             del self._complete[step, unit]
         return taken
-
-    def _future(self, step: int, unit: int) -> asyncio.Future[Tensor]:
-        if (step, unit) not in self._complete:
-            self._complete[step, unit] = asyncio.get_running_loop().create_future()
-        return self._complete[step, unit]
 
 
 class Gradient(Late):

@@ -1,4 +1,8 @@
-"""Sharded parameters: each rank owns a part of every layer's, updates it, and sends it to all others."""
+"""Sharded parameters: each rank owns a part of every layer's, updates it, and sends it to all others.
+
+The bytes that a rank holds are counted where the algorithm acquires and releases memory, not by the clock: a gradient
+being summed is held until the algorithm waits for the sum. So the peak does not depend on the network's speed.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,11 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from simcluster.algorithms.data_parallel.zero_held import Held
 from simcluster.collectives import all_gather, flatten, unflatten
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -18,6 +22,33 @@ from simcluster.workloads.layers.layers import Layer
 from simcluster.workloads.layers.units import Unit, cut_into_units, in_order, units_of_layers
 
 SCHEDULES = {"ring": "ring", "broadcast": "naive"}
+
+Kind = Literal["parameters", "optimizer", "gradients", "gathered"]
+
+
+class Held:
+    """The bytes held now, the most per kind, and the peak of the total; all start at zero."""
+
+    def __init__(self) -> None:
+        self.now: dict[Kind, int] = {"parameters": 0, "optimizer": 0, "gradients": 0, "gathered": 0}
+        self.most = dict(self.now)
+        self.peak_bytes = 0
+
+    def take(self, kind: Kind, size_bytes: int) -> None:
+        self.now[kind] += size_bytes
+        self.most[kind] = max(self.most[kind], self.now[kind])
+        self.peak_bytes = max(self.peak_bytes, sum(self.now.values()))
+
+    def give(self, kind: Kind, size_bytes: int) -> None:
+        """Raise ValueError if fewer bytes are held, which means a counting error."""
+        if size_bytes > self.now[kind]:
+            raise ValueError(f"{size_bytes} bytes of {kind} given back, of {self.now[kind]} held")
+        self.now[kind] -= size_bytes
+
+    def metrics(self) -> dict[str, float]:
+        """Return the peak of each kind, and of the total."""
+        most = {f"{kind}_bytes": float(size_bytes) for kind, size_bytes in self.most.items()}
+        return most | {"peak_bytes": float(self.peak_bytes)}
 
 
 class Weights:
@@ -46,10 +77,6 @@ class Weights:
         if not sharded:
             held.take("optimizer", own_bytes)  # the master copy that it updates
 
-    def complete_with(self, layer: Layer) -> list[Unit]:
-        """Return the units with complete gradients after *layer*'s backward pass."""
-        return [unit for unit in self.units if unit.layer == layer.number]
-
     # sharded: gathered layer by layer, a few ahead, and freed
 
     def expect(self, step: int, group: asyncio.TaskGroup) -> None:
@@ -66,18 +93,15 @@ class Weights:
     async def present(self, layer: Layer) -> AsyncIterator[None]:
         """Hold the weights of *layer*, the next to be used, in place."""
         if self._sharded:
-            self._begin()
+            while self._uses and len(self._coming) <= self._prefetch:
+                number, tag = self._uses.popleft()
+                self._held.take("gathered", self._size_bytes(number))
+                assert self._group is not None
+                self._coming.append(self._group.create_task(self._gather(number, tag)))
             layer.fill(await self._coming.popleft())
         yield
         if self._sharded:
             self._held.give("gathered", self._size_bytes(layer.number))
-
-    def _begin(self) -> None:
-        while self._uses and len(self._coming) <= self._prefetch:
-            number, tag = self._uses.popleft()
-            self._held.take("gathered", self._size_bytes(number))
-            assert self._group is not None
-            self._coming.append(self._group.create_task(self._gather(number, tag)))
 
     async def _gather(self, number: int, tag: str | None) -> list[Tensor]:
         places = self._replica.layers()[number].parameters

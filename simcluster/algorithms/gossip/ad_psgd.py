@@ -10,11 +10,8 @@ deadlock, can form.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Literal
-
-from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.gossip.facts import ad_psgd_copies
@@ -82,12 +79,8 @@ async def _train(
         # Phase 2, apply to the current x the step that was taken from x^.
         await node.compute(replica.apply, gradients, cost=replica.apply_cost())
         staleness = state.averagings - before
-        state.x = _moved(state.x, x_hat, replica.parameters) if staleness else replica.snapshot()
+        moves = zip(state.x, x_hat, replica.parameters, strict=True)
+        state.x = [now + (end - start) for now, start, end in moves] if staleness else replica.snapshot()
         replica.load(state.x)
         node.record(step=step, loss=loss, staleness=staleness)
         requests.look()
-
-
-def _moved(x: Sequence[Tensor], start: Sequence[Tensor], end: Sequence[Tensor]) -> list[Tensor]:
-    """Return x + (end - start)."""
-    return [now + (b - a) for now, a, b in zip(x, start, end, strict=True)]

@@ -17,7 +17,7 @@ from torch import Tensor
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.gossip.facts import choco_sgd_copies
 from simcluster.algorithms.steps import resumable, steps
-from simcluster.compression import Codec, Compression, Compressor, compressor
+from simcluster.compression import Codec, Compression, compressor
 from simcluster.overlays import FixedOverlay, Neighbourhood, overlay_for, unfixed
 from simcluster.payload import pack
 from simcluster.transport import Transport
@@ -46,9 +46,10 @@ async def choco_sgd(
     neighbour, as in `d_psgd`.
     """
     graph, me = overlay_for(overlay, node.size, node.rng.seed, unfixed), node.rank
-    codec = Codec(_without_feedback(compressor(compression)), node.rng, "difference", replica.parameters)
-    copies = {rank: replica.snapshot() for rank in (me, *graph.senders(me))}  # x^
-    state = resumable(replica, copies=copies, codec=codec)
+    if (kind := compressor(compression)) is not None and kind.feeds_back:
+        kind = kind.model_copy(update={"error_feedback": False})
+    codec = Codec(kind, node.rng, "difference", replica.parameters)
+    state = resumable(replica, copies={rank: replica.snapshot() for rank in (me, *graph.senders(me))}, codec=codec)
     neighbours = await Neighbourhood.meet(node, graph, bears_losses=graph.symmetric)
 
     async for step, batch in steps(replica, keep=state):
@@ -67,8 +68,7 @@ async def choco_sgd(
             state.copies[rank] = [copy + part for copy, part in zip(state.copies[rank], moved, strict=True)]
 
         # Phase 4, average the copies.
-        w = graph.weights(me, lost=neighbours.gone)
-        replica.load(_averaged(replica.parameters, state.copies, me, w, gamma))
+        replica.load(_averaged(replica.parameters, state.copies, me, graph.weights(me, lost=neighbours.gone), gamma))
 
         # Phase 5, measure: the distance from the mean of all.
         node.record(step=step, loss=loss, **await neighbours.consensus(step, consensus_every, replica))
@@ -87,7 +87,3 @@ def _averaged(
             for into, theirs, mine in zip(total, copies[rank], copies[me], strict=True):
                 into.add_(theirs - mine, alpha=gamma * weight)
     return total
-
-
-def _without_feedback(kind: Compressor | None) -> Compressor | None:
-    return kind.model_copy(update={"error_feedback": False}) if kind is not None and kind.feeds_back else kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from torch import Tensor
 
@@ -42,13 +43,9 @@ class Partners(Neighbourhood):
         return None
 
     async def send(self, to: int, tag: str, x: Sequence[Tensor] = ()) -> None:
-        """Send *x*, or the message that no request follows. A loss is noticed where the partner's requests are
-        received.
-        """
-        try:
+        """Send *x*, or the message that no request follows; a loss is noticed where the partner is received from."""
+        with suppress(PeerLost):
             await self.node.send(to, tag, pack(*x))
-        except PeerLost:
-            return
 
 
 class Requests(Listener):

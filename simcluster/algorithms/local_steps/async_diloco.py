@@ -8,7 +8,6 @@ would turn into one step less for the fastest). Rank 0 serves, and also trains b
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 import torch
@@ -17,8 +16,7 @@ from pydantic import PositiveFloat, PositiveInt
 
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.local_steps.facts import async_diloco_copies
-from simcluster.algorithms.local_steps.inner_steps import inner_steps
-from simcluster.algorithms.local_steps.own_rounds import own_rounds
+from simcluster.algorithms.local_steps.own_rounds import inner_steps, own_rounds
 from simcluster.algorithms.local_steps.rounds import adopt, delayed_nesterov, outer_gradient
 from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
 from simcluster.algorithms.parameter_server.facts import served
@@ -100,12 +98,10 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
     theta, version, steps, pushed, codec = replica.restored(
         theta=flatten(replica.parameters), version=0, steps=interval, pushed=0, codec=codec
     )
-    clock, batches, done = asyncio.get_running_loop(), replica.batches(), replica.done
+    batches, done = replica.batches(), replica.done
     while done < replica.steps:
         # Phase 1, inner: the number of steps that the server asked for.
-        before, began_s = done, clock.time()
-        done, loss = await inner_steps(node, replica, batches, done, steps)
-        took_s = (clock.time() - began_s) / (done - before)
+        done, loss, took_s = await inner_steps(node, replica, batches, done, steps)
 
         # Phase 2, push: the change, the version of theta that it started from, and the time per step.
         delta = await timed(node, outer_gradient, theta, replica.parameters)

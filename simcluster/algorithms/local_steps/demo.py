@@ -7,7 +7,6 @@ signs. Algorithm 1 chunks each tensor; here the chunks run through all parameter
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -22,7 +21,7 @@ from simcluster.algorithms.local_steps.facts import demo_copies
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
-from simcluster.payload import pack
+from simcluster.compression.mean import swap
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -44,7 +43,6 @@ async def demo(
     """
     state = resumable(replica, m=torch.zeros_like(flatten(replica.parameters)))
     transform = _dct(chunk, state.m)
-    others = [rank for rank in range(node.size) if rank != node.rank]
 
     async for step, batch in steps(replica, keep=state):
         # Phase 1, compute: the gradient of this rank's batch.
@@ -56,13 +54,9 @@ async def demo(
         )
 
         # Phase 3, exchange: each rank's q with all others, in compressed form.
-        async with asyncio.TaskGroup() as group:
-            for peer in others:
-                group.create_task(node.send(peer, f"q/{step}", pack(values, places)))
-            coming = {peer: group.create_task(node.recv(peer, f"q/{step}")) for peer in others}
+        shared = await swap(node, [(values, places)] * node.size, f"q/{step}")
 
         # Phase 4, apply: Q, summed in rank order, bit-identical on all ranks.
-        shared = [(values, places) if rank == node.rank else coming[rank].result().tensors for rank in range(node.size)]
         Q = await timed(node, _combine, shared, transform, len(state.m), update == "sign")
         await node.compute(replica.apply, unflatten(Q, gradients), cost=replica.apply_cost())
         node.record(step=step, loss=loss)
@@ -81,7 +75,8 @@ def _extract(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return (momentum without q, q's coefficients, their places in each chunk in the smallest integer type)."""
     m = beta * m + flatten(gradients)
-    coefficients = _chunks(m, len(transform)) @ transform.T
+    chunks = torch.nn.functional.pad(m, (0, -len(m) % len(transform))).view(-1, len(transform))
+    coefficients = chunks @ transform.T
     places = coefficients.abs().topk(k).indices
     values = coefficients.gather(1, places)
     q = torch.zeros_like(coefficients).scatter(1, places, values) @ transform
@@ -97,7 +92,3 @@ def _combine(shared: Sequence[Sequence[Tensor]], transform: Tensor, length: int,
         total = total + torch.zeros_like(total).scatter(1, places.long(), values)
     Q = (total / len(shared) @ transform).view(-1)[:length]
     return Q.sign() if sign else Q
-
-
-def _chunks(vector: Tensor, size: int) -> Tensor:
-    return torch.nn.functional.pad(vector, (0, -len(vector) % size)).view(-1, size)

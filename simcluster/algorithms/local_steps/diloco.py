@@ -15,8 +15,7 @@ from pydantic import PositiveFloat, PositiveInt
 
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.local_steps.facts import diloco_copies
-from simcluster.algorithms.local_steps.inner_steps import train_alone
-from simcluster.algorithms.local_steps.rounds import adopt, nesterov, outer_gradient
+from simcluster.algorithms.local_steps.rounds import adopt, nesterov, outer_gradient, train_alone
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import all_reduce, flatten, unflatten

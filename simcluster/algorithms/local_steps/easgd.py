@@ -16,7 +16,7 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.local_steps.facts import easgd_copies, easgd_world
+from simcluster.algorithms.local_steps.facts import easgd_copies
 from simcluster.algorithms.local_steps.rounds import adopt, pulled_by_all, spring
 from simcluster.algorithms.parameter_server.asynchronous import Server
 from simcluster.algorithms.parameter_server.server import SERVER, trainers
@@ -31,7 +31,7 @@ from simcluster.workloads import Replica
 
 @Facts(
     copies=easgd_copies,
-    world=easgd_world,
+    world=lambda size, settings: trainers(size, settings["server_trains"] or settings["form"] != "asynchronous"),
     exact=lambda settings: settings.get("form", "asynchronous") != "asynchronous",
     stays=lambda settings: "the centre travels around its ranks" if settings.get("form") == "round_robin" else "",
     spares="workers",

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from simcluster.algorithms.facts import Settings
-from simcluster.algorithms.parameter_server.server import SERVER, trainers
-
-
-def easgd_world(size: int, settings: Settings) -> None:
-    trainers(size, settings["server_trains"] or settings["form"] != "asynchronous")
+from simcluster.algorithms.parameter_server.server import SERVER
 
 
 def _of_a_sum(size: int, settings: Settings) -> float:

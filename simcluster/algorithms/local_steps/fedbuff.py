@@ -15,9 +15,8 @@ from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.local_steps.facts import fedbuff_copies
-from simcluster.algorithms.local_steps.inner_steps import train_alone
 from simcluster.algorithms.local_steps.own_rounds import own_rounds
-from simcluster.algorithms.local_steps.rounds import adopt, outer_gradient
+from simcluster.algorithms.local_steps.rounds import adopt, outer_gradient, train_alone
 from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
 from simcluster.algorithms.parameter_server.facts import served
 from simcluster.algorithms.parameter_server.server import SERVER, trainers

@@ -7,6 +7,7 @@ weights' bytes per round, H times less than when gradients are averaged at every
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Literal
@@ -18,8 +19,7 @@ from torch import Tensor
 
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.local_steps.facts import local_sgd_copies
-from simcluster.algorithms.local_steps.inner_steps import let_pass, train_alone
-from simcluster.algorithms.local_steps.rounds import adopt
+from simcluster.algorithms.local_steps.rounds import adopt, train_alone
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import all_reduce, flatten, unflatten
@@ -62,7 +62,8 @@ async def local_sgd(
         if share:
             loss = await train_alone(node, replica, batches)
         else:
-            let_pass(replica, batches)
+            deque(batches, maxlen=0)
+            replica.ledger.settle(replica.ledger.drawn, used=False)
 
         # Phase 3, average: x + sum over S of n_k / n (x_k - x), as a mean over all ranks, bit-identical on all of them.
         change = await timed(node, _change, state.x, replica.parameters, share * node.size)

@@ -1,30 +1,37 @@
-"""The rounds of a server that also trains: like a worker's, without a network in between."""
+"""Rounds of a rank that the server answers one by one, and those of a server that trains itself."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from itertools import islice
 
 from torch import Tensor
 
-from simcluster.algorithms.local_steps.inner_steps import inner_steps
-from simcluster.algorithms.local_steps.rounds import adopt, outer_gradient
+from simcluster.algorithms.local_steps.rounds import adopt, outer_gradient, train_alone
 from simcluster.algorithms.parameter_server.asynchronous import Server
 from simcluster.algorithms.timed import timed
 from simcluster.transport import Transport
-from simcluster.workloads import Replica
+from simcluster.workloads import Batch, Replica
+
+
+async def inner_steps(
+    node: Transport, replica: Replica, batches: Iterator[Batch], step: int, count: int
+) -> tuple[int, float, float]:
+    """Take *count* steps after *step*, or fewer if the batches run out. Return (last step, mean loss, s per step)."""
+    clock, last = asyncio.get_running_loop(), min(step + count, replica.steps)
+    began_s = clock.time()
+    loss = await train_alone(node, replica, islice(batches, last - step))
+    return last, loss, (clock.time() - began_s) / (last - step)
 
 
 async def own_rounds(
     node: Transport, replica: Replica, server: Server, steps: int, w: Tensor, version: int, pushed: int = 0
 ) -> None:
-    """Run rounds of *steps* inner steps, or as many as the server answers, from *w*, of *version*, after *pushed*
-    earlier ones.
-    """
-    clock, batches, done = asyncio.get_running_loop(), replica.batches(), replica.done
+    """Run a server's rounds of *steps* inner steps, or as it answers, from *w* of *version*, after *pushed* others."""
+    batches, done = replica.batches(), replica.done
     while done < replica.steps:
-        before, began_s = done, clock.time()
-        done, loss = await inner_steps(node, replica, batches, done, steps)
-        step_s = (clock.time() - began_s) / (done - before)
+        done, loss, step_s = await inner_steps(node, replica, batches, done, steps)
         delta = await timed(node, outer_gradient, w, replica.parameters)
         answer = await server.push(delta, version=version, step_s=step_s)
         w, version = answer.tensor, answer["version"]

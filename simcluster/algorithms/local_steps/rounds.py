@@ -1,16 +1,31 @@
-"""The arithmetic of rounds: outer gradients, steps of outer optimizers, and loading weights.
+"""The parts of a round: local steps, outer gradients, steps of outer optimizers, and loading weights.
 
-All functions except `adopt` are pure, so that they can be timed.
+The arithmetic, except `adopt`, is pure, so that it can be timed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from simcluster.collectives import flatten, unflatten
+from simcluster.transport import Transport
+from simcluster.workloads import Batch, Replica
+
+
+async def train_alone(node: Transport, replica: Replica, batches: Iterable[Batch]) -> float:
+    """Take one local optimizer step per batch. Return the mean loss.
+
+    Nothing is recorded: that would evaluate rank 0's weights, which are not the shared model within a round.
+    """
+    total, count = 0.0, 0
+    for batch in batches:
+        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+        total, count = total + loss, count + 1
+    return total / count
 
 
 def outer_gradient(theta: Tensor, parameters: Sequence[Tensor]) -> Tensor:
@@ -19,9 +34,7 @@ def outer_gradient(theta: Tensor, parameters: Sequence[Tensor]) -> Tensor:
 
 
 def nesterov(theta: Tensor, m: Tensor, delta: Tensor, lr: float, mu: float) -> tuple[Tensor, Tensor]:
-    """Return (theta, m) after a step of *lr* with Nesterov momentum *mu* (Sutskever et al. 2013); plain SGD if *mu* is
-    0.
-    """
+    """Return (theta, m) after a step of *lr* with Nesterov momentum *mu* (Sutskever et al. 2013); plain SGD for 0."""
     m = mu * m + delta
     return theta - lr * (delta + mu * m), m
 

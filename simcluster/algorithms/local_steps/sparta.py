@@ -16,8 +16,7 @@ from torch import Tensor
 
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.local_steps.facts import sparta_copies
-from simcluster.algorithms.local_steps.inner_steps import train_alone
-from simcluster.algorithms.local_steps.rounds import adopt
+from simcluster.algorithms.local_steps.rounds import adopt, train_alone
 from simcluster.algorithms.steps import steps
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, ring_all_reduce

@@ -17,11 +17,9 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.lag import Lag, Late
 from simcluster.algorithms.local_steps.facts import streaming_diloco_copies
-from simcluster.algorithms.local_steps.inner_steps import train_alone
-from simcluster.algorithms.local_steps.rounds import adopt, nesterov
-from simcluster.algorithms.steps import resumable, steps
+from simcluster.algorithms.local_steps.rounds import adopt, nesterov, train_alone
+from simcluster.algorithms.steps import Lag, Late, resumable, steps
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import all_reduce, flatten
 from simcluster.compression import Compression, Mean

@@ -20,7 +20,3 @@ def parted_shares(size: int, settings: Settings) -> Shares:
 def pipeline_cut(replica: Replica, size: int, settings: Settings) -> None:
     names = ("schedule", "chunks", "cuts", "flops_per_s", "bandwidth_Bps")
     plan_of(replica, size, settings["micro_batches"] or size, *(settings[name] for name in names))
-
-
-def tensor_parallel_cut(replica: Replica, size: int, settings: Settings) -> None:
-    replica.tensor_shard()

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.model_parallel.facts import parted_copies, parted_shares, pipeline_cut
-from simcluster.algorithms.model_parallel.pipeline_orders import ORDERS, Task
-from simcluster.algorithms.model_parallel.pipeline_plan import Plan, plan_of
+from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, Task, plan_of
 from simcluster.algorithms.steps import steps
 from simcluster.collectives import naive_all_reduce
 from simcluster.payload import Payload, pack

@@ -1,12 +1,15 @@
-"""The plan of a pipeline: each rank's stages, their layers, and the parameters that several ranks share."""
+"""The plan of a pipeline: each rank's stages, their layers, the parameters that several ranks share, and three orders
+of a rank's work.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
 
 from simcluster.errors import Problem, UsageError
-from simcluster.workloads import Batch, Replica
+from simcluster.workloads import Replica
 from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer, Layers
 from simcluster.workloads.layers.stages import cut_into_stages
@@ -61,15 +64,9 @@ class Plan:
 
 
 def plan_of(
-    replica: Replica,
-    p: int,
-    micro_batches: int,
-    schedule: str,
-    chunks: int | None,
-    cuts: Sequence[int] | None,
-    flops_per_s: Numbers,
-    bandwidth_Bps: Numbers,
-) -> Plan:
+    replica: Replica, p: int, micro_batches: int, schedule: str, chunks: int | None, cuts: Sequence[int] | None,
+    flops_per_s: Numbers, bandwidth_Bps: Numbers,
+) -> Plan:  # fmt: skip
     """Return the plan, which every rank derives on its own. Raise UsageError with everything wrong in the settings."""
     problems = []
     size = p * replica.batch_size
@@ -93,10 +90,55 @@ def plan_of(
         raise UsageError(problems)
     v = (chunks or 2) if schedule == "interleaved" else 1
     speeds, rates = (list(numbers) * v if isinstance(numbers, Sequence) else None for numbers in given.values())
-    costs = replica.layer_costs(_first_micro_batch(replica, micro_batches))
+    costs = replica.layer_costs(cut(next(replica.joined_batches()), micro_batches)[0])
     bounds = cut_into_stages(costs, p * v, cuts, speeds, rates)  # type: ignore[arg-type]
     return Plan(p, v, bounds, replica.layers(), costs)
 
 
-def _first_micro_batch(replica: Replica, count: int) -> Batch:
-    return cut(next(replica.joined_batches()), count)[0]
+class Task(NamedTuple):
+    """One micro-batch through one of the rank's chunks, forward or backward."""
+
+    way: Literal["forward", "backward"]
+    chunk: int
+    micro: int
+
+
+def gpipe(p: int, i: int, m: int, v: int) -> list[Task]:
+    """Return all m forward, then all backward, last first (Huang et al. 2019, figure 2c): m stashed."""
+    forward = [Task("forward", 0, k) for k in range(m)]
+    return forward + [Task("backward", 0, k) for k in reversed(range(m))]
+
+
+def one_forward_one_backward(p: int, i: int, m: int, v: int) -> list[Task]:
+    """Return p - 1 - i forward to warm up, then one forward, one backward in turn (Narayanan et al. 2021, section
+    2.2.1): at most p - i stashed.
+    """
+    forward = [Task("forward", 0, k) for k in range(m)]
+    backward = [Task("backward", 0, k) for k in range(m)]
+    return _alternating(forward, backward, p - 1 - i)
+
+
+def interleaved(p: int, i: int, m: int, v: int) -> list[Task]:
+    """Return rank i's tasks for stages i, p + i, ..., v in total; p micro-batches at a time pass through each (section
+    2.2.2), which divides the bubble by v. p must divide m.
+    """
+    if v == 1:
+        return one_forward_one_backward(p, i, m, v)
+    turns = [(k // (p * v) * p + k % p, k % (p * v) // p) for k in range(m * v)]
+    forward = [Task("forward", chunk, micro) for micro, chunk in turns]
+    backward = [Task("backward", v - 1 - chunk, micro) for micro, chunk in turns]
+    return _alternating(forward, backward, 2 * (p - 1 - i) + (v - 1) * p)
+
+
+def _alternating(forward: list[Task], backward: list[Task], warm_up: int) -> list[Task]:
+    warm_up = min(warm_up, len(forward))
+    steady = [task for pair in zip(forward[warm_up:], backward, strict=False) for task in pair]
+    return forward[:warm_up] + steady + backward[len(forward) - warm_up :]
+
+
+ORDERS: Final[Mapping[str, Callable[[int, int, int, int], list[Task]]]] = {
+    "gpipe": gpipe,
+    "1f1b": one_forward_one_backward,
+    "interleaved": interleaved,
+}
+"""By name: (p ranks, this rank i, m micro-batches, v chunks per rank) -> the rank's tasks in a step."""

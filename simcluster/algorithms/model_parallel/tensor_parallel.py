@@ -16,7 +16,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
-from simcluster.algorithms.model_parallel.facts import parted_copies, parted_shares, tensor_parallel_cut
+from simcluster.algorithms.model_parallel.facts import parted_copies, parted_shares
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.collectives import all_reduce
 from simcluster.transport import Transport
@@ -27,7 +27,7 @@ from simcluster.workloads.layers.tensor_shard import TensorShard
 @Facts(
     copies=parted_copies,
     shares=parted_shares,
-    cut=tensor_parallel_cut,
+    cut=lambda replica, size, settings: replica.tensor_shard(),
     stays=lambda _: "each rank holds a shard of every layer, cut for this world size",
     whole=never,
 )

@@ -29,7 +29,7 @@ class _Own:
     answer: asyncio.Future[Payload]
 
 
-class Server:
+class Server(AsyncIterator[Any]):
     """A stream of pushes: `async with Server(...) as server: async for push in server.pushes(): ...`.
 
     Only the body of the loop changes the model, one push at a time. *listener* knows which workers have pushes to come.
@@ -72,9 +72,6 @@ class Server:
         self._tells_losses = True
         return self
 
-    def __aiter__(self) -> Self:
-        return self
-
     async def __anext__(self) -> Any:
         """End the current push, and take up the next."""
         await self._end()
@@ -87,9 +84,14 @@ class Server:
         if isinstance(item, PeerLost):
             self._lose(item)
             return None
+        ledger = self._replica.ledger
         if isinstance(item, _Own):
             self._own = self._at_hand = item
-        push = self._judged(item)
+            message = Message(SERVER, PUSH, item.content or Payload(), 0)
+            group = ledger.hand_in(ledger.drawn) if self._judges else Group(SERVER, 0, 0)
+        else:
+            message, group = item, ledger.receive(item) if self._judges else Group(item.source, 0, 0)
+        push = Push(message, group)
         self._last[push.rank] = push
         self._listener.came(push)
         return push
@@ -198,13 +200,6 @@ class Server:
             await pushed.answer
 
     # internal
-
-    def _judged(self, item: Message | _Own) -> Push:
-        ledger = self._replica.ledger
-        message = item if isinstance(item, Message) else Message(SERVER, PUSH, item.content or Payload(), 0)
-        if not self._judges:
-            return Push(message, Group(message.source, 0, 0))
-        return Push(message, ledger.receive(item) if isinstance(item, Message) else ledger.hand_in(ledger.drawn))
 
     async def _listen(self) -> None:
         """Put each push, and each loss that the algorithm wants, into the stream, and wait for its end."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import Self
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from torch import Tensor
 
@@ -73,7 +72,7 @@ class Replies:
         return late
 
 
-class Barrier:
+class Barrier(AsyncIterator[int]):
     """The numbered steps of a server, for `async for`: each ends with a checkpoint if one is due.
 
     A push of an earlier step is rejected and answered with the current step's weights, unless those were sent already.
@@ -93,9 +92,6 @@ class Barrier:
         self._batches = endless(replica)
         self._first = self.step = replica.at
         self._late = 0
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> int:
         """End the current step, if any, and begin the next."""
@@ -260,7 +256,7 @@ class Race(Barrier):
         return self._replica.ledger.drawn
 
 
-class Worker:
+class Worker(AsyncIterator[Batch]):
     """A worker's batches, for `async for`, until the server's steps are done.
 
     *step* is its current step: set it to the server's answer, which ends the work on the previous one.
@@ -270,9 +266,6 @@ class Worker:
         self._node, self._replica, self._batches, self._loose = node, replica, batches, loose
         self.step = self._at = 1 + replica.at
         self._pushed: int = replica.restored(pushed=0)
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> Batch:
         """End the current step if the server has answered, and draw the next batch."""

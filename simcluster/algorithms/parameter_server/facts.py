@@ -24,10 +24,6 @@ def edp_world(size: int, settings: Settings) -> None:
     check_push(settings["push"], settings["compression"])
 
 
-def k_sync_world(size: int, settings: Settings) -> None:
-    served(None if settings["batch"] else "k")(size, settings)
-
-
 def sync_copies(rank: int, size: int, settings: Settings) -> float:
     if rank != SERVER:
         # The outgoing gradients, or the weights in reply; with the Polyak mean, also the blend.

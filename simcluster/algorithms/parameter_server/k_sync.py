@@ -14,7 +14,7 @@ from pydantic import PositiveInt
 
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.parameter_server.barrier import Race, Worker
-from simcluster.algorithms.parameter_server.facts import k_sync_copies, k_sync_world
+from simcluster.algorithms.parameter_server.facts import k_sync_copies, served
 from simcluster.algorithms.parameter_server.server import SERVER, endless, mean, most_of, trainers, unless_told
 from simcluster.payload import Message
 from simcluster.transport import FREE, Transport
@@ -23,7 +23,7 @@ from simcluster.workloads import Replica
 
 @Facts(
     copies=k_sync_copies,
-    world=k_sync_world,
+    world=lambda size, settings: served(None if settings["batch"] else "k")(size, settings),
     exact=lambda settings: settings.get("k") is None and not settings.get("batch"),
     spares="workers",
 )

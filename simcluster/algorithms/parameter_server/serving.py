@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from simcluster.algorithms.parameter_server.server import SERVER, Push
 from simcluster.errors import ABSENT, ENDED, PeerLost
-from simcluster.overlays.hearing import heard
+from simcluster.overlays.hearing import arrival, heard
 from simcluster.payload import Message
 from simcluster.transport import ANY, Transport
 from simcluster.workloads import Replica
@@ -27,7 +27,7 @@ class Listener:
         self, node: Transport, expected: Callable[[], bool], busy: Callable[[], bool] | None = None, tag: str = PUSH
     ) -> None:
         self._node, self._expected, self._tag = node, expected, tag
-        self._busy = busy or self._is_training
+        self._busy = busy or (lambda: self._own is not None and not self._own.done())
         self._looked = asyncio.Event()
         self._own: asyncio.Task[None] | None = None
         self._heard = False
@@ -67,23 +67,16 @@ class Listener:
             if not self._expected() and self._busy():
                 await self.looked()
                 found = None if self._expected() else await heard(self._node, ANY, self._tag)
-                if isinstance(found, PeerLost):
-                    await self._check_in_time()
             elif self._expected() or await self._must_wait():
-                try:
-                    found = await self._node.recv(ANY, self._tag)
-                except PeerLost as lost:
-                    await self._check_in_time()
-                    found = lost
+                found = await arrival(self._node, ANY, self._tag)
             else:
                 return None
-        if isinstance(found, Message):
+        if isinstance(found, PeerLost):
+            await self._check_in_time()
+        else:
             self._heard = True
             self.is_through = self.is_through or bool(found.payload.values.get("last"))
         return found
-
-    def _is_training(self) -> bool:
-        return self._own is not None and not self._own.done()
 
     async def _must_wait(self) -> bool:
         """Return whether a server that only serves must wait for a worker to join. Raise PeerLost if all are lost."""
@@ -110,7 +103,7 @@ class Expected(Listener):
     """The pushes that *ranks* have left, one per *batches*; all of them from a worker that (re)joins."""
 
     def __init__(self, node: Transport, replica: Replica, ranks: Iterable[int], batches: int = 1) -> None:
-        super().__init__(node, lambda: bool(self._workers()))
+        super().__init__(node, self._may_come)
         self._each = -(-replica.steps // batches)
         self._left = {rank: self._each - -(-replica.done_by(rank) // batches) for rank in ranks}
 
@@ -131,10 +124,11 @@ class Expected(Listener):
         """Handle a failed reply to *rank*, which may rejoin before its loss is raised."""
         self._left.pop(rank, None)
 
-    def _workers(self) -> set[int]:
-        """Return the workers that have pushes left or have just joined."""
-        open_ = {rank for rank, left in self._left.items() if left and rank != SERVER}
-        return open_ | {rank for rank in self._node.peers if rank not in self._left}
+    def _may_come(self) -> bool:
+        """Return whether any worker has pushes left or has just joined."""
+        return any(left for rank, left in self._left.items() if rank != SERVER) or any(
+            rank not in self._left for rank in self._node.peers
+        )
 
 
 class Rounds(Listener):

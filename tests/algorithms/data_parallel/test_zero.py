@@ -12,8 +12,7 @@ import torch
 
 import simcluster
 from simcluster.algorithms.data_parallel.zero import zero
-from simcluster.algorithms.data_parallel.zero_held import Held
-from simcluster.algorithms.data_parallel.zero_weights import Weights
+from simcluster.algorithms.data_parallel.zero_weights import Held, Weights
 from simcluster.bench.collective import Counted
 from simcluster.errors import UsageError
 from simcluster.topology import Device

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from simcluster.algorithms.model_parallel.pipeline import pipeline
-from simcluster.algorithms.model_parallel.pipeline_orders import ORDERS
+from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS
 from simcluster.errors import PeerLost, UsageError
 from simcluster.runs.record import NodeRecord
 from simcluster.transport import Transport
