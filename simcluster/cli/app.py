@@ -16,13 +16,10 @@ from simcluster.cli.figure import figure
 from simcluster.cli.logs import Said, logged
 from simcluster.cli.node import coordinator, key, keys_app, node
 from simcluster.cli.options import Json, names_of
-from simcluster.cli.replay import replay
-from simcluster.cli.resume import resume
-from simcluster.cli.run import run
+from simcluster.cli.run import replay, resume, run
 from simcluster.cli.show import wrapped
-from simcluster.cli.simulator import bench_app, flows
+from simcluster.cli.simulator import bench_app, flows, topology_app
 from simcluster.cli.sweep import sweep
-from simcluster.cli.topology import topology_app
 from simcluster.cli.track import export
 from simcluster.cli.verify import verify
 from simcluster.cli.whatif import whatif

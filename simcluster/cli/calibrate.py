@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from simcluster.catalogue import names
 from simcluster.cli.files import check_target, write_file
-from simcluster.cli.options import Json, KeyFile, Rendezvous, Sets, meeting
+from simcluster.cli.options import Json, KeyFile, Rendezvous, Sets, overrides, real_options
 from simcluster.errors import Problem, UsageError, nearest
-
-NO_WORKLOAD = "none"
 
 
 def calibrate(
@@ -42,36 +40,22 @@ def calibrate(
     """
     from simcluster.calibrate import calibrate as measure
     from simcluster.calibrate.write import calibrated_document, calibrated_text, describe
-    from simcluster.cli.options import overrides
     from simcluster.topology import load
 
     if backend not in names("backends"):
         raise UsageError(Problem("--backend", repr(backend), f"a backend: {nearest(backend, names('backends'))}"))
     cluster = load(topology)
-    target = _checked_target(out or Path(f"{cluster.name}-measured.yaml"), topology)
+    target = check_target(out or Path(f"{cluster.name}-measured.yaml"))
+    if target.exists() and Path(topology).exists() and target.samefile(topology):
+        raise UsageError(Problem("--out", str(target), "a file other than the one that is measured"))
+    block = {"path" if ":" in workload else "name": workload}
     calibration = measure(
-        cluster,
-        backend=backend,
-        workload=None if workload == NO_WORKLOAD else _block(workload),
-        overrides=overrides(sets or []),
-        options=meeting(rendezvous, key_file),
-        seed=seed,
-    )
+        cluster, backend=backend, workload=None if workload == "none" else block, overrides=overrides(sets),
+        options=real_options(None, rendezvous=rendezvous, key_file=key_file), seed=seed,
+    )  # fmt: skip
     write_file(target, calibrated_text(calibration, date.today()))
     if as_json:
         print(json.dumps(calibrated_document(calibration), indent=2))
     else:
         print("\n".join(describe(calibration)))
         print(target)
-
-
-def _block(workload: str) -> dict[str, Any]:
-    return {"path": workload} if ":" in workload else {"name": workload}
-
-
-def _checked_target(given: Path, topology: str) -> Path:
-    """Return the path of *given* if it is writable and not the file that is read; call it before measuring."""
-    target = check_target(given)
-    if target.exists() and Path(topology).exists() and target.samefile(topology):
-        raise UsageError(Problem("--out", str(target), "a file other than the one that is measured"))
-    return target

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from simcluster.cli.options import overrides
 from simcluster.cli.show import wrapped
 from simcluster.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 SUFFIXES = (".svg", ".pdf", ".png", ".html")
 
@@ -48,20 +45,16 @@ def figure(
     if out is None or out.suffix.lower() not in SUFFIXES:
         found = str(out) if out is not None else "nothing"
         raise UsageError(Problem("--out", found, f"a file that ends in {', '.join(SUFFIXES)}"))
-    drawn = draw_named(figures, name, overrides(settings or [], name))
+    drawn = draw_named(figures, name, overrides(settings, name))
     if out.suffix.lower() == ".html":
-        _write_page(drawn, f"{name} of {folder.name}", out)
+        from simcluster.cli.files import check_target, write_file
+        from simcluster.reports.html_page import page, section
+
+        title, place = f"{name} of {folder.name}", '<div class="figure" data-figure="figure"></div>'
+        out = check_target(out)
+        write_file(out, page(title, section(title, "", place), {"figure": drawn}))
     else:
         from simcluster.reports.export import save_figure
 
         save_figure(drawn, out, width_in=width_in, height_in=height_in)
     print(out)
-
-
-def _write_page(drawn: go.Figure, title: str, out: Path) -> None:
-    from simcluster.cli.files import check_target, write_file
-    from simcluster.reports.html_page import page, section
-
-    out = check_target(out)
-    place = '<div class="figure" data-figure="figure"></div>'
-    write_file(out, page(title, section(title, "", place), {"figure": drawn}))

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.results import Run, compare, load_run, load_sweep
+from simcluster.reports.plots import consensus, convergence
+from simcluster.results import compare, load_run, load_sweep
 from simcluster.runs.folder import RunFolder
 from simcluster.runs.sweep_folder import is_sweep
 from simcluster.what_if.folder import is_whatif, load_whatif
@@ -27,11 +28,13 @@ def figures_of(folder: Path, others: Sequence[Path] = ()) -> dict[str, Draw]:
     With *others*, return figures of several runs. Raise UsageError if a folder is none of these.
     """
     if others:
-        return _of_runs([load_run(path) for path in (folder, *others)])
+        runs = [load_run(path) for path in (folder, *others)]
+        alike = _figures(compare(runs[0], *runs[1:]).plot)
+        return {"convergence": partial(convergence, runs), "consensus": partial(consensus, runs), **alike}
     if is_sweep(folder):
         return _figures(load_sweep(folder).plot)
     if is_whatif(folder):
-        return _figures(load_whatif(folder).plot)
+        return _figures(load_whatif(folder))
     return _figures(load_run(folder).plot)
 
 
@@ -86,11 +89,3 @@ def drawn_by(plots: type) -> list[str]:
 
 def _figures(plots: object) -> dict[str, Draw]:
     return {name: getattr(plots, name) for name in drawn_by(type(plots))}
-
-
-def _of_runs(runs: list[Run]) -> dict[str, Draw]:
-    """Return the figures that show several runs together."""
-    from simcluster.reports.plots import consensus, convergence
-
-    alike = _figures(compare(runs[0], *runs[1:]).plot)
-    return {"convergence": partial(convergence, runs), "consensus": partial(consensus, runs), **alike}

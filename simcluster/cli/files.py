@@ -14,17 +14,15 @@ def check_target(given: Path) -> Path:
     """Return the path of *given*, or raise UsageError if it cannot be written. Call it before the work."""
     target = given_path(given, "--out")
     folder = target.absolute().parent
-    if not folder.is_dir():
-        raise UsageError(
-            Problem("--out", f"cannot write {target}: no folder {folder}; choose a folder that exists", "")
-        )
     if target.is_dir():
         raise UsageError(Problem("--out", f"the folder {target}", "a file"))
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(
-            Problem("--out", f"cannot write {target}: {folder} is read-only; choose a folder that can be written", "")
-        )
-    return target
+    if not folder.is_dir():
+        why = f"no folder {folder}; choose a folder that exists"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        why = f"{folder} is read-only; choose a folder that can be written"
+    else:
+        return target
+    raise UsageError(Problem("--out", f"cannot write {target}: {why}", ""))
 
 
 def write_file(target: Path, text: str) -> None:
@@ -32,6 +30,5 @@ def write_file(target: Path, text: str) -> None:
     try:
         write_whole(target.parent, target.name, content=text.encode())
     except OSError as error:
-        raise UsageError(
-            Problem("--out", f"cannot write {target}: {error.strerror}; choose another --out", "")
-        ) from None
+        why = f"cannot write {target}: {error.strerror}; choose another --out"
+        raise UsageError(Problem("--out", why, "")) from None

@@ -27,10 +27,7 @@ OPTIONS = {
         ],
         None,
     ),
-    "loki": (
-        Annotated[str | None, typer.Option(metavar="URL", help="Push logs to this Loki, too.")],
-        None,
-    ),
+    "loki": (Annotated[str | None, typer.Option(metavar="URL", help="Push logs to this Loki, too.")], None),
 }
 
 log = logging.getLogger("simcluster.command")

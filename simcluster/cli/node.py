@@ -10,13 +10,6 @@ import typer
 
 from simcluster.errors import Problem, UsageError
 
-Coordinator = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Instead of --join: the coordinator that lists runs, https://HOST:PORT."),
-]
-TokenFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The coordinator's token; any file from `simcluster key`.")
-]
 PlainHttp = Annotated[
     bool,
     typer.Option("--plain-http", help="Let a coordinator's token cross a network unencrypted, where it can be stolen."),
@@ -39,37 +32,47 @@ def node(
             "or with --coordinator on the address that reaches the run.",
         ),
     ] = None,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Instead of --join: the coordinator that lists runs, https://HOST:PORT."),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The coordinator's token; any file from `simcluster key`.")
+    ] = None,
     tls: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Use TLS, with this node's files from `simcluster keys init`."),
+        Path | None, typer.Option(metavar="FOLDER", help="Use TLS, with this node's files from `simcluster keys init`.")
     ] = None,
     plain_http: PlainHttp = False,
     patience: Annotated[
         float, typer.Option(metavar="SECONDS", help="The timeout for finding a coordinator and a run.")
     ] = 3600.0,
     launched: Annotated[
-        bool,
-        typer.Option("--launched", hidden=True, help="For launchers: take orders on standard input."),
+        bool, typer.Option("--launched", hidden=True, help="For launchers: take orders on standard input.")
     ] = False,
 ) -> None:
     """Join a run on the sockets backend by hand, from this machine."""
     if launched:
         # Before anything large is imported: the launcher waits for an answer.
-        agent: Any = importlib.import_module("simcluster_backends.sockets.launcher.remote_agent")
-        raise typer.Exit(agent.serve_launcher())
-    from simcluster.experiment.join import attend_run, join_run
-
+        raise typer.Exit(_sockets("launcher.remote_agent").serve_launcher())
+    certificates = str(tls) if tls is not None else None
     if coordinator is not None:
         if join is not None or token_file is None:
             expected = "no --join with --coordinator" if join is not None else "it: a coordinator requires it"
             raise UsageError(Problem("--join" if join is not None else "--token-file", join or "nothing", expected))
-        raise typer.Exit(attend_run(name, coordinator, token_file, key_file, listen, tls, patience, plain_http))
+        attend = _sockets("node.attend").attend_with_files
+        files = (token_file, key_file, listen, certificates)
+        raise typer.Exit(attend(name, coordinator, *files, patience, _sockets().join, plain_http))
     if join is None or (key_file is None and tls is None):
         missing = [option for option, value in (("--join", join), ("--key-file", key_file or tls)) if value is None]
         raise UsageError([Problem(option, "nothing", "it, or --coordinator and --token-file") for option in missing])
-    raise typer.Exit(join_run(name, join, key_file, listen, tls))
+    sockets = _sockets()
+    key = sockets.read_key(key_file) if key_file is not None else sockets.OPEN_KEY
+    raise typer.Exit(sockets.join(name, join, key, *([listen] if listen else []), tls=certificates))
+
+
+def _sockets(module: str = "") -> Any:
+    """Return the sockets backend, or a *module* of it, which the library does not import at load time."""
+    return importlib.import_module(f"simcluster_backends.sockets.{module}".rstrip("."))
 
 
 def coordinator(
@@ -83,12 +86,10 @@ def coordinator(
         float, typer.Option(metavar="SECONDS", help="A worker silent for longer counts as lost; at most 90.")
     ] = 5.0,
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Another name under which it is reached. May be repeated."),
+        list[str] | None, typer.Option(metavar="NAME", help="Another name under which it is reached. May be repeated.")
     ] = None,
     tls: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Serve https, with the files from `simcluster keys init`."),
+        Path | None, typer.Option(metavar="FOLDER", help="Serve https, with the files from `simcluster keys init`.")
     ] = None,
     plain_http: PlainHttp = False,
 ) -> None:
@@ -96,12 +97,13 @@ def coordinator(
 
     It reports a run's progress: /status, /history, /metrics, /training/ready.
     """
-    from simcluster.experiment.join import coordinate
 
     def told(url: str) -> None:
         print(f"coordinator at {url}", flush=True)
 
-    coordinate(listen, token_file, dead, allow_host or [], told, tls, plain_http)
+    certificates = str(tls) if tls is not None else None
+    coordinate = _sockets("launcher.reporting").coordinate
+    coordinate(listen, token_file, dead, allow_host or [], told, certificates, plain_http)
 
 
 keys_app = typer.Typer(help="Certificates for runs over TLS.", no_args_is_help=True, rich_markup_mode=None)
@@ -133,14 +135,16 @@ def init(
 
     There is one for each node, the launcher and a coordinator.
     """
-    from simcluster.experiment.join import write_certificates
+    from simcluster.topology import load
 
-    for path in write_certificates(folder, topology, nproc_per_node, days, host or []):
+    overrides = {} if nproc_per_node is None else {"launch.nproc_per_node": nproc_per_node}
+    names = load(topology, overrides=overrides).workers
+    for path in _sockets("net.certificates").make_certificates(folder, names, days, host or []):
         print(path)
 
 
 def key(file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write the new key to.")]) -> None:
     """Write a new shared key for runs across machines (mode 0600)."""
-    from simcluster.experiment.join import write_key
-
-    print(write_key(file))
+    sockets = _sockets()
+    sockets.write_key(file, sockets.generate_key())
+    print(file)

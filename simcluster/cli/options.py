@@ -25,7 +25,13 @@ TopologyFile = Annotated[
     str, typer.Argument(metavar="FILE", help="A topology file or name.", autocompletion=names_of("topologies"))
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
-
+Report = Annotated[bool, typer.Option(help="Write report.html (5 MB).")]
+Watch = Annotated[
+    bool, typer.Option("--watch", help="Show nodes, rates, links and stragglers live; only in a terminal.")
+]
+Jobs = Annotated[int | None, typer.Option(metavar="N", help="Parallel processes; by default one per core.")]
+Engine = Annotated[str, typer.Option(metavar="NAME", help="local, dask, dask=ADDRESS or slurm.")]
+FirstSeed = Annotated[int | None, typer.Option(metavar="N", help="The first seed.")]
 Sets = Annotated[
     list[str] | None,
     typer.Option(
@@ -81,12 +87,6 @@ BackendOptions = Annotated[
 ]
 
 
-def meeting(rendezvous: str | None, key_file: Path | None) -> dict[str, Any]:
-    """Return the backend options for how nodes meet, without those that are None."""
-    given = {"rendezvous": rendezvous, "key_file": str(key_file) if key_file else None}
-    return {name: value for name, value in given.items() if value is not None}
-
-
 Ssh = Annotated[
     bool, typer.Option(help="sockets: start nodes with `ssh` in the topology by ssh, all others on this machine.")
 ]
@@ -103,8 +103,7 @@ Processes = Annotated[
 Restarts = Annotated[
     int | None,
     typer.Option(
-        metavar="N",
-        help="The most restarts after losing a node, from the last checkpoint or else from the start.",
+        metavar="N", help="The most restarts after losing a node, from the last checkpoint or else from the start."
     ),
 ]
 Coordinator = Annotated[
@@ -115,20 +114,18 @@ Coordinator = Annotated[
     ),
 ]
 TokenFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="sockets: the coordinator's token; any file from `simcluster key`."),
+    Path | None, typer.Option(metavar="FILE", help="sockets: the coordinator's token; any file from `simcluster key`.")
 ]
 TlsFolder = Annotated[
     Path | None,
     typer.Option("--tls", metavar="FOLDER", help="sockets: use TLS, with the files from `simcluster keys init`."),
 ]
 PlainHttp = Annotated[
-    bool,
-    typer.Option("--plain-http", help="sockets: let the coordinator's token cross a network unencrypted."),
+    bool, typer.Option("--plain-http", help="sockets: let the coordinator's token cross a network unencrypted.")
 ]
 
 
-def real_options(backend: str | None, given: dict[str, Any]) -> dict[str, Any]:
+def real_options(backend: str | None, **given: Any) -> dict[str, Any]:
     """Return those of *given* that are set, as backend options. Raise UsageError if they do not apply to *backend*.
 
     `max_restarts` applies to the simulator, too, so that restarts can be tried there first.
@@ -138,27 +135,28 @@ def real_options(backend: str | None, given: dict[str, Any]) -> dict[str, Any]:
         for name, value in given.items()
         if value is not None and value is not (name == "ssh") and value != []
     }
-    meaningless = {name: value for name, value in said.items() if name != "max_restarts" or backend != "sim"}
-    if meaningless and backend not in ("sockets", None):
-        written = {"ssh": "--no-ssh", "ssh_options": "--ssh-option"}
-        raise UsageError(
-            [
-                Problem(
-                    written.get(name, f"--{name.replace('_', '-')}"), f"{value} works only with --backend sockets", ""
-                )
-                for name, value in meaningless.items()
-            ]
-        )
+    if backend not in ("sockets", None):
+        flags = {name: f"--{name.replace('_', '-')}" for name in said} | {
+            "ssh": "--no-ssh",
+            "ssh_options": "--ssh-option",
+        }
+        problems = [
+            Problem(flags[name], f"{value} works only with --backend sockets", "")
+            for name, value in said.items()
+            if name != "max_restarts" or backend != "sim"
+        ]
+        if problems:
+            raise UsageError(problems)
     return said
 
 
-def overrides(sets: Sequence[str], flag: str = "--set") -> dict[str, Any]:
+def overrides(sets: Sequence[str] | None, flag: str = "--set") -> dict[str, Any]:
     """Return {dotted key: value} of *flag*'s "KEY=VALUE" texts. Raise UsageError with all that are malformed."""
     from simcluster.documents.yaml import parse_value
 
     found: dict[str, Any] = {}
     problems = []
-    for text in sets:
+    for text in sets or ():
         name, separator, value = text.partition("=")
         if not separator or not name:
             problems.append(Problem(flag, repr(text), "KEY=VALUE"))

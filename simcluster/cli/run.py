@@ -1,91 +1,163 @@
-"""The command `simcluster run`: an experiment in, a run folder out."""
+"""The commands `simcluster run`, `resume` and `replay`: an experiment or a run's folder in, a run folder out."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from simcluster.cli.options import (
-    BackendName,
-    BackendOptions,
-    Coordinator,
-    ExperimentFile,
-    Json,
-    KeyFile,
-    OtherAlgorithm,
-    OtherTopology,
-    PlainHttp,
-    Processes,
-    Rendezvous,
-    Restarts,
-    Sets,
-    Ssh,
-    SshConfig,
-    SshOptions,
-    TlsFolder,
-    Tmux,
-    TokenFile,
-    meeting,
-    overrides,
-    real_options,
-)
-from simcluster.cli.show import failure_printed, print_finished, print_line, progress_bar, warnings_told
+from simcluster.cli import options
+from simcluster.cli.options import Json, Report, Sets, overrides, real_options
+from simcluster.cli.show import print_finished, shown, warnings_told
 from simcluster.cli.track import Track, tracked
-from simcluster.cli.watch import Watch, watching
+from simcluster.errors import Problem, UsageError
 
 
 def run(
-    experiment: ExperimentFile,
-    backend: BackendName = None,
-    topology: OtherTopology = None,
-    algorithm: OtherAlgorithm = None,
+    experiment: options.ExperimentFile,
+    backend: options.BackendName = None,
+    topology: options.OtherTopology = None,
+    algorithm: options.OtherAlgorithm = None,
     sets: Sets = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="The seed of all randomness.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default in runs/.")] = None,
-    report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
-    rendezvous: Rendezvous = None,
-    key_file: KeyFile = None,
-    ssh: Ssh = True,
-    ssh_config: SshConfig = None,
-    ssh_options: SshOptions = None,
-    tmux: Tmux = False,
-    nproc_per_node: Processes = None,
-    max_restarts: Restarts = None,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    tls: TlsFolder = None,
-    plain_http: PlainHttp = False,
-    more_options: BackendOptions = None,
+    report: Report = True,
+    rendezvous: options.Rendezvous = None,
+    key_file: options.KeyFile = None,
+    ssh: options.Ssh = True,
+    ssh_config: options.SshConfig = None,
+    ssh_options: options.SshOptions = None,
+    tmux: options.Tmux = False,
+    nproc_per_node: options.Processes = None,
+    max_restarts: options.Restarts = None,
+    coordinator: options.Coordinator = None,
+    token_file: options.TokenFile = None,
+    tls: options.TlsFolder = None,
+    plain_http: options.PlainHttp = False,
+    more_options: options.BackendOptions = None,
     track: Track = None,
-    watch: Watch = False,
+    watch: options.Watch = False,
     as_json: Json = False,
 ) -> None:
     """Run an experiment on a backend and write its run folder."""
-    given = meeting(rendezvous, key_file) | {
-        "ssh": ssh, "ssh_config": ssh_config, "ssh_options": ssh_options, "tmux": tmux, "max_restarts": max_restarts,
-        "coordinator": coordinator, "token_file": token_file, "tls": tls,
-        "plain_http": plain_http,
-    }  # fmt: skip
-    options = overrides(more_options or [], "--option") | real_options(backend, given)
-    changed = overrides(sets or [])
+    given = overrides(more_options, "--option") | real_options(
+        backend, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config, ssh_options=ssh_options,
+        tmux=tmux, max_restarts=max_restarts, coordinator=coordinator, token_file=token_file, tls=tls,
+        plain_http=plain_http,
+    )  # fmt: skip
+    changed = overrides(sets)
     if nproc_per_node is not None:
         changed["topology.launch.nproc_per_node"] = nproc_per_node
     title = f"{Path(experiment).stem}{f' on {backend}' if backend else ''}"
     with (
         warnings_told(),
         tracked(track, silent=as_json) as folders,
-        watching(silent=as_json or not watch) as watcher,
-        progress_bar(title, silent=as_json or watch) as progress,
-        failure_printed(as_json=as_json),
+        shown(title, watch=watch, as_json=as_json) as showing,
     ):
         from simcluster.experiment import run as run_experiment
 
         finished = run_experiment(
             experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=changed,
-            seed=seed, out=out, options=options, report=report, progress=progress,
-            on_output=None if as_json else print_line, watcher=watcher,
+            seed=seed, out=out, options=given, report=report, **showing,
         )  # fmt: skip
         folders.append(finished.folder)
     print_finished(finished, as_json=as_json)
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run with checkpoints.")],
+    backend: options.BackendName = None,
+    topology: options.OtherTopology = None,
+    sets: Sets = None,
+    step: Annotated[int | None, typer.Option(metavar="N", help="The checkpoint's step; by default the last.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default RUN itself.")] = None,
+    report: Report = True,
+    rendezvous: options.Rendezvous = None,
+    key_file: options.KeyFile = None,
+    ssh: options.Ssh = True,
+    ssh_config: options.SshConfig = None,
+    ssh_options: options.SshOptions = None,
+    tmux: options.Tmux = False,
+    max_restarts: options.Restarts = None,
+    coordinator: options.Coordinator = None,
+    token_file: options.TokenFile = None,
+    tls: options.TlsFolder = None,
+    plain_http: options.PlainHttp = False,
+    more_options: options.BackendOptions = None,
+    watch: options.Watch = False,
+    show: Annotated[bool, typer.Option("--list", help="Only list the checkpoints.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Resume a run from its last complete checkpoint."""
+    given = overrides(more_options, "--option") | real_options(
+        backend, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config, ssh_options=ssh_options,
+        tmux=tmux, max_restarts=max_restarts, coordinator=coordinator, token_file=token_file, tls=tls,
+        plain_http=plain_http,
+    )  # fmt: skip
+    with warnings_told():
+        if show:
+            _list(run, as_json)
+            return
+        with shown(f"{run.name}, resumed", watch=watch, as_json=as_json) as showing:
+            from simcluster.experiment.resume import resume as resume_run
+
+            finished = resume_run(
+                run, step=step, backend=backend, topology=topology, overrides=overrides(sets), out=out, options=given,
+                report=report, **showing,
+            )  # fmt: skip
+    print_finished(finished, as_json=as_json)
+
+
+def _list(run: Path, as_json: bool) -> None:
+    from simcluster.checkpoints.store import checkpoints
+
+    rows: list[dict[str, Any]] = [
+        {"step": found.step, "time_s": found.manifest.time_s, "ranks": found.manifest.world_size, **found.judged}
+        | {"path": str(found.path)}
+        for found in checkpoints(run)
+    ]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        judged = "".join(f", {name} {row[name]:.4g}" for name in ("loss", "accuracy") if name in row)
+        print(f"step {row['step']}, {row['time_s']:.4g} s, {row['ranks']} ranks{judged}: {row['path']}")
+    if not rows:
+        print(f"no checkpoints in {run}")
+
+
+def replay(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run on sockets.")],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The replay's folder; by default RUN-replay.")] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if", metavar="K=V", help="Keep the recorded work but change the cluster: topology.links.a-b...=V."
+        ),
+    ] = None,
+    report: Report = True,
+    as_json: Json = False,
+) -> None:
+    """Replay a real run in its recorded order, and compare."""
+    if what_if:
+        if out is not None:
+            raise UsageError(Problem("--out", str(out), "no --out with --what-if, which only predicts times"))
+        from simcluster.replays.whatif import what_if as ask
+
+        answer = ask(run, overrides(what_if, "--what-if"))
+        print(json.dumps(answer.as_dict(), indent=2) if as_json else answer.in_words())
+        return
+    from simcluster.replays.run import replay as play
+
+    replayed = play(run, out=out, report=report)
+    if as_json:
+        print(json.dumps(replayed.as_dict(), indent=2))
+        return
+    nodes = len(replayed.weights)
+    print(
+        f"the same weights on {nodes} of {nodes} nodes, bit for bit, after {replayed.events} events "
+        f"and {replayed.callbacks} callbacks in their recorded order ({replayed.wall_s:.1f} s)"
+    )
+    print(replayed.run.folder)

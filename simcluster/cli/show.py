@@ -1,4 +1,4 @@
-"""The output of the commands: a run's numbers, tables, a progress bar."""
+"""The output of the commands: a run's numbers, tables, a progress bar, a live view."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,8 @@ from simcluster.errors import CheckpointWarning, RunError
 from simcluster.process import terminal
 
 if TYPE_CHECKING:
-    from simcluster.experiment.run import Progress
     from simcluster.runs.folder import RunFolder
+    from simcluster.watching.telling import Watcher
 
 
 def wrapped(line: str) -> str:
@@ -28,62 +28,59 @@ def wrapped(line: str) -> str:
     return textwrap.fill(line, width, subsequent_indent=" " * 25, break_long_words=False, break_on_hyphens=False)
 
 
-def print_summary(finished: RunFolder) -> None:
+def print_finished(finished: RunFolder, *, as_json: bool) -> None:
+    """Print a run's outcome, in words or as its summary.json."""
     from simcluster.runs import words
 
     summary = finished.summary
+    if as_json:
+        print(json.dumps(summary, indent=2))
+        return
     clock = "virtual" if summary["backend"] == "sim" else "measured"
+    if (told := summary.get("elapsed_interval_s")) is not None:  # of a prediction on a calibrated topology
+        clock += f"; with {words.share(told['level'])} between {told['low']:.3f} and {told['high']:.3f} s"
     accuracy = "" if summary["accuracy"] is None else f", accuracy {summary['accuracy']:.3f}"
     loss = "" if summary["loss"] is None else f", held-out loss {summary['loss']:.4f}"
     where = f"{summary['topology']} ({summary['backend']}, seed {summary['seed']})"
-    took = f"{summary['elapsed_s']:.3f} s ({clock}{_between(summary)}), {summary['wall_s']:.1f} s of wall time"
+    took = f"{summary['elapsed_s']:.3f} s ({clock}), {summary['wall_s']:.1f} s of wall time"
     sent = f"{summary['messages_sent']:,} messages, {summary['bytes_sent']:,} bytes sent"
     print(f"{summary['algorithm']} on {where}: {summary['status']}")
     print(f"  {summary['steps']} steps in {took}{loss}{accuracy}")
     weights = "timed only" if words.timed_only(summary) else f"weights {str(summary['weights_sha256'])[:16]}"
     print(f"  {sent}; {weights}")
-    bill = [form(summary[key]) for key, form in (("joules", words.energy), ("price_usd", words.price))]
+    bill = [words.energy(summary["joules"]), words.price(summary["price_usd"])]
     if any(part != words.ABSENT for part in bill):
         print(f"  {', '.join(part for part in bill if part != words.ABSENT)} for all devices")
-    for line in _losses(summary):
-        print(f"  {line}")
+    for name, reason in (summary.get("lost") or {}).items():
+        print(f"  without {name}: {reason}")
+    for row in summary.get("regroups") or ():
+        print(f"  regrouped at step {row['step']}: {', '.join(row['members'])}")
+    for row in summary.get("restarts") or ():
+        print(f"  restarted from {row['begins_again']}: {row['error']}")
     report = finished.folder / "report.html"
     print(f"  {report if report.exists() else finished.folder}")
 
 
-def _losses(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line per lost node, regrouping and restart."""
-    for name, reason in (summary.get("lost") or {}).items():
-        yield f"without {name}: {reason}"
-    for row in summary.get("regroups") or ():
-        yield f"regrouped at step {row['step']}: {', '.join(row['members'])}"
-    for row in summary.get("restarts") or ():
-        yield f"restarted from {row['begins_again']}: {row['error']}"
-
-
-def print_finished(finished: RunFolder, *, as_json: bool) -> None:
-    """Print a run's outcome, in words or as its summary.json."""
-    if as_json:
-        print(json.dumps(finished.summary, indent=2))
-    else:
-        print_summary(finished)
-
-
 @contextmanager
-def failure_printed(*, as_json: bool) -> Iterator[None]:
-    """For a run that fails inside, print its summary.json if asked for; for one that is interrupted, print how to
-    resume.
+def shown(title: str, *, watch: bool, as_json: bool) -> Iterator[dict[str, Any]]:
+    """Show a run inside as it happens; yield the arguments of `run` and `resume` that this needs.
+
+    For a run that fails, print its summary.json if asked for; for one that is interrupted, print how to resume.
     """
-    try:
-        yield
-    except RunError as error:
-        if as_json and error.folder is not None and (summary := Path(error.folder) / "summary.json").is_file():
-            print(summary.read_text(), end="")
-        raise
-    except KeyboardInterrupt as end:
-        for words in getattr(end, "__notes__", []):
-            print(words, file=sys.stderr)
-        raise
+    with (
+        watching(silent=as_json or not watch) as watcher,
+        progress_bar(title, silent=as_json or watch) as progress,
+    ):
+        try:
+            yield {"progress": progress, "watcher": watcher, "on_output": None if as_json else print_line}
+        except RunError as error:
+            if as_json and error.folder is not None and (summary := Path(error.folder) / "summary.json").is_file():
+                print(summary.read_text(), end="")
+            raise
+        except KeyboardInterrupt as end:
+            for words in getattr(end, "__notes__", []):
+                print(words, file=sys.stderr)
+            raise
 
 
 @contextmanager
@@ -111,24 +108,46 @@ def print_line(name: str, line: str) -> None:
 
 
 @contextmanager
-def progress_bar(title: str, *, silent: bool) -> Iterator[Progress | None]:
-    """Yield a progress callback that draws a bar on standard error; None unless that is a terminal."""
+def progress_bar(title: str, *, silent: bool, estimate_s: float = 30.0) -> Iterator[Callable[..., None] | None]:
+    """Yield a callback, (steps done, in all, done before), that draws a bar on standard error; None unless that is a
+    terminal. The time left is estimated from the last *estimate_s*, and not from what was done before.
+    """
     if silent or not sys.stderr.isatty():
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with terminal.drawn(Progress(*columns, console=terminal.console(), transient=True)) as bar:
+    drawing = Progress(*columns, console=terminal.console(), transient=True, speed_estimate_period=estimate_s)
+    with terminal.drawn(drawing) as bar:
         task = bar.add_task(terminal.title(title), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+        def progress(done: int, total: int, before: int = 0) -> None:
+            if 0 < before == done:
+                bar.reset(task, completed=done, total=total)
+            else:
+                bar.update(task, completed=done, total=total)
+
+        yield progress
 
 
-def _between(summary: Mapping[str, Any]) -> str:
-    """Return the interval of a prediction on a calibrated topology."""
-    from simcluster.runs import words
+@contextmanager
+def watching(*, silent: bool) -> Iterator[Watcher | None]:
+    """Yield a watcher that draws on standard error, or None unless that is a terminal. Its last view stays."""
+    if silent or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.live import Live
 
-    told = summary.get("elapsed_interval_s")
-    if told is None:
-        return ""
-    return f"; with {words.share(told['level'])} between {told['low']:.3f} and {told['high']:.3f} s"
+    from simcluster.watching.screen import draw
+    from simcluster.watching.watcher import Watching
+
+    console = terminal.console()
+    # Drawn by the caller when there is news: a separate thread would slow the simulation down.
+    with terminal.drawn(Live(console=console, auto_refresh=False, redirect_stdout=True, redirect_stderr=True)) as live:
+
+        def show(run: dict[str, Any], history: list[dict[str, Any]]) -> None:
+            width, height = console.size
+            live.update(draw(run, history, width=width, height=height), refresh=True)
+
+        yield Watching(show)

@@ -1,4 +1,4 @@
-"""Commands that need no experiment: `simcluster flows` and `simcluster bench`."""
+"""Commands that need no experiment: `simcluster flows`, `simcluster bench` and `simcluster topology`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,35 @@ from typing import Annotated
 
 import typer
 
-from simcluster.cli.options import Json, overrides
+from simcluster.cli.files import check_target, write_file
+from simcluster.cli.options import Json, TopologyFile, overrides
 
+topology_app = typer.Typer(help="Check and draw topology files.", no_args_is_help=True, rich_markup_mode=None)
 bench_app = typer.Typer(
-    help="Time a collective, the simulator, or real transports.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+    help="Time a collective, the simulator, or real transports.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
-@bench_app.callback()
-def _bench() -> None:
-    pass
+@topology_app.command()
+def check(file: TopologyFile) -> None:
+    """Check a topology file: print all errors at once, or a description."""
+    from simcluster.topology import describe, load
+
+    print(describe(load(file)))
+
+
+@topology_app.command()
+def draw(
+    file: TopologyFile,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="The page; by default NAME.html here.")] = None,
+) -> None:
+    """Draw a topology as an HTML page with link and device labels."""
+    from simcluster.topology import draw_html, load
+
+    topology = load(file)
+    target = check_target(out or Path(f"{topology.name}.html"))
+    write_file(target, draw_html(topology))
+    print(target)
 
 
 def flows(
@@ -95,7 +112,7 @@ def collective(
     from simcluster.bench.collective import bench_collective
     from simcluster.topology import load
 
-    result = bench_collective(op, schedule, load(topology), size_bytes, overrides(sets or []), seed)
+    result = bench_collective(op, schedule, load(topology), size_bytes, overrides(sets), seed)
     if as_json:
         print(json.dumps(result))
         return

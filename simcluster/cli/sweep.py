@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simcluster.cli.options import (
-    BackendName,
-    BackendOptions,
-    ExperimentFile,
-    Json,
-    OtherAlgorithm,
-    OtherTopology,
-    overrides,
-)
+from simcluster.cli import options
+from simcluster.cli.options import overrides
+from simcluster.cli.show import progress_bar
 from simcluster.cli.track import Track, tracked
-from simcluster.process import terminal
 
 if TYPE_CHECKING:
     from simcluster.sweeps import PlannedSweep
-    from simcluster.sweeps.run import Progress
+
+ESTIMATE_S = 7 * 86400
+"""Points take seconds to hours: the time left is estimated from all of them."""
 
 SHOWN_ROWS = 20
 SHOWN = ("status", "elapsed_s", "loss", "accuracy", "time_to_target_s", "bytes_sent", "staleness_mean")
@@ -45,25 +37,25 @@ Pairs = Annotated[
 
 
 def sweep(
-    experiment: ExperimentFile,
+    experiment: options.ExperimentFile,
     sets: Values = None,
     pairs: Pairs = None,
     seeds: Annotated[int, typer.Option(metavar="N", help="Seeds per combination, the same for all.")] = 1,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="The first seed.")] = None,
-    backend: BackendName = None,
-    topology: OtherTopology = None,
-    algorithm: OtherAlgorithm = None,
-    jobs: Annotated[int | None, typer.Option(metavar="N", help="Parallel processes; by default one per core.")] = None,
-    engine: Annotated[str, typer.Option(metavar="NAME", help="local, dask, dask=ADDRESS or slurm.")] = "local",
+    seed: options.FirstSeed = None,
+    backend: options.BackendName = None,
+    topology: options.OtherTopology = None,
+    algorithm: options.OtherAlgorithm = None,
+    jobs: options.Jobs = None,
+    engine: options.Engine = "local",
     targets: Annotated[
         list[str] | None,
         typer.Option("--target", metavar="NAME=VALUE", help="accuracy=0.9: adds the time to reach it to the table."),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder; by default runs/NAME-sweep.")] = None,
     report: Annotated[bool, typer.Option(help="Write report.html and explorer.html (5 MB each).")] = True,
-    more_options: BackendOptions = None,
+    more_options: options.BackendOptions = None,
     track: Track = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Run an experiment for many values in parallel; write one table.
 
@@ -71,12 +63,12 @@ def sweep(
     """
     from simcluster.sweeps import sweep as run_sweep
 
-    silent = as_json
-    with tracked(track, silent=silent) as folders, _bar(Path(experiment).stem, silent=silent) as progress:
+    bar = progress_bar(Path(experiment).stem, silent=as_json, estimate_s=ESTIMATE_S)
+    with tracked(track, silent=as_json) as folders, bar as progress:
         done = run_sweep(
             experiment, sets=sets or [], pairs=pairs or [], seeds=seeds, seed=seed, backend=backend, topology=topology,
-            algorithm=algorithm, jobs=jobs, engine_name=engine, target=overrides(targets or [], "--target") or None,
-            out=out, options=overrides(more_options or [], "--option"), report=report, progress=progress,
+            algorithm=algorithm, jobs=jobs, engine_name=engine, target=overrides(targets, "--target") or None,
+            out=out, options=overrides(more_options, "--option"), report=report, progress=progress,
         )  # fmt: skip
         folders.append(done.folder)
     if as_json:
@@ -99,27 +91,3 @@ def _print(done: PlannedSweep) -> None:
     for name in ("table.csv", "report.html", "explorer.html"):
         if (done.folder / name).is_file():
             print(f"  {done.folder / name}")
-
-
-@contextmanager
-def _bar(title: str, *, silent: bool) -> Iterator[Progress | None]:
-    """Yield a callback for a bar with the time left on standard error; None unless that is a terminal."""
-    if silent or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    # Points take seconds to hours: the time left is estimated from all points run now, not from earlier ones.
-    with terminal.drawn(
-        Progress(*columns, console=terminal.console(), transient=True, speed_estimate_period=7 * 86400)
-    ) as bar:
-        tasks: list[int] = []
-
-        def progress(done: int, total: int, before: int) -> None:
-            if not tasks:
-                tasks.append(bar.add_task(terminal.title(title), total=total, completed=before))
-            else:
-                bar.update(bar.task_ids[0], completed=done)
-
-        yield progress

@@ -46,7 +46,7 @@ def verify(
     """Test an algorithm against its claim and general laws."""
     from simcluster.verify import verify as hold
 
-    settings, changes = _settings(sets or [])
+    settings, changes = _settings(sets)
     found = hold(
         algorithm, workload=_workload(workload, changes), settings=settings, nodes=_sizes(nodes), backend=backend,
         seed=seed, quick=quick,
@@ -67,7 +67,7 @@ def _sizes(text: str | None) -> list[int] | None:
         raise UsageError(Problem("--nodes", repr(text), "whole numbers and commas, like 1,2,3")) from None
 
 
-def _settings(sets: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _settings(sets: list[str] | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (the algorithm's settings, the workload's settings)."""
     algorithm: dict[str, Any] = {}
     workload: dict[str, Any] = {}
@@ -80,10 +80,10 @@ def _settings(sets: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _workload(name: str | None, changes: dict[str, Any]) -> str | dict[str, Any] | None:
+    from simcluster.verify.subject import workload_block
+
     if not changes:
         return name
     if name is None:
         raise UsageError(Problem("--set workload", ", ".join(changes), "--workload, too: these are its settings"))
-    from simcluster.verify.subject import workload_block
-
     return {**workload_block(name), **changes}

@@ -284,10 +284,7 @@ def _check_folder(folder: Path) -> None:
 
 def _write(found: WhatIf, *, report: bool) -> None:
     """Write the answer for machines, the table and the page, each replaced atomically."""
-    texts = {
-        TABLE: found.table.to_csv(index=False),
-        ANSWER: json.dumps(found.to_dict(), indent=2) + "\n",
-    }
+    texts = {TABLE: found.table.to_csv(index=False), ANSWER: json.dumps(found.to_dict(), indent=2) + "\n"}
     if report:
         from simcluster.what_if.report import render
 

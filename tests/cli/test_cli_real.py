@@ -14,22 +14,22 @@ NOTHING: dict[str, Any] = {"ssh": True, "ssh_config": None, "ssh_options": None,
 
 
 def test_what_is_not_given_says_nothing() -> None:
-    assert real_options("sim", NOTHING) == {}
-    assert real_options(None, NOTHING) == {}
+    assert real_options("sim", **NOTHING) == {}
+    assert real_options(None, **NOTHING) == {}
 
 
 def test_what_is_given_goes_to_the_backend_as_plain_values() -> None:
     given = {"ssh": False, "ssh_config": Path("/c"), "ssh_options": ["Port=2"], "tmux": True, "max_restarts": 0}
     expected = {"ssh": False, "ssh_config": "/c", "ssh_options": ["Port=2"], "tmux": True, "max_restarts": 0}
-    assert real_options("sockets", given) == expected
+    assert real_options("sockets", **given) == expected
 
 
 def test_for_the_simulator_they_have_no_meaning_and_each_is_named_as_it_was_written() -> None:
     given = NOTHING | {"ssh": False, "ssh_options": ["Port=2"], "max_restarts": 2}
     with pytest.raises(UsageError) as error:
-        real_options("sim", given)
+        real_options("sim", **given)
     assert [problem.key for problem in error.value.problems] == ["--no-ssh", "--ssh-option"]
-    assert real_options("sim", NOTHING | {"max_restarts": 2}) == {"max_restarts": 2}, "but it begins again, too"
+    assert real_options("sim", **NOTHING | {"max_restarts": 2}) == {"max_restarts": 2}, "but it begins again, too"
 
 
 def test_a_wrong_request_is_told_before_anything_is_written(command: Any, tmp_path: Path) -> None:

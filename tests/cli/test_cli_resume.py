@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import simcluster
-from simcluster.cli.resume import resume
+from simcluster.cli.run import resume
 from simcluster.cli.show import warnings_told
 from simcluster.errors import CheckpointError, CheckpointWarning, UsageError
 from tests.support.kept import config
