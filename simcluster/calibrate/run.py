@@ -17,8 +17,7 @@ from simcluster.calibrate.fit import Value, WayFit, fit_way, middle, quartiles
 from simcluster.calibrate.rounds import Rounds, undisturbed
 from simcluster.calibrate.samples import Row, pairs_of, rows_of, work_of
 from simcluster.errors import Problem, RunError, UsageError
-from simcluster.experiment.job import ClusterJob
-from simcluster.experiment.places import places
+from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.read import read_experiment
 from simcluster.runs.record import RunRecord
 from simcluster.topology import Topology, load

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from simcluster.cli.calibrate import calibrate
 from simcluster.cli.figure import figure
@@ -101,9 +102,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     pass
 
@@ -116,7 +115,7 @@ app.command()(whatif)
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders; each is compared to the first.")],
+    runs: Annotated[list[Path], Argument(metavar="RUN", help="Run folders; each is compared to the first.")],
     as_json: Json = False,
 ) -> None:
     """Show where runs differ, in words and numbers."""
@@ -136,7 +135,7 @@ def compare(
 
 
 @app.command()
-def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or a sweep.")]) -> None:
+def report(run: Annotated[Path, Argument(metavar="RUN", help="The folder of a run or a sweep.")]) -> None:
     """Write the report of a run or a sweep again.
 
     For a sweep, write the explorer, too.
@@ -160,7 +159,7 @@ app.command()(figure)
 def list_(
     kind: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="KIND",
             help="algorithms, workloads, topologies, experiments, links, devices or backends.",
             autocompletion=names_of("kinds"),

@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from simcluster.catalogue import names
 from simcluster.cli.files import check_target, write_file
@@ -16,20 +16,16 @@ from simcluster.errors import Problem, UsageError, nearest
 
 
 def calibrate(
-    topology: Annotated[
-        str, typer.Argument(metavar="TOPOLOGY", help="A file or name: the nodes and links to measure.")
-    ],
+    topology: Annotated[str, Argument(metavar="TOPOLOGY", help="A file or name: the nodes and links to measure.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The file to write; by default NAME-measured.yaml here.")
+        Path | None, Option(metavar="FILE", help="The file to write; by default NAME-measured.yaml here.")
     ] = None,
     workload: Annotated[
-        str, typer.Option(metavar="NAME", help="The workload that measures devices: a name, file.py:function, or none.")
+        str, Option(metavar="NAME", help="The workload that measures devices: a name, file.py:function, or none.")
     ] = "mnist_mlp",
     sets: Sets = None,
-    backend: Annotated[
-        str, typer.Option(metavar="NAME", help="sockets, or sim to check the method itself.")
-    ] = "sockets",
-    seed: Annotated[int, typer.Option(metavar="N", help="The seed of the workload's data.")] = 0,
+    backend: Annotated[str, Option(metavar="NAME", help="sockets, or sim to check the method itself.")] = "sockets",
+    seed: Annotated[int, Option(metavar="N", help="The seed of the workload's data.")] = 0,
     rendezvous: Rendezvous = None,
     key_file: KeyFile = None,
     as_json: Json = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from simcluster.cli.options import overrides
 from simcluster.cli.show import wrapped
@@ -15,23 +15,22 @@ SUFFIXES = (".svg", ".pdf", ".png", ".html")
 
 
 def figure(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run, a sweep or a what-if.")],
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The figure to draw; omit it to list all.")] = None,
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder of a run, a sweep or a what-if.")],
+    name: Annotated[str | None, Argument(metavar="NAME", help="The figure to draw; omit it to list all.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="A setting of the figure, e.g. x=bytes.")
+        list[str] | None, Argument(metavar="KEY=VALUE", help="A setting of the figure, e.g. x=bytes.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Ends in .svg, .pdf or .png (extra plot-static), or .html: interactive."),
+        Option(metavar="FILE", help="Ends in .svg, .pdf or .png (extra plot-static), or .html: interactive."),
     ] = None,
     others: Annotated[
         list[Path] | None,
-        typer.Option("--with", metavar="RUN", help="Add this run: convergence, consensus, predicted_measured."),
+        Option("--with", metavar="RUN", help="Add this run: convergence, consensus, predicted_measured."),
     ] = None,
-    width_in: Annotated[float, typer.Option("--width", metavar="INCHES", help="The width in print.")] = 6.5,
+    width_in: Annotated[float, Option("--width", metavar="INCHES", help="The width in print.")] = 6.5,
     height_in: Annotated[
-        float | None,
-        typer.Option("--height", metavar="INCHES", help="The height in print; by default as in a browser."),
+        float | None, Option("--height", metavar="INCHES", help="The height in print; by default as in a browser.")
     ] = None,
 ) -> None:
     """Draw one figure of a run, a sweep or a what-if to a file."""

@@ -8,26 +8,26 @@ import logging
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from simcluster.errors import RunError, UsageError
 from simcluster.process.exits import INTERRUPTED
 
 OPTIONS = {
     "log_format": (
-        Annotated[str, typer.Option(metavar="text|json", help="The format of logs on standard error, also of nodes.")],
+        Annotated[str, Option(metavar="text|json", help="The format of logs on standard error, also of nodes.")],
         "text",
     ),
     "log_level": (
         Annotated[
             str | None,
-            typer.Option(
+            Option(
                 metavar="LEVEL", help="debug, info, warning or error; by default warning, or info as JSON or to Loki."
             ),
         ],
         None,
     ),
-    "loki": (Annotated[str | None, typer.Option(metavar="URL", help="Push logs to this Loki, too.")], None),
+    "loki": (Annotated[str | None, Option(metavar="URL", help="Push logs to this Loki, too.")], None),
 }
 
 log = logging.getLogger("simcluster.command")

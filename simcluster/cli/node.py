@@ -7,47 +7,46 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from simcluster.errors import Problem, UsageError
 
 PlainHttp = Annotated[
-    bool,
-    typer.Option("--plain-http", help="Let a coordinator's token cross a network unencrypted, where it can be stolen."),
+    bool, Option("--plain-http", help="Let a coordinator's token cross a network unencrypted, where it can be stolen.")
 ]
 
 
 def node(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="This node's name in the topology file.")],
+    name: Annotated[str, Argument(metavar="NAME", help="This node's name in the topology file.")],
     join: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The address at which `simcluster run --rendezvous` waits.")
+        str | None, Option(metavar="HOST:PORT", help="The address at which `simcluster run --rendezvous` waits.")
     ] = None,
     key_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The shared key, the same file on every machine.")
+        Path | None, Option(metavar="FILE", help="The shared key, the same file on every machine.")
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="HOST:PORT",
             help="The address at which other nodes reach this one; by default a free port on loopback, "
             "or with --coordinator on the address that reaches the run.",
         ),
     ] = None,
     coordinator: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Instead of --join: the coordinator that lists runs, https://HOST:PORT."),
+        str | None, Option(metavar="URL", help="Instead of --join: the coordinator that lists runs, https://HOST:PORT.")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The coordinator's token; any file from `simcluster key`.")
+        Path | None, Option(metavar="FILE", help="The coordinator's token; any file from `simcluster key`.")
     ] = None,
     tls: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Use TLS, with this node's files from `simcluster keys init`.")
+        Path | None, Option(metavar="FOLDER", help="Use TLS, with this node's files from `simcluster keys init`.")
     ] = None,
     plain_http: PlainHttp = False,
     patience: Annotated[
-        float, typer.Option(metavar="SECONDS", help="The timeout for finding a coordinator and a run.")
+        float, Option(metavar="SECONDS", help="The timeout for finding a coordinator and a run.")
     ] = 3600.0,
     launched: Annotated[
-        bool, typer.Option("--launched", hidden=True, help="For launchers: take orders on standard input.")
+        bool, Option("--launched", hidden=True, help="For launchers: take orders on standard input.")
     ] = False,
 ) -> None:
     """Join a run on the sockets backend by hand, from this machine."""
@@ -77,19 +76,19 @@ def _sockets(module: str = "") -> Any:
 
 def coordinator(
     token_file: Annotated[
-        Path, typer.Option(metavar="FILE", help="The token of every call; any file from `simcluster key`.")
+        Path, Option(metavar="FILE", help="The token of every call; any file from `simcluster key`.")
     ],
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The address to listen on; by default on loopback.")
+        str, Option(metavar="HOST:PORT", help="The address to listen on; by default on loopback.")
     ] = "127.0.0.1:52400",
     dead: Annotated[
-        float, typer.Option(metavar="SECONDS", help="A worker silent for longer counts as lost; at most 90.")
+        float, Option(metavar="SECONDS", help="A worker silent for longer counts as lost; at most 90.")
     ] = 5.0,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Another name under which it is reached. May be repeated.")
+        list[str] | None, Option(metavar="NAME", help="Another name under which it is reached. May be repeated.")
     ] = None,
     tls: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Serve https, with the files from `simcluster keys init`.")
+        Path | None, Option(metavar="FOLDER", help="Serve https, with the files from `simcluster keys init`.")
     ] = None,
     plain_http: PlainHttp = False,
 ) -> None:
@@ -117,15 +116,15 @@ def _keys() -> None:
 
 @keys_app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write to; existing files are kept.")],
-    topology: Annotated[str, typer.Option(metavar="FILE", help="The topology; each of its nodes gets a certificate.")],
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder to write to; existing files are kept.")],
+    topology: Annotated[str, Option(metavar="FILE", help="The topology; each of its nodes gets a certificate.")],
     nproc_per_node: Annotated[
-        int | None, typer.Option("--nproc-per-node", metavar="N", help="The number of processes on every node.")
+        int | None, Option("--nproc-per-node", metavar="N", help="The number of processes on every node.")
     ] = None,
-    days: Annotated[int, typer.Option(metavar="N", help="Days until they expire.")] = 365,
+    days: Annotated[int, Option(metavar="N", help="Days until they expire.")] = 365,
     host: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="NAME",
             help="A name or address under which browsers reach the coordinator, besides localhost. May be repeated.",
         ),
@@ -143,7 +142,7 @@ def init(
         print(path)
 
 
-def key(file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write the new key to.")]) -> None:
+def key(file: Annotated[Path, Argument(metavar="FILE", help="The file to write the new key to.")]) -> None:
     """Write a new shared key for runs across machines (mode 0600)."""
     sockets = _sockets()
     sockets.write_key(file, sockets.generate_key())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from simcluster.errors import Problem, UsageError
 
@@ -22,19 +22,17 @@ def names_of(kind: str) -> Any:
 
 
 TopologyFile = Annotated[
-    str, typer.Argument(metavar="FILE", help="A topology file or name.", autocompletion=names_of("topologies"))
+    str, Argument(metavar="FILE", help="A topology file or name.", autocompletion=names_of("topologies"))
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
-Report = Annotated[bool, typer.Option(help="Write report.html (5 MB).")]
-Watch = Annotated[
-    bool, typer.Option("--watch", help="Show nodes, rates, links and stragglers live; only in a terminal.")
-]
-Jobs = Annotated[int | None, typer.Option(metavar="N", help="Parallel processes; by default one per core.")]
-Engine = Annotated[str, typer.Option(metavar="NAME", help="local, dask, dask=ADDRESS or slurm.")]
-FirstSeed = Annotated[int | None, typer.Option(metavar="N", help="The first seed.")]
+Json = Annotated[bool, Option("--json", help="Print only JSON.")]
+Report = Annotated[bool, Option(help="Write report.html (5 MB).")]
+Watch = Annotated[bool, Option("--watch", help="Show nodes, rates, links and stragglers live; only in a terminal.")]
+Jobs = Annotated[int | None, Option(metavar="N", help="Parallel processes; by default one per core.")]
+Engine = Annotated[str, Option(metavar="NAME", help="local, dask, dask=ADDRESS or slurm.")]
+FirstSeed = Annotated[int | None, Option(metavar="N", help="The first seed.")]
 Sets = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         metavar="KEY=VALUE",
         help="Override one key, e.g. algorithm.pull_interval=4 or topology.links.pi5-mini1.bandwidth='100 Mbps'. "
@@ -42,26 +40,24 @@ Sets = Annotated[
     ),
 ]
 Rendezvous = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="sockets: wait here for nodes started by hand with `simcluster node`."),
+    str | None, Option(metavar="HOST:PORT", help="sockets: wait here for nodes started by hand with `simcluster node`.")
 ]
-KeyFile = Annotated[Path | None, typer.Option(metavar="FILE", help="sockets: the shared key; required off loopback.")]
+KeyFile = Annotated[Path | None, Option(metavar="FILE", help="sockets: the shared key; required off loopback.")]
 
 ExperimentFile = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="EXPERIMENT",
         help="An experiment file, or the name of a shipped one.",
         autocompletion=names_of("experiments"),
     ),
 ]
 BackendName = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="sim (the default), sockets or torch.", autocompletion=names_of("backends")),
+    str | None, Option(metavar="NAME", help="sim (the default), sockets or torch.", autocompletion=names_of("backends"))
 ]
 OtherTopology = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="FILE",
         help="A topology file or name that replaces the experiment's.",
         autocompletion=names_of("topologies"),
@@ -69,7 +65,7 @@ OtherTopology = Annotated[
 ]
 OtherAlgorithm = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="NAME",
         help="An algorithm, with its defaults, that replaces the experiment's.",
         autocompletion=names_of("algorithms"),
@@ -77,7 +73,7 @@ OtherAlgorithm = Annotated[
 ]
 BackendOptions = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--option",
         metavar="KEY=VALUE",
         help="A setting of the backend, e.g. threads=2 (sim): compute in two threads; limit_s=600 or loop_s=900 "
@@ -88,40 +84,35 @@ BackendOptions = Annotated[
 
 
 Ssh = Annotated[
-    bool, typer.Option(help="sockets: start nodes with `ssh` in the topology by ssh, all others on this machine.")
+    bool, Option(help="sockets: start nodes with `ssh` in the topology by ssh, all others on this machine.")
 ]
-SshConfig = Annotated[Path | None, typer.Option(metavar="FILE", help="sockets: an ssh configuration file (ssh -F).")]
+SshConfig = Annotated[Path | None, Option(metavar="FILE", help="sockets: an ssh configuration file (ssh -F).")]
 SshOptions = Annotated[
-    list[str] | None,
-    typer.Option("--ssh-option", metavar="KEY=VALUE", help="sockets: one more -o for ssh. May be repeated."),
+    list[str] | None, Option("--ssh-option", metavar="KEY=VALUE", help="sockets: one more -o for ssh. May be repeated.")
 ]
-Tmux = Annotated[bool, typer.Option("--tmux", help="sockets: show each node in a pane of a tmux session.")]
+Tmux = Annotated[bool, Option("--tmux", help="sockets: show each node in a pane of a tmux session.")]
 Processes = Annotated[
-    int | None,
-    typer.Option("--nproc-per-node", metavar="N", help="The number of processes per node, each of them a rank."),
+    int | None, Option("--nproc-per-node", metavar="N", help="The number of processes per node, each of them a rank.")
 ]
 Restarts = Annotated[
     int | None,
-    typer.Option(
-        metavar="N", help="The most restarts after losing a node, from the last checkpoint or else from the start."
-    ),
+    Option(metavar="N", help="The most restarts after losing a node, from the last checkpoint or else from the start."),
 ]
 Coordinator = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="HOST:PORT|URL",
         help="sockets: serve the run's progress at HOST:PORT, or report it to a coordinator at https://HOST:PORT.",
     ),
 ]
 TokenFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="sockets: the coordinator's token; any file from `simcluster key`.")
+    Path | None, Option(metavar="FILE", help="sockets: the coordinator's token; any file from `simcluster key`.")
 ]
 TlsFolder = Annotated[
-    Path | None,
-    typer.Option("--tls", metavar="FOLDER", help="sockets: use TLS, with the files from `simcluster keys init`."),
+    Path | None, Option("--tls", metavar="FOLDER", help="sockets: use TLS, with the files from `simcluster keys init`.")
 ]
 PlainHttp = Annotated[
-    bool, typer.Option("--plain-http", help="sockets: let the coordinator's token cross a network unencrypted.")
+    bool, Option("--plain-http", help="sockets: let the coordinator's token cross a network unencrypted.")
 ]
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from simcluster.cli import options
 from simcluster.cli.options import Json, Report, Sets, overrides, real_options
@@ -21,8 +21,8 @@ def run(
     topology: options.OtherTopology = None,
     algorithm: options.OtherAlgorithm = None,
     sets: Sets = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="The seed of all randomness.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default in runs/.")] = None,
+    seed: Annotated[int | None, Option(metavar="N", help="The seed of all randomness.")] = None,
+    out: Annotated[Path | None, Option(metavar="DIR", help="The run folder; by default in runs/.")] = None,
     report: Report = True,
     rendezvous: options.Rendezvous = None,
     key_file: options.KeyFile = None,
@@ -67,12 +67,12 @@ def run(
 
 
 def resume(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run with checkpoints.")],
+    run: Annotated[Path, Argument(metavar="RUN", help="The folder of a run with checkpoints.")],
     backend: options.BackendName = None,
     topology: options.OtherTopology = None,
     sets: Sets = None,
-    step: Annotated[int | None, typer.Option(metavar="N", help="The checkpoint's step; by default the last.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default RUN itself.")] = None,
+    step: Annotated[int | None, Option(metavar="N", help="The checkpoint's step; by default the last.")] = None,
+    out: Annotated[Path | None, Option(metavar="DIR", help="The run folder; by default RUN itself.")] = None,
     report: Report = True,
     rendezvous: options.Rendezvous = None,
     key_file: options.KeyFile = None,
@@ -87,7 +87,7 @@ def resume(
     plain_http: options.PlainHttp = False,
     more_options: options.BackendOptions = None,
     watch: options.Watch = False,
-    show: Annotated[bool, typer.Option("--list", help="Only list the checkpoints.")] = False,
+    show: Annotated[bool, Option("--list", help="Only list the checkpoints.")] = False,
     as_json: Json = False,
 ) -> None:
     """Resume a run from its last complete checkpoint."""
@@ -129,11 +129,11 @@ def _list(run: Path, as_json: bool) -> None:
 
 
 def replay(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run on sockets.")],
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The replay's folder; by default RUN-replay.")] = None,
+    run: Annotated[Path, Argument(metavar="RUN", help="The folder of a run on sockets.")],
+    out: Annotated[Path | None, Option(metavar="DIR", help="The replay's folder; by default RUN-replay.")] = None,
     what_if: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--what-if", metavar="K=V", help="Keep the recorded work but change the cluster: topology.links.a-b...=V."
         ),
     ] = None,

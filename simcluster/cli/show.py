@@ -67,10 +67,7 @@ def shown(title: str, *, watch: bool, as_json: bool) -> Iterator[dict[str, Any]]
 
     For a run that fails, print its summary.json if asked for; for one that is interrupted, print how to resume.
     """
-    with (
-        watching(silent=as_json or not watch) as watcher,
-        progress_bar(title, silent=as_json or watch) as progress,
-    ):
+    with watching(silent=as_json or not watch) as watcher, progress_bar(title, silent=as_json or watch) as progress:
         try:
             yield {"progress": progress, "watcher": watcher, "on_output": None if as_json else print_line}
         except RunError as error:

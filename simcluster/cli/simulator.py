@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from simcluster.cli.files import check_target, write_file
 from simcluster.cli.options import Json, TopologyFile, overrides
@@ -29,7 +30,7 @@ def check(file: TopologyFile) -> None:
 @topology_app.command()
 def draw(
     file: TopologyFile,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="The page; by default NAME.html here.")] = None,
+    out: Annotated[Path | None, Option(metavar="FILE", help="The page; by default NAME.html here.")] = None,
 ) -> None:
     """Draw a topology as an HTML page with link and device labels."""
     from simcluster.topology import draw_html, load
@@ -41,15 +42,13 @@ def draw(
 
 
 def flows(
-    topology: Annotated[str, typer.Option(metavar="FILE", help="A topology file or name.")],
-    flows: Annotated[
-        Path, typer.Option(metavar="FILE", help="A JSON list of {src, dst, bytes, start}; start in seconds.")
-    ],
+    topology: Annotated[str, Option(metavar="FILE", help="A topology file or name.")],
+    flows: Annotated[Path, Option(metavar="FILE", help="A JSON list of {src, dst, bytes, start}; start in seconds.")],
     model: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="maxmin (ideal fluid) or lv08 (SimGrid's TCP); by default the topology's."),
+        Option(metavar="NAME", help="maxmin (ideal fluid) or lv08 (SimGrid's TCP); by default the topology's."),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of jitter, losses and background traffic.")] = 0,
+    seed: Annotated[int, Option(metavar="N", help="Of jitter, losses and background traffic.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Time plain flows over a topology: when does each arrive?"""
@@ -70,8 +69,8 @@ def flows(
 
 @bench_app.command()
 def simulator(
-    nodes: Annotated[int, typer.Option(metavar="N", help="The number of nodes.")] = 128,
-    size_bytes: Annotated[int, typer.Option("--bytes", metavar="N", help="The size of the vector.")] = 100_000_000,
+    nodes: Annotated[int, Option(metavar="N", help="The number of nodes.")] = 128,
+    size_bytes: Annotated[int, Option("--bytes", metavar="N", help="The size of the vector.")] = 100_000_000,
     as_json: Json = False,
 ) -> None:
     """Simulate a ring all-reduce on a star.
@@ -92,17 +91,17 @@ def simulator(
 
 @bench_app.command()
 def collective(
-    op: Annotated[str, typer.Option(metavar="NAME", help="all_reduce, all_gather, broadcast, barrier, ...")],
-    topology: Annotated[str, typer.Option(metavar="FILE", help="A topology file or name.")],
+    op: Annotated[str, Option(metavar="NAME", help="all_reduce, all_gather, broadcast, barrier, ...")],
+    topology: Annotated[str, Option(metavar="FILE", help="A topology file or name.")],
     schedule: Annotated[
-        str, typer.Option(metavar="NAME", help="naive, ring, ...: docs/collectives.md lists those of each operation.")
+        str, Option(metavar="NAME", help="naive, ring, ...: docs/collectives.md lists those of each operation.")
     ] = "naive",
-    size_bytes: Annotated[int, typer.Option("--bytes", metavar="N", help="M in the formulas.")] = 1_000_000,
+    size_bytes: Annotated[int, Option("--bytes", metavar="N", help="M in the formulas.")] = 1_000_000,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="K=V", help="order=near-first, far-first or a list; first, root, pieces."),
+        Option("--set", metavar="K=V", help="order=near-first, far-first or a list; first, root, pieces."),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of jitter, losses and background traffic.")] = 0,
+    seed: Annotated[int, Option(metavar="N", help="Of jitter, losses and background traffic.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Time a collective operation on a topology.
@@ -128,11 +127,11 @@ def collective(
 
 @bench_app.command()
 def transport(
-    nodes: Annotated[str, typer.Option(metavar="N,...", help="The number of processes, or several numbers.")] = "2,4",
+    nodes: Annotated[str, Option(metavar="N,...", help="The number of processes, or several numbers.")] = "2,4",
     sizes: Annotated[
-        str, typer.Option(metavar="SIZE,...", help="The size of each process's vector of floats.")
+        str, Option(metavar="SIZE,...", help="The size of each process's vector of floats.")
     ] = "10kB,1MB,25MB,100MB",
-    repeats: Annotated[int, typer.Option(metavar="N", help="The repetitions of each; medians are printed.")] = 9,
+    repeats: Annotated[int, Option(metavar="N", help="The repetitions of each; medians are printed.")] = 9,
     as_json: Json = False,
 ) -> None:
     """Time real nodes on this machine against gloo.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from simcluster.cli import options
 from simcluster.cli.options import overrides
@@ -23,7 +24,7 @@ SHOWN = ("status", "elapsed_s", "loss", "accuracy", "time_to_target_s", "bytes_s
 
 Values = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         metavar="KEY=VALUES",
         help="Sweep one key: a list (0,1,4,16), range(1,9), lin(0,1,5), log(10Mbps,2.5Gbps,6), uniform(0,1,8), "
@@ -32,7 +33,7 @@ Values = Annotated[
 ]
 Pairs = Annotated[
     list[str] | None,
-    typer.Option("--pair", metavar="KEY=VALUES", help="The same, except that all keys of --pair change together."),
+    Option("--pair", metavar="KEY=VALUES", help="The same, except that all keys of --pair change together."),
 ]
 
 
@@ -40,7 +41,7 @@ def sweep(
     experiment: options.ExperimentFile,
     sets: Values = None,
     pairs: Pairs = None,
-    seeds: Annotated[int, typer.Option(metavar="N", help="Seeds per combination, the same for all.")] = 1,
+    seeds: Annotated[int, Option(metavar="N", help="Seeds per combination, the same for all.")] = 1,
     seed: options.FirstSeed = None,
     backend: options.BackendName = None,
     topology: options.OtherTopology = None,
@@ -49,10 +50,10 @@ def sweep(
     engine: options.Engine = "local",
     targets: Annotated[
         list[str] | None,
-        typer.Option("--target", metavar="NAME=VALUE", help="accuracy=0.9: adds the time to reach it to the table."),
+        Option("--target", metavar="NAME=VALUE", help="accuracy=0.9: adds the time to reach it to the table."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder; by default runs/NAME-sweep.")] = None,
-    report: Annotated[bool, typer.Option(help="Write report.html and explorer.html (5 MB each).")] = True,
+    out: Annotated[Path | None, Option(metavar="DIR", help="The folder; by default runs/NAME-sweep.")] = None,
+    report: Annotated[bool, Option(help="Write report.html and explorer.html (5 MB each).")] = True,
     more_options: options.BackendOptions = None,
     track: Track = None,
     as_json: options.Json = False,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from simcluster.errors import Problem, RunError, UsageError
 
@@ -16,7 +16,7 @@ TRACKERS = "mlflow, wandb or tensorboard"
 
 Track = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--track",
         metavar="NAME[=INTO]",
         help=f"Export the result to {TRACKERS}, as `simcluster export` does. May be repeated.",
@@ -25,11 +25,10 @@ Track = Annotated[
 
 
 def export(
-    sources: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs or sweeps.")],
-    to: Annotated[str, typer.Option("--to", metavar="NAME", help=f"{TRACKERS}.")],
+    sources: Annotated[list[Path], Argument(metavar="RUN", help="Folders of runs or sweeps.")],
+    to: Annotated[str, Option("--to", metavar="NAME", help=f"{TRACKERS}.")],
     into: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="The tracker's folder, by default runs/NAME; for mlflow also a URI."),
+        str | None, Option(metavar="DIR", help="The tracker's folder, by default runs/NAME; for mlflow also a URI.")
     ] = None,
 ) -> None:
     """Write runs and sweeps to a tracker.

@@ -8,6 +8,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from simcluster.cli.options import Json, names_of, overrides
 from simcluster.errors import Problem, UsageError
@@ -15,26 +16,25 @@ from simcluster.errors import Problem, UsageError
 
 def verify(
     algorithm: Annotated[
-        str,
-        typer.Argument(metavar="ALGORITHM", help="A name, or file.py:function.", autocompletion=names_of("algorithms")),
+        str, Argument(metavar="ALGORITHM", help="A name, or file.py:function.", autocompletion=names_of("algorithms"))
     ],
     workload: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="W",
             help="A name, or file.py:function. By default a small problem that exposes every difference.",
             autocompletion=names_of("workloads"),
         ),
     ] = None,
-    backend: Annotated[str, typer.Option(metavar="NAME", help="sim, sockets or both.")] = "both",
+    backend: Annotated[str, Option(metavar="NAME", help="sim, sockets or both.")] = "both",
     nodes: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="The world sizes; by default 1,2,3,4,7, with --quick 1,2,3.")
+        str | None, Option(metavar="N,N,...", help="The world sizes; by default 1,2,3,4,7, with --quick 1,2,3.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Skip the slow checks.")] = False,
-    seed: Annotated[int, typer.Option(metavar="N", help="The seed of all randomness.")] = 0,
+    quick: Annotated[bool, Option("--quick", help="Skip the slow checks.")] = False,
+    seed: Annotated[int, Option(metavar="N", help="The seed of all randomness.")] = 0,
     sets: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--set",
             metavar="KEY=VALUE",
             help="A setting of the algorithm, e.g. pull_interval=4; or of the workload, e.g. workload.features=84. "

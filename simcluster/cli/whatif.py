@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from simcluster.cli import options
 from simcluster.cli.show import progress_bar
@@ -17,22 +17,22 @@ def whatif(
     experiment: options.ExperimentFile,
     goal: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="GOAL",
             help="What to reduce: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost.",
         ),
     ],
     sets: options.Sets = None,
-    seeds: Annotated[int, typer.Option(metavar="N", help="The runs per change, which give the uncertainty.")] = 3,
+    seeds: Annotated[int, Option(metavar="N", help="The runs per change, which give the uncertainty.")] = 3,
     seed: options.FirstSeed = None,
     topology: options.OtherTopology = None,
     algorithm: options.OtherAlgorithm = None,
     parts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Purchasable parts with prices, instead of the shipped list.")
+        Path | None, Option(metavar="FILE", help="Purchasable parts with prices, instead of the shipped list.")
     ] = None,
     jobs: options.Jobs = None,
     engine: options.Engine = "local",
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder; by default runs/NAME-whatif.")] = None,
+    out: Annotated[Path | None, Option(metavar="DIR", help="The folder; by default runs/NAME-whatif.")] = None,
     report: options.Report = True,
     as_json: options.Json = False,
 ) -> None:

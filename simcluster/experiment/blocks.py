@@ -10,14 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from simcluster.algorithms import ALGORITHMS
+from simcluster.algorithms.facts import facts_of
 from simcluster.documents.reading import Reading
 from simcluster.documents.settings import validate
 from simcluster.documents.user_code import calling, catch_alls, check_algorithm, load_function
 from simcluster.documents.yaml import MISSING
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.experiment.preflight import report_settings
+from simcluster.overlays import World
 from simcluster.topology import Topology
 from simcluster.topology import load as load_topology
-from simcluster.workloads import Workload
+from simcluster.workloads import WORKLOADS, Workload
 
 Function = Callable[..., Any]
 
@@ -29,11 +33,9 @@ _kept: OrderedDict[tuple[Function, str], Workload] = OrderedDict()
 def read_topology(reading: Reading, overrides: Mapping[str, Any]) -> Topology | None:
     """Return the cluster with its *overrides*; None if it is invalid."""
     source = reading.document.get(("topology",))
-    if source is MISSING:
-        reading.bad(("topology",), "the name or path of a topology file")
-        return None
     if not isinstance(source, (str, dict)):
-        reading.bad(("topology",), "the name or path of a topology file, or a topology")
+        more = "" if source is MISSING else ", or a topology"
+        reading.bad(("topology",), f"the name or path of a topology file{more}")
         return None
     if isinstance(source, str) and not Path(source).is_absolute() and os.path.isfile(reading.folder / source):
         source = str(reading.folder / source)
@@ -42,10 +44,9 @@ def read_topology(reading: Reading, overrides: Mapping[str, Any]) -> Topology | 
         if cluster.workers:
             return cluster
         reading.bad(("topology",), "at least one worker: a node with a device", f"{cluster.name}, which has none")
-        return None
     except UsageError as error:
         reading.problems += [_placed(problem, reading, source) for problem in error.problems]
-        return None
+    return None
 
 
 def _placed(problem: Problem, reading: Reading, source: object) -> Problem:
@@ -67,28 +68,18 @@ def read_algorithm(
     reading: Reading, cluster: Topology | None, seed: int
 ) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
     """Return (the algorithm, its block resolved, its validated settings) for a run on *cluster*, if known."""
-    from simcluster.algorithms import ALGORITHMS
-    from simcluster.algorithms.facts import facts_of
-    from simcluster.overlays import World
-
     before = len(reading.problems)
     world = World(reading.folder, tuple(cluster.workers), seed) if cluster is not None else None
     function, block, settings = _function(reading, "algorithm", ALGORITHMS, {"world": world})
     if function is not None:
         reading.collect(lambda: check_algorithm(function, "algorithm"))
     if cluster is not None and len(reading.problems) == before:
-        try:
-            facts_of(function).world(len(cluster.workers), settings)
-        except UsageError as error:
-            for problem in error.problems:
-                reading.bad(("algorithm", problem.key), problem.expected, problem.found)
+        report_settings(reading, lambda: facts_of(function).world(len(cluster.workers), settings))
     return function, block, settings
 
 
 def read_workload(reading: Reading) -> tuple[Workload | None, dict[str, Any]]:
     """Return (the workload, its block resolved)."""
-    from simcluster.workloads import WORKLOADS
-
     before = len(reading.problems)
     function, block, settings = _function(reading, "workload", WORKLOADS)
     if function is not None:
@@ -123,10 +114,15 @@ def _function(
     if not isinstance(block, dict) or ("name" in block) == ("path" in block):
         reading.bad((key,), f"a name ({', '.join(sorted(known))}) or a path (file.py:function)")
         return None, {}, {}
-    found = _named(reading, key, known, str(block["name"])) if "name" in block else _loaded(reading, key, block["path"])
-    if found is None:
+    if "name" in block:
+        function, identity = known.get(str(block["name"])), {"name": str(block["name"])}
+        if function is None:
+            reading.bad((key, "name"), f"the {key}: {nearest(identity['name'], known)}")
+    else:
+        loaded = reading.collect(lambda: load_function(str(block["path"]), reading.folder, f"{key}.path"))
+        function, identity = (loaded[0], {"path": loaded[1]}) if loaded is not None else (None, {})
+    if function is None:
         return None, {}, {}
-    function, identity = found
     given = {name: value for name, value in block.items() if name not in ("name", "path")}
     if isinstance(given.get("data"), str):
         given["data"] = str((reading.folder / given["data"]).resolve())
@@ -135,22 +131,6 @@ def _function(
         return function, {}, {}
     settings, wrong = checked
     for problem in wrong:
-        reading.bad(
-            (key, problem.name, *problem.inside), problem.expected, problem.found or None, at_key=problem.unknown
-        )
+        path = (key, problem.name, *problem.inside)
+        reading.bad(path, problem.expected, problem.found or None, at_key=problem.unknown)
     return function, identity | settings, settings
-
-
-def _named(
-    reading: Reading, key: str, known: Mapping[str, Function], name: str
-) -> tuple[Function, dict[str, Any]] | None:
-    function = known.get(name)
-    if function is None:
-        reading.bad((key, "name"), f"the {key}: {nearest(name, known)}")
-        return None
-    return function, {"name": name}
-
-
-def _loaded(reading: Reading, key: str, path: Any) -> tuple[Function, dict[str, Any]] | None:
-    loaded = reading.collect(lambda: load_function(str(path), reading.folder, f"{key}.path"))
-    return (loaded[0], {"path": loaded[1]}) if loaded is not None else None

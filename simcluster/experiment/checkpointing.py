@@ -16,6 +16,7 @@ from simcluster.checkpoints.restore import Restored, check_same_training, restor
 from simcluster.checkpoints.store import Checkpoint, Store, latest
 from simcluster.errors import CheckpointError, Problem, UsageError
 from simcluster.experiment.read import Experiment
+from simcluster.experiment.restarts import later
 from simcluster.runs.folder import CHECKPOINTS, SUMMARY
 from simcluster.runs.record import RunRecord
 from simcluster.runs.samples import Samples, is_known, samples_of
@@ -73,10 +74,9 @@ def check_cut(manifest: Manifest) -> None:
     behind = [rank for rank in manifest.behind if rank not in spare]
     if behind:
         steps = sorted({entry.step for entry in manifest.ranks})
-        expected = (
-            f"every rank at step {manifest.step}, since this algorithm does not continue without rank {behind[0]}"
-        )
-        raise CheckpointError("cut", f"ranks at steps {', '.join(map(str, steps))}", expected)
+        why = f"since this algorithm does not continue without rank {behind[0]}"
+        found = f"ranks at steps {', '.join(map(str, steps))}"
+        raise CheckpointError("cut", found, f"every rank at step {manifest.step}, {why}")
 
 
 def begin_with(checkpoint: Checkpoint, plan: Experiment) -> Restored:
@@ -116,11 +116,8 @@ def conclude(record: RunRecord, plan: Experiment, keeping: Keeping) -> Samples |
     begun = keeping.restored
     if begun is not None:
         record.begin_at(begun.time_s)
-        # Those of a restarted run are already in the time of the whole run: see Restarts.
-        for row in record.extra.get("faults", ()) if "restarts" not in record.extra else ():
-            row["spells_s"] = [
-                [None if time_s is None else time_s + begun.time_s for time_s in spell] for spell in row["spells_s"]
-            ]
+        if "restarts" not in record.extra and "faults" in record.extra:
+            record.extra["faults"] = later(record.extra["faults"], begun.time_s)
         record.extra["resumed"] = {"run": begun.run, "step": begun.step, "time_s": begun.time_s}
         if begun.world_size != len(record.nodes):
             record.extra["resumed"]["world_size"] = begun.world_size

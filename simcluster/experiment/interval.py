@@ -85,32 +85,21 @@ def _rounds(rounds: int, count: int, seed: int) -> list[int]:
 
 def _times(plan: Experiment, job: ClusterJob, number: int, changed: Mapping[str, Any]) -> tuple[float, float | None]:
     """Return (elapsed, mean step) of the run on one round's replica, plus the calibration's known misfit."""
-    document = {**plan.document, "topology": replica(plan.topology, number), **changed, "checkpoint": None}
-    record = _run({key: value for key, value in document.items() if value is not None}, job)
-    factor = plan.topology.misfit[number] if plan.topology.misfit else 1.0
-    step_s = _step_s(record)
-    startup_s = plan.topology.startup_s[number] if plan.topology.startup_s else 0.0
-    return record.lasted_s * factor + startup_s, None if step_s is None else step_s * factor
-
-
-def _run(document: Mapping[str, Any], job: ClusterJob) -> RunRecord:
-    plan = read_experiment(document)
-    config_json = json.dumps(plan.document)
-    remember(config_json, plan)
+    cluster = plan.topology
+    document = {**plan.document, "topology": replica(cluster, number), **changed, "checkpoint": None}
+    again = read_experiment({key: value for key, value in document.items() if value is not None})
     alone = replace(
-        job,
-        config_json=config_json,
-        topology=plan.topology,
-        keeping=None,
-        watcher=None,
-        on_progress=None,
-        on_output=None,
-        again=None,
-    )
+        job, config_json=json.dumps(again.document), topology=again.topology, keeping=None, watcher=None,
+        on_progress=None, on_output=None, again=None,
+    )  # fmt: skip
+    remember(alone.config_json, again)
     record: RunRecord = importlib.import_module("simcluster_backends.sim").run_cluster(alone)
     if record.error is not None:
         raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
-    return record
+    factor = cluster.misfit[number] if cluster.misfit else 1.0
+    startup_s = cluster.startup_s[number] if cluster.startup_s else 0.0
+    step_s = _step_s(record)
+    return record.lasted_s * factor + startup_s, None if step_s is None else step_s * factor
 
 
 def _step_s(record: RunRecord) -> float | None:

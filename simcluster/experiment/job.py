@@ -1,8 +1,8 @@
-"""The job of a backend: the nodes in rank order, the program, the faults."""
+"""The job of a backend: the nodes in rank order and where they start, the program, the faults."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,3 +67,23 @@ class ClusterJob:
     again: Callable[[], tuple[str, str] | None] | None = None
     keeping: Keeping | None = None
     watcher: Watcher | None = None
+
+
+def places(topology: Topology, options: Mapping[str, Any]) -> tuple[list[tuple[str, int] | None], list[Remote | None]]:
+    """Return (addresses, remotes) of a ClusterJob, by rank.
+
+    A node with `ssh` is started by ssh unless the option *ssh* is false. Of the others, those with an address are
+    started by hand if there is a meeting place; all the rest start here.
+    """
+    by_ssh = options.get("ssh", True)
+    meets = any(options.get(name) is not None for name in ("rendezvous", "coordinator"))
+    addresses: list[tuple[str, int] | None] = []
+    remotes: list[Remote | None] = []
+    for node in map(topology.nodes.__getitem__, topology.workers):
+        port = node.port or 0
+        remote = None
+        if by_ssh and node.ssh is not None:
+            remote = Remote(node.ssh, node.command or Remote.command, node.address, port)
+        remotes.append(remote)
+        addresses.append((node.address, port) if meets and node.address and remote is None else None)
+    return addresses, remotes

@@ -53,9 +53,8 @@ class StopBlock(Block):
     @property
     def block(self) -> dict[str, Any]:
         """This block as in a file."""
-        time = None if self.time_s is None else write_latency(self.time_s)
-        given = {"steps": self.steps, "epochs": self.epochs, "time": time}
-        return {key: value for key, value in given.items() if value is not None}
+        time = {"time": write_latency(self.time_s)} if self.time_s is not None else {}
+        return self.model_dump(exclude={"time_s"}, exclude_none=True) | time
 
 
 class CheckpointSettings(Block):
@@ -71,7 +70,7 @@ class CheckpointSettings(Block):
     @property
     def block(self) -> dict[str, Any]:
         """This block as in a file."""
-        return {"every": self.every, "keep": self.keep} | ({"best": self.best} if self.best else {})
+        return self.model_dump(exclude_none=True)
 
 
 class ObserveBlock(Block):

@@ -79,8 +79,8 @@ T = TypeVar("T")
 GRADIENT_NORM = f"{OBSERVED}gradient_norm"
 
 
-class _Observed:
-    """*node* with a different `compute`."""
+class Observed:
+    """*node*, recording the norm of each gradient of *replica* at its batch's number, counted from 1."""
 
     def __init__(self, node: Transport, replica: Replica, recorder: Recorder) -> None:
         self._node, self._work, self._recorder = node, replica.loss_and_gradients, recorder
@@ -94,11 +94,6 @@ class _Observed:
             batch, (_, gradients) = args[0], cast(tuple[float, list[Tensor]], result)
             self._recorder.metric_at(self._recorder.now(), batch.step + 1, GRADIENT_NORM, norm(gradients))
         return result
-
-
-def observed(node: Transport, replica: Replica, recorder: Recorder) -> Transport:
-    """Return *node*, recording the norm of each gradient of *replica* at its batch's number, counted from 1."""
-    return cast(Transport, _Observed(node, replica, recorder))
 
 
 def norm(gradients: Sequence[Tensor]) -> float:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import re
+import traceback
+from pathlib import Path
 
 import pydantic
+import torch
 
-from simcluster.errors import ENDED, PeerLost
+from simcluster.errors import ENDED, NeedsValues, PeerLost
 from simcluster.experiment.part import OBSERVED_RANK, Part
 from simcluster.experiment.read import Experiment, read_experiment
-from simcluster.experiment.values import missing_values
 from simcluster.process.kernels import numerics
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.runs.weights import to_safetensors
 from simcluster.transport import Transport
+from simcluster.unknown_number import Undecidable
 
 CLOCKS_APART_S = 1.0
 """Bound on the difference of real nodes' clocks: each starts when it hears that the run begins."""
@@ -27,6 +31,13 @@ WORK_S = 5.0
 LAST_STEP_S = 240.0
 """Timeout for the unfinished work when the run's time is up; beyond it, the node fails."""
 
+_TORCH = str(Path(torch.__file__).parent)
+_SAID_BY_TORCH = re.compile(
+    r"meta tensor|meta device|device meta|register_meta|Meta kernel|integer tensors of a single element"
+    r"|Tensor\.__format__",
+    re.IGNORECASE,
+)
+"""The errors that torch raises when a tensor without values is read, materialised, or mixed with a real one."""
 
 # The first pydantic validator takes a while to import its modules. It is created here, so that the process from which
 # nodes are forked pays once, instead of each node during its run.
@@ -76,7 +87,9 @@ async def run_node(
             raise
         recorder.record.ended_well = True
     except BaseExceptionGroup as group:
-        first = _first(group)
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
         if not _time_is_up(first, time_s, recorder):
             raise _explained(first, experiment) from group
         recorder.record.ended_well = True
@@ -107,8 +120,17 @@ async def run_node(
 
 
 def _explained(error: BaseException, experiment: Experiment) -> BaseException:
-    """Return *error*, or its remedy if it was caused by values that are not computed."""
-    return (missing_values(error) if experiment.numerics == "none" else None) or error
+    """Return *error*, or its remedy if a timing-only run lacks the value that caused it."""
+    by_torch = isinstance(error, (RuntimeError, TypeError)) and _SAID_BY_TORCH.search(str(error))
+    if experiment.numerics != "none" or not (by_torch or isinstance(error, Undecidable)):
+        return error
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(_TORCH) and "simcluster/unknown" not in frame.filename.replace("\\", "/")
+    ]
+    where = f"{own[-1].filename}:{own[-1].lineno} ({own[-1].name})" if own else "the algorithm"
+    return NeedsValues(where, f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
 
 def _time_is_up(error: BaseException, time_s: float | None, recorder: Recorder) -> bool:
@@ -141,11 +163,3 @@ def _experiment(config_json: str) -> Experiment:
     if config_json not in _known:
         remember(config_json, read_experiment(json.loads(config_json)))
     return _known[config_json]
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first exception that is not a group."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -10,7 +10,7 @@ from simcluster.algorithms.facts import facts_of
 from simcluster.checkpoints.keeper import Holder
 from simcluster.checkpoints.shard import restore
 from simcluster.errors import ENDED, TIME_IS_UP, PeerLost
-from simcluster.experiment.measurements import Copies, Evaluations, observed
+from simcluster.experiment.measurements import Copies, Evaluations, Observed
 from simcluster.experiment.read import Experiment
 from simcluster.fault_plans.kinds import Fault, NodeFault, may_lose
 from simcluster.overlays.hearing import heard
@@ -35,6 +35,7 @@ class Part:
         self._names = experiment.topology.workers
         # The ranks that were absent when this one began: in a real run they need not be planned.
         self._late = () if recorder.losses_are_planned else tuple({*range(node.rank)}.difference(node.peers))
+        self._began_s = recorder.restored.time_s if recorder.restored is not None else 0.0
         self._may_stand = may_stand(node.rank, experiment.faults, self._late)
         self.evaluations: Evaluations | None = None
         self._copies: Copies | None = None
@@ -58,7 +59,10 @@ class Part:
 
     async def run(self) -> None:
         """Run the algorithm to its end; after a loss, restart it with the ranks left, if possible."""
-        self._check_in_time()
+        is_late = self._recorder.incarnation and self.time_left_s is not None and self.time_left_s <= 0
+        others = [rank for rank in range(len(self._names)) if rank != self._whole.rank]
+        if is_late and others:  # all others have ended by now
+            raise PeerLost(others[0], self._names[others[0]], TIME_IS_UP)
         if can_regroup(self._experiment):
             await Supervisor(self._whole, self._names, self, self._recorder.incarnation).run()
         else:
@@ -88,13 +92,6 @@ class Part:
         if self.evaluations is not None and self.stands_for_the_run:
             await self.evaluations.finish(finished_s)
 
-    def _check_in_time(self) -> None:
-        """Raise PeerLost if this node came after the time was up: all others have ended by then."""
-        is_late = self._recorder.incarnation and self.time_left_s is not None and self.time_left_s <= 0
-        others = [rank for rank in range(len(self._names)) if rank != self._whole.rank]
-        if is_late and others:
-            raise PeerLost(others[0], self._names[others[0]], TIME_IS_UP)
-
     # called by a supervisor: see simcluster.regroup.supervisor.Trainee
 
     def begin(self, node: Transport, number: int, memory: Memory, capture: Capture | None) -> None:
@@ -115,7 +112,7 @@ class Part:
         experiment, node = self._experiment, self._node
         is_over = node is not self._whole and self.replica.done >= self.replica.steps  # before the group was formed
         if not is_over:
-            seen = observed(node, self.replica, self._recorder) if experiment.gradient_norms else node
+            seen: Any = Observed(node, self.replica, self._recorder) if experiment.gradient_norms else node
             await experiment.algorithm(seen, self.replica, **experiment.algorithm_settings)
         self._recorder.record.is_through = True
         self._recorder.end_algorithm()
@@ -152,10 +149,11 @@ class Part:
         """Checkpoint the replica from now on, if the experiment wants it and the backend can."""
         settings, channel = self._experiment.checkpoint, self._recorder.channel
         if settings is not None and channel is not None:
-            judges = settings.best is not None
-            self.replica.keeper = Holder(
-                settings.every, self.replica, node, channel, self._now, judges=judges, group=number
-            )
+            every, judges = settings.every, settings.best is not None
+            self.replica.keeper = Holder(every, self.replica, node, channel, self._now, judges=judges, group=number)
+
+    def _now(self) -> float:
+        return self._recorder.now() + self._began_s
 
     def _look(self) -> None:
         """Evaluate the node that represents the run, and copy every node's weights if the experiment wants it."""
@@ -177,14 +175,6 @@ class Part:
             self.evaluations.note(step)
         if self._copies is not None:
             self._copies.note(step)
-
-    @property
-    def _began_s(self) -> float:
-        restored = self._recorder.restored
-        return restored.time_s if restored is not None else 0.0
-
-    def _now(self) -> float:
-        return self._recorder.now() + self._began_s
 
 
 def can_regroup(experiment: Experiment) -> bool:

@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,7 @@ from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.blocks import read_algorithm, read_topology, read_workload
 from simcluster.experiment.keys import KEYS, CheckpointSettings, ExperimentBlock
-from simcluster.experiment.model_cuts import check_cut, put_numbers
-from simcluster.experiment.overrides import add_faults, apply_overrides
-from simcluster.experiment.stop import count_steps
+from simcluster.experiment.preflight import check_cut, check_fit, count_steps, put_numbers
 from simcluster.fault_plans.kinds import Fault
 from simcluster.fault_plans.read import read_faults
 from simcluster.process.intra_op import one_thread
@@ -27,11 +26,11 @@ from simcluster.topology import Topology
 from simcluster.workloads import Workload
 from simcluster.workloads.workload import Numerics
 
-IN_PARTS = ("pipeline", "tensor_parallel")
-"""Algorithms in which no rank has a gradient of the whole model."""
+NAMED = ("algorithm", "workload")
+"""Blocks that name a function."""
 
 EVALUATIONS = 50
-"""The default interval of evaluations."""
+"""The number of evaluations in a run, by default."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,8 @@ def read_experiment(
     """
     reading = Reading(*_open(source))
     options = {"topology": topology, "algorithm": algorithm, "seed": seed, "backend": backend}
-    of_topology = apply_overrides(reading, KEYS, options, overrides or {})
-    add_faults(reading, faults)
+    of_topology = _override(reading, options, overrides or {})
+    _add_faults(reading, faults)
     return _read(reading, of_topology)
 
 
@@ -105,6 +104,51 @@ def _open(source: str | Path | Mapping[str, Any]) -> tuple[Document, Path]:
     return document, path.resolve().parent
 
 
+def _override(reading: Reading, options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Put *options*, then *overrides*, into the document; return those inside the topology."""
+    document = reading.document
+    for key, value in options.items():
+        if value is None:
+            continue
+        if key == "topology" and isinstance(value, (str, Path)):
+            # A path on the command line is relative to where the command is given, not to the file.
+            value = str(Path(value).resolve()) if os.path.exists(value) else str(value)
+        document.override((key,), {"name": value} if key == "algorithm" else value, f"--{key}")
+    _write_out(document)
+    of_topology = {}
+    for key, value in overrides.items():
+        first, _, rest = key.partition(".")
+        path = tuple(key.split("."))
+        if first == "topology" and rest:
+            of_topology[rest] = value
+        elif first not in KEYS:
+            reading.problems.append(Problem(f"--set {key}", f"unknown key {first!r}", nearest(first, KEYS)))
+        else:
+            if len(path) > 2 and first in NAMED and path[1] not in ("name", "path"):
+                kind = document.get(path[:2])
+                if isinstance(kind, str):  # `compression: top_k`, short for `compression: {kind: top_k}`
+                    document.data[first][path[1]] = {"kind": kind}
+            reading.collect(partial(document.override, path, value, "--set"))
+            _write_out(document)
+    return of_topology
+
+
+def _write_out(document: Document) -> None:
+    """Expand `algorithm: edp`, short for `algorithm: {name: edp}`, everywhere."""
+    for key in NAMED:
+        if isinstance(document.data.get(key), str):
+            document.data[key] = {"name": document.data[key]}
+
+
+def _add_faults(reading: Reading, faults: Sequence[Mapping[str, Any]]) -> None:
+    """Append *faults*, planned by a program, to those of the document."""
+    own = reading.document.data.get("faults") or []
+    if faults and isinstance(own, list):
+        reading.document.data["faults"] = [*own, *(dict(fault) for fault in faults)]
+        for number in range(len(own), len(own) + len(faults)):
+            reading.document.overrides["faults", number] = "simcluster.faults()"
+
+
 def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     top = read(ExperimentBlock.read, reading.document, (), reading.problems) or ExperimentBlock()
     cluster = read_topology(reading, of_topology)
@@ -120,7 +164,9 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     assert cluster is not None, "a topology that is missing was a problem"
     assert function is not None
     assert workload is not None
-    name, often = top.name or _stem(reading), top.evaluate_every or max(1, -(-steps // EVALUATIONS))
+    file = reading.document.file
+    name = top.name or (Path(file).stem if file else "experiment")
+    often = top.evaluate_every or max(1, -(-steps // EVALUATIONS))
     resolved = {
         "name": name,
         "topology": cluster.document,
@@ -158,26 +204,3 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         backend=top.backend,
         document=resolved,
     )
-
-
-def check_fit(
-    reading: Reading, top: ExperimentBlock, algorithm: Callable[..., Any] | None, settings: Mapping[str, Any]
-) -> None:
-    """Report settings that this *algorithm* does not support."""
-    from simcluster.algorithms.facts import facts_of
-
-    name = getattr(algorithm, "__name__", "")
-    if top.checkpoint is not None and top.checkpoint.best and not facts_of(algorithm).whole(settings):
-        expected = "no best: rank 0 of this algorithm has no whole model to evaluate"
-        reading.bad(("checkpoint", "best"), expected)
-    if top.observe.gradient_norms and name in IN_PARTS:
-        expected = "false: in this algorithm no rank has a gradient of the whole model"
-        reading.bad(("observe", "gradient_norms"), expected)
-    elif top.observe.gradient_norms and settings.get("bucket_bytes") is not None:
-        expected = "no algorithm.bucket_bytes with it: its buckets leave before the gradient is whole"
-        reading.bad(("observe", "gradient_norms"), expected)
-
-
-def _stem(reading: Reading) -> str:
-    """Return the default name of an experiment: its file's."""
-    return Path(reading.document.file).stem if reading.document.file else "experiment"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from simcluster.errors import NodeFailed, PeerLost
 from simcluster.experiment.job import NODE_PROGRAM, ClusterJob
-from simcluster.fault_plans.faults_to_come import faults_to_come
-from simcluster.fault_plans.kinds import UNTRAINED, Join
+from simcluster.fault_plans.kinds import UNTRAINED, Join, faults_to_come
 from simcluster.runs.record import RunRecord, last
 
 WORTH_IT = (PeerLost, NodeFailed)
@@ -35,7 +35,8 @@ class Restarts:
     def again(self, record: RunRecord) -> bool:
         """Return whether to run *job* once more, after an attempt that left *record*."""
         record.error = record.error or self._result_lost(record)
-        rows = self._note_faults(record)
+        rows = later(record.extra.get("faults", ()), self._began_s)
+        self._faults += rows
         if not isinstance(record.error, WORTH_IT) or record.went_on or len(self._earlier) == self._most:
             return False
         starts_s = [start_s for row in rows for start_s, _ in row["spells_s"]]
@@ -45,7 +46,15 @@ class Restarts:
         self._happened_s = max([self._happened_s, self._began_s + ended_s, *starts_s])
         if self.job.keeping is not None:
             self.job.keeping.attempt_ended(self._happened_s)
-        place = self._begin_again()
+        found = self.job.again() if self.job.again is not None else None
+        config_json, place = (self.job.config_json, "the start") if found is None else found
+        first, later_s = self._first, self._began_s - self._first_began_s
+        self.job = replace(
+            self.job,
+            config_json=config_json,
+            time_s=None if first.time_s is None else first.time_s - later_s,
+            faults=faults_to_come(first.faults, later_s, self._happened_s - self._first_began_s),
+        )
         self._earlier.append({"error": f"{type(record.error).__name__}: {record.error}", "begins_again": place})
         log.warning("restart %d of %d, from %s: %s", len(self._earlier), self._most, place, record.error)
         return True
@@ -72,24 +81,10 @@ class Restarts:
         )
         return PeerLost(gone.rank, gone.name, lost.get(gone.name, UNTRAINED))
 
-    def _note_faults(self, record: RunRecord) -> list[dict[str, Any]]:
-        """Return the faults of *record* in the time of the whole run: an attempt begins at a checkpoint."""
-        began_s, rows = self._began_s, []
-        for row in record.extra.get("faults", ()):
-            spells = [[None if time_s is None else time_s + began_s for time_s in spell] for spell in row["spells_s"]]
-            rows.append({**row, "spells_s": spells})
-        self._faults += rows
-        return rows
 
-    def _begin_again(self) -> str:
-        """Make *job* the next attempt; return its starting point in words."""
-        found = self.job.again() if self.job.again is not None else None
-        config_json, place = (self.job.config_json, "the start") if found is None else found
-        first, later_s = self._first, self._began_s - self._first_began_s
-        self.job = replace(
-            self.job,
-            config_json=config_json,
-            time_s=None if first.time_s is None else first.time_s - later_s,
-            faults=faults_to_come(first.faults, later_s, self._happened_s - self._first_began_s),
-        )
-        return place
+def later(faults: Iterable[Mapping[str, Any]], began_s: float) -> list[dict[str, Any]]:
+    """Return *faults*, rows of summary.json, of an attempt that begins at *began_s*, in the time of the whole run."""
+    return [
+        {**row, "spells_s": [[None if s is None else s + began_s for s in spell] for spell in row["spells_s"]]}
+        for row in faults
+    ]

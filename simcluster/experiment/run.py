@@ -24,12 +24,11 @@ from simcluster.documents.user_code import refuse_while_loading
 from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
 from simcluster.experiment.checkpointing import check_nothing_to_resume, conclude, keeping_of, restart_of
 from simcluster.experiment.interval import intervals, take_option
-from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.node import remember
-from simcluster.experiment.places import places
 from simcluster.experiment.preflight import check_memory, warn_of_misspelt
-from simcluster.experiment.read import Experiment, read_experiment
-from simcluster.fault_plans.faults_to_come import faults_to_come
+from simcluster.experiment.read import NAMED, Experiment, read_experiment
+from simcluster.fault_plans.kinds import faults_to_come
 from simcluster.fault_plans.plan import planned
 from simcluster.logs.setup import about
 from simcluster.paths.given_path import given_path
@@ -48,9 +47,6 @@ Progress = Callable[[int, int], None]
 
 Output = Callable[[str, str], None]
 """Called with (node name, a line that it printed), for nodes on other machines."""
-
-OWN_CODE = ("algorithm", "workload")
-"""Blocks of an experiment that may name the user's code by `path`."""
 
 
 def run(
@@ -85,9 +81,8 @@ def run(
         experiment = {"topology": topology, "algorithm": _block(algorithm), **keys}
         topology = algorithm = None
     elif keys:
-        raise UsageError(
-            [Problem(key, repr(value), "no other key besides an experiment") for key, value in keys.items()]
-        )
+        expected = "no other key besides an experiment"
+        raise UsageError([Problem(key, repr(value), expected) for key, value in keys.items()])
     if algorithm is not None and not isinstance(algorithm, str):
         overrides = {**(overrides or {}), "algorithm": _block(algorithm)}
         algorithm = None
@@ -115,10 +110,13 @@ def run_plan(
     folder = _folder(plan, out)
     check_folder(folder)
     check_memory(plan)
-    _check_portable(plan, options or {})
+    given = dict(options or {})
+    if given.get("portable") and plan.numerics == "none":
+        raise UsageError(Problem("portable", "true with numerics: none", "numerics: real, since nothing is computed"))
+    if stay_portable() and not given.get("portable"):
+        log.warning("this process keeps the portable kernels that an earlier run asked for; a new process has its own")
     warn_of_misspelt(plan)
     keeping, store = keeping_of(plan, folder, begins_with)
-    given = dict(options or {})
     replicas = take_option(plan, given)
     job = replace(_job(plan, folder, given, progress, on_output, keeping), watcher=watcher)
     remember(job.config_json, plan)
@@ -150,7 +148,13 @@ def run_plan(
     if record.error is not None:
         failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
         failure.seed, failure.folder = plan.seed, str(folder)
-        for words in [*_places_to_look(failure, folder), *_ways_on(plan, folder)]:
+        if isinstance(failure, NodeFailed):
+            failure.add_note(f"its traceback: {folder / TRACEBACK}")
+        if isinstance(failure, PeerLost):
+            said = folder / LOGS / f"{failure.name}.log"
+            if said.is_file() and said.stat().st_size:
+                failure.add_note(f"its last messages: {said}")
+        for words in _ways_on(plan, folder):
             failure.add_note(words)
         raise failure
     took = (finished.summary["steps"], record.elapsed_s, record.wall_s)
@@ -162,24 +166,6 @@ def _folder(plan: Experiment, out: str | Path | None) -> Path:
     if out is not None:
         return given_path(out)
     return default_folder(plan.name, plan.algorithm_name, plan.backend, plan.seed)
-
-
-def _check_portable(plan: Experiment, options: Mapping[str, Any]) -> None:
-    """Raise UsageError if *options* want portable kernels but nothing is computed; warn if an earlier run used them."""
-    if options.get("portable") and plan.numerics == "none":
-        raise UsageError(Problem("portable", "true with numerics: none", "numerics: real, since nothing is computed"))
-    if stay_portable() and not options.get("portable"):
-        log.warning("this process keeps the portable kernels that an earlier run asked for; a new process has its own")
-
-
-def _places_to_look(failure: RunError, folder: Path) -> list[str]:
-    """Return the files that say more about the node that failed or was lost."""
-    places = [f"its traceback: {folder / TRACEBACK}"] if isinstance(failure, NodeFailed) else []
-    if isinstance(failure, PeerLost):
-        log = folder / LOGS / f"{failure.name}.log"
-        if log.is_file() and log.stat().st_size:
-            places.append(f"its last messages: {log}")
-    return places
 
 
 def _ways_on(plan: Experiment, folder: Path) -> list[str]:
@@ -208,6 +194,8 @@ def _job(
         if progress is not None and rank == observed:
             progress(min(step, plan.steps), plan.steps)
 
+    # A remote node needs the user's code before it can read this experiment.
+    own = [str(plan.document[block]["path"]) for block in NAMED if "path" in plan.document[block]]
     config_json = json.dumps(plan.document)
     happened_s = keeping.restored.happened_s if keeping.restored is not None else None
     return ClusterJob(
@@ -222,7 +210,7 @@ def _job(
         options=options,
         on_progress=on_progress,
         remotes=remotes,
-        files=_own_files(plan) if any(remotes) else (),
+        files=files_of(own) if any(remotes) else (),
         on_output=on_output,
         about={
             "name": plan.name,
@@ -235,11 +223,6 @@ def _job(
     )
 
 
-def _own_files(plan: Experiment) -> tuple[Path, ...]:
-    """Return the files that a remote node needs before it can read this experiment."""
-    return files_of(str(plan.document[block]["path"]) for block in OWN_CODE if "path" in plan.document[block])
-
-
 def _block(algorithm: str | Callable[..., Any] | Mapping[str, Any] | None) -> Any:
     """Return an algorithm as in a file; a function is named by its source file."""
     if algorithm is None or isinstance(algorithm, (str, Mapping)):
@@ -248,11 +231,6 @@ def _block(algorithm: str | Callable[..., Any] | Mapping[str, Any] | None) -> An
     module = sys.modules.get(getattr(algorithm, "__module__", ""))
     file = inspect.getsourcefile(algorithm) if module is not None else None
     if file is None or not Path(file).is_file() or not name.isidentifier():
-        raise UsageError(
-            Problem(
-                "algorithm",
-                name,
-                "a function in a file, since every node reads it there: %%writefile my_algo.py",
-            )
-        )
+        expected = "a function in a file, since every node reads it there: %%writefile my_algo.py"
+        raise UsageError(Problem("algorithm", name, expected))
     return {"path": f"{Path(file).resolve()}:{name}"}

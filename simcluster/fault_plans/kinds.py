@@ -6,7 +6,7 @@ Both backends apply the same spells, in virtual or real seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,6 +26,9 @@ NEVER_JOINED = "never joined"
 UNTRAINED = "it came back, and the time was up before it had trained"
 NOTICE_S = 30.0
 """Grace period of a node that is asked to leave, to reach the end of its step."""
+
+NEAR_S = 1e-9
+"""Times of a run that begins again are sums, so one moment may differ by rounding."""
 
 
 def too_late(reason: str) -> str:
@@ -179,6 +182,29 @@ class Partition(Fault):
 def may_lose(fault: Fault) -> bool:
     """Whether *fault* may make a node, or the path between two nodes, unavailable to nodes that wait for it."""
     return not isinstance(fault, (Slow, Latency, Bandwidth, Loss))
+
+
+def faults_to_come(faults: Sequence[Fault], began_s: float, happened_s: float | None = None) -> tuple[Fault, ...]:
+    """Return those of *faults* that a run meets which begins at *began_s*, in seconds after that.
+
+    A fault that can take a node or a link happens once: a spell of it that began before *began_s*, or by *happened_s*
+    in an earlier attempt, is not repeated. A late join has happened when the node has come. Other faults are conditions
+    (slow, latency, bandwidth, loss), which hold in each of their spells whenever the run is there.
+    """
+    over_s = began_s if happened_s is None else max(began_s, happened_s + NEAR_S)
+
+    def is_to_come(fault: Fault, spell: Spell) -> bool:
+        if not may_lose(fault):
+            return spell[1] > began_s
+        return spell[1] > over_s if isinstance(fault, Join) else spell[0] >= over_s
+
+    found = []
+    for fault in faults:
+        spells = [spell for spell in fault.spells if is_to_come(fault, spell)]
+        if spells:
+            left = tuple((max(start_s - began_s, 0.0), end_s - began_s) for start_s, end_s in spells)
+            found.append(replace(fault, spells=left))
+    return tuple(found)
 
 
 Pairs: TypeAlias = Callable[[int, int], bool]

@@ -1,7 +1,4 @@
-"""A record of the faults that happened in a run, and when.
-
-Both backends keep one.
-"""
+"""A record of the faults that happened in a run, and when. Both backends keep one."""
 
 from __future__ import annotations
 
@@ -24,16 +21,16 @@ class FaultLog:
 
     def __init__(self, now: Callable[[], float], *, sees_bytes: bool) -> None:
         self._now, self._sees_bytes = now, sees_bytes
-        self._entries: list[_Entry] = []  # in the order of their first spells
+        self._entries: dict[int, _Entry] = {}  # by the fault's identity, in the order of their first spells
 
     def begins(self, fault: Fault) -> None:
         self._entry(fault).spells.append([self._now(), None])
 
     def ends(self, fault: Fault) -> None:
         """End the last spell of *fault*. A fault that never began does not end."""
-        for entry in self._entries:
-            if entry.fault is fault and entry.spells[-1][1] is None:
-                entry.spells[-1][1] = self._now()
+        entry = self._entries.get(id(fault))
+        if entry is not None and entry.spells[-1][1] is None:
+            entry.spells[-1][1] = self._now()
 
     def drops(self, fault: Fault, size_bytes: int) -> None:
         """Count a message of *size_bytes* that left its sender but was dropped because of *fault*."""
@@ -41,7 +38,7 @@ class FaultLog:
 
     @property
     def dropped_bytes(self) -> int:
-        return sum(entry.dropped_bytes for entry in self._entries)
+        return sum(entry.dropped_bytes for entry in self._entries.values())
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the faults for summary.json, in order, with their spells; an end of null means the end of the run."""
@@ -53,13 +50,11 @@ class FaultLog:
                 "spells_s": entry.spells,
                 "dropped_bytes": entry.dropped_bytes if self._sees_bytes else None,
             }
-            for entry in self._entries
+            for entry in self._entries.values()
             if entry.spells
         ]
 
     def _entry(self, fault: Fault) -> _Entry:
-        for entry in self._entries:
-            if entry.fault is fault:
-                return entry
-        self._entries.append(_Entry(fault))
-        return self._entries[-1]
+        if id(fault) not in self._entries:
+            self._entries[id(fault)] = _Entry(fault)
+        return self._entries[id(fault)]

@@ -78,13 +78,13 @@ class FaultPlan:
         self._add("loss", link=link, towards=towards, probability=probability, at_s=at_s, for_s=for_s)
 
     def _add(self, kind: str, **settings: Any) -> None:
-        given = {name: value for name, value in settings.items() if value is not None}
-        self.faults.append({"kind": kind, **dict(_as_in_a_file(name, value) for name, value in given.items())})
-
-
-def _as_in_a_file(name: str, value: Any) -> tuple[str, Any]:
-    """Write at_s=0.1 as `at: 0.1 s`. repr keeps every bit of a float."""
-    return (name.removesuffix("_s"), f"{value!r} s") if name.endswith("_s") else (name, value)
+        # As in a file: at_s=0.1 is `at: 0.1 s`. repr keeps every bit of a float.
+        given = {
+            name.removesuffix("_s"): f"{value!r} s" if name.endswith("_s") else value
+            for name, value in settings.items()
+            if value is not None
+        }
+        self.faults.append({"kind": kind, **given})
 
 
 _plans: ContextVar[tuple[FaultPlan, ...]] = ContextVar("plans of faults that hold", default=())

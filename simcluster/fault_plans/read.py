@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from simcluster.documents import values
 from simcluster.documents.fields import Fields
 from simcluster.documents.reading import Reading
 from simcluster.documents.yaml import MISSING
 from simcluster.errors import MOST_PROBLEMS, nearest
-from simcluster.fault_plans import kinds as kinds
+from simcluster.fault_plans import kinds
 from simcluster.fault_plans.kinds import NOTICE_S, Fault, Spell, united
 from simcluster.rng import numpy_stream
-from simcluster.topology import Topology
+from simcluster.topology import Link, Topology
 from simcluster.units import parse_latency
 
 SPELLS_LIMIT = 10_000
@@ -38,12 +38,16 @@ def read_faults(reading: Reading, cluster: Topology | None, seed: int) -> tuple[
         return ()
     found: list[Fault] = []
     joins: set[int] = set()
-    names = None if cluster is None else _Names(cluster)
+    # Looked up once for all faults. A link has either spelling.
+    ranks = links = None
+    if cluster is not None:
+        ranks = {name: rank for rank, name in enumerate(cluster.workers)}
+        links = {either: link for link in cluster.links for either in (link.name, f"{link.b}-{link.a}")}
     spells = 0
     for number, spec in enumerate(faults):
         if len(reading.problems) > MOST_PROBLEMS:
             break
-        fault = _Reader(reading, names, seed, number, spec).read()
+        fault = _Reader(reading, ranks, links, seed, number, spec).read()
         if fault is None:
             continue
         spells += len(fault.spells)
@@ -58,22 +62,25 @@ def read_faults(reading: Reading, cluster: Topology | None, seed: int) -> tuple[
     return tuple(found)
 
 
-class _Names:
-    """The workers of a cluster by name, and its links by either spelling: looked up once for all faults."""
-
-    def __init__(self, cluster: Topology) -> None:
-        self.ranks = {name: rank for rank, name in enumerate(cluster.workers)}
-        self.links = {either: link for link in cluster.links for either in (link.name, f"{link.b}-{link.a}")}
-
-
+@dataclass
 class _Reader:
-    """Reads one fault. Missing or invalid values are reported, and read as None."""
+    """Reads one fault. Missing or invalid values are reported, and read as None.
 
-    def __init__(self, reading: Reading, names: _Names | None, seed: int, number: int, spec: Any) -> None:
-        self.reading, self.names, self.seed, self.number, self.spec = reading, names, seed, number, spec
-        self.path = ("faults", number)
-        self.period_s: float | None = None  # of a flap, and the share of it that is cut
-        self.down = 0.5
+    Without a cluster, *ranks* and *links*, by name, are None.
+    """
+
+    reading: Reading
+    ranks: Mapping[str, int] | None
+    links: Mapping[str, Link] | None
+    seed: int
+    number: int
+    spec: Any
+    period_s: float | None = None  # of a flap, and the share of it that is cut
+    down: float = 0.5
+
+    @property
+    def path(self) -> tuple[Any, ...]:
+        return ("faults", self.number)
 
     def read(self) -> Fault | None:
         kind = self.spec.get("kind") if isinstance(self.spec, dict) else None
@@ -82,14 +89,12 @@ class _Reader:
             self.reading.bad(at, f"a kind of fault: {nearest(str(kind), KINDS)}")
             return None
         before = len(self.reading.problems)
-        known = KINDS[kind]
-        self.fields = Fields(self.reading.document, self.path, ("kind", "at", *known.keys), self.reading.problems)
-        self.known = known
-        settings = known.read(self)
-        spells = self.spells()
+        self.kind, (make, self.keys, self.required) = kind, KINDS[kind]
+        self.fields = Fields(self.reading.document, self.path, ("kind", "at", *self.keys), self.reading.problems)
+        settings, spells = self.settings(), self.spells()
         if len(self.reading.problems) > before or spells is None:
             return None
-        return known.make(spells=spells, spec=dict(self.spec), **settings)
+        return make(spells=spells, spec=dict(self.spec), **settings)
 
     # when
 
@@ -100,14 +105,29 @@ class _Reader:
         starts = self.starts(at_s)
         if lasts_s is None or starts is None:
             return None
-        return united([spell for start_s in starts for spell in self.known.spells(self, start_s, lasts_s)])
+        return united([spell for start_s in starts for spell in self.spells_from(start_s, lasts_s)])
+
+    def spells_from(self, start_s: float, lasts_s: float) -> Iterator[Spell]:
+        """Yield the spells of one start: several for a flap; for a join, the time before it."""
+        if self.kind != "flap":
+            yield (0.0, start_s) if self.kind == "join" else (start_s, start_s + lasts_s)
+            return
+        if self.period_s is None:
+            return
+        end_s, number = start_s + lasts_s, 0
+        while (from_s := start_s + number * self.period_s) < end_s:
+            if number == SPELLS_LIMIT:
+                self.fields.problem("period", expected=f"a longer one: at most {SPELLS_LIMIT} of them")
+                return
+            yield from_s, min(from_s + self.down * self.period_s, end_s)
+            number += 1
 
     def duration(self) -> float | None:
         """Return the duration of each spell: inf if the file does not say."""
-        key = next((key for key in ("after", "notice") if key in self.known.keys), "for")
-        if key not in self.known.keys:
+        key = next((key for key in ("after", "notice") if key in self.keys), "for")
+        if key not in self.keys:
             return inf
-        if key in self.known.required:
+        if key in self.required:
             self.needs(key, "a time, like 500 ms")
         elif not self.fields.has(key):
             if any(self.fields.has(other) for other in _REPEATED):
@@ -142,136 +162,105 @@ class _Reader:
         if not self.fields.has(key):
             self.fields.problem(key, expected=expected)
 
-    def number_of(self, key: str, fits: Callable[[float], bool], expected: str) -> float | None:
-        self.needs(key, expected)
-        return self.fields.number(key, fits, expected)
+    def settings(self) -> dict[str, Any]:
+        """Return the fault's own fields."""
+        if self.kind == "flap":
+            self.needs("period", "a time, like 500 ms")
+            self.period_s = self.fields.quantity("period", values.positive_time)
+            share = self.share("down", "the share of each period that is cut")
+            self.down = 0.5 if share is None else share
+        if self.kind == "latency":
+            self.needs("add", "the time that every message takes longer, like 20 ms")
+        if "groups" in self.keys:
+            return {"groups": self.groups()}
+        found: dict[str, Any] = {"rank": self.rank()} if "node" in self.keys else self.link()
+        if self.kind == "slow":
+            expected = "a number above 1: times as slow"
+            self.needs("factor", expected)
+            found["factor"] = self.fields.number("factor", lambda x: x > 1, expected)
+        if self.kind == "bandwidth":
+            found["factor"] = self.share("factor", "what is left of the bandwidth", needed=True)
+        if self.kind == "latency":
+            found["extra_s"] = self.fields.quantity("add", values.positive_time)
+        if self.kind == "loss":
+            found["probability"] = self.share("probability", "the share of packets lost", needed=True)
+        return found
 
-    def rank(self, key: str = "node") -> int | None:
-        self.needs(key, "the name of a worker")
-        name = self.fields.get(key)
-        if name is MISSING or self.names is None:
-            return None
-        return self.rank_of(name, key)
+    def share(self, key: str, what: str, *, needed: bool = False) -> float | None:
+        expected = f"a number above 0 and below 1: {what}"
+        if needed:
+            self.needs(key, expected)
+        return self.fields.number(key, lambda x: 0 < x < 1, expected)
 
-    def rank_of(self, name: Any, *key: Any) -> int | None:
-        assert self.names is not None
-        rank = self.names.ranks.get(name) if isinstance(name, str) else None
+    def rank(self) -> int | None:
+        self.needs("node", "the name of a worker")
+        name = self.fields.get("node")
+        return None if name is MISSING or self.ranks is None else self.rank_of(name, self.ranks, "node")
+
+    def rank_of(self, name: Any, ranks: Mapping[str, int], *key: Any) -> int | None:
+        rank = ranks.get(name) if isinstance(name, str) else None
         if rank is None:
-            self.reading.bad((*self.path, *key), f"a worker: {nearest(str(name), self.names.ranks)}")
+            self.reading.bad((*self.path, *key), f"a worker: {nearest(str(name), ranks)}")
         return rank
 
     def link(self) -> dict[str, Any]:
         """Return the link's name in the topology, and the end that a one-way fault is towards."""
         self.needs("link", "the name of a link, like pi5-mini1")
         name, towards = self.fields.get("link"), self.fields.get("towards")
-        if name is MISSING or self.names is None:
-            return {"link": "", "towards": None}
-        links = self.names.links
-        found = links.get(name) if isinstance(name, str) else None
+        found = self.links.get(name) if self.links is not None and isinstance(name, str) else None
         if found is None:
-            self.fields.problem("link", expected=f"a link: {nearest(str(name), (n.name for n in links.values()))}")
+            if name is not MISSING and self.links is not None:
+                known = (link.name for link in self.links.values())
+                self.fields.problem("link", expected=f"a link: {nearest(str(name), known)}")
             return {"link": "", "towards": None}
         if towards is MISSING:
             return {"link": found.name, "towards": None}
         if towards not in (found.a, found.b):
             self.fields.problem("towards", expected=f"an end of that link: {found.a} or {found.b}")
-        elif found.duplex == "half" and self.spec["kind"] == "bandwidth":
+        elif found.duplex == "half" and self.kind == "bandwidth":
             self.fields.problem("towards", found=f"one way of {found.name}", expected="both: half duplex is one medium")
         return {"link": found.name, "towards": towards}
 
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        groups, expected = self.fields.get("groups"), "two lists of workers or more, like [[a, b], [c]]"
-        right = isinstance(groups, list) and len(groups) > 1 and all(isinstance(g, list) and g for g in groups)
-        if not right:
-            self.fields.problem("groups", expected=expected)
-        if not right or self.names is None:
+        groups = self.fields.get("groups")
+        if not (isinstance(groups, list) and len(groups) > 1 and all(isinstance(g, list) and g for g in groups)):
+            self.fields.problem("groups", expected="two lists of workers or more, like [[a, b], [c]]")
             return ()
-        seen: set[Any] = set()
-        ranks = []
+        if self.ranks is None:
+            return ()
+        seen: set[str] = set()
+        found = []
         for i, group in enumerate(groups):
             for j, name in enumerate(group):
                 if str(name) in seen:
                     self.reading.bad((*self.path, "groups", i, j), "every node in one group at most")
                 seen.add(str(name))
-            ranks.append([self.rank_of(name, "groups", i, j) for j, name in enumerate(group)])
-        return tuple(tuple(rank for rank in group if rank is not None) for group in ranks)
+            ranks = [self.rank_of(name, self.ranks, "groups", i, j) for j, name in enumerate(group)]
+            found.append(tuple(rank for rank in ranks if rank is not None))
+        return tuple(found)
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """*make* takes what *read* returns, and the spells, which *spells* makes from one start.
-
-    *required* are the mandatory keys of time besides `at`.
-    """
+class _Kind(NamedTuple):
+    """*keys* are those besides `kind` and `at`; of those of time, *required* must be given."""
 
     make: Callable[..., Fault]
-    read: Callable[[_Reader], dict[str, Any]]
     keys: tuple[str, ...]
     required: tuple[str, ...] = ()
-    spells: Callable[[_Reader, float, float], Iterable[Spell]] = lambda _, start_s, lasts_s: [
-        (start_s, start_s + lasts_s)
-    ]
-
-
-def _node(reader: _Reader) -> dict[str, Any]:
-    return {"rank": reader.rank()}
-
-
-def _slow(reader: _Reader) -> dict[str, Any]:
-    return _node(reader) | {"factor": reader.number_of("factor", lambda x: x > 1, "a number above 1: times as slow")}
-
-
-def _bandwidth(reader: _Reader) -> dict[str, Any]:
-    expected = "a number above 0 and below 1: what is left of the bandwidth"
-    return reader.link() | {"factor": reader.number_of("factor", lambda x: 0 < x < 1, expected)}
-
-
-def _latency(reader: _Reader) -> dict[str, Any]:
-    reader.needs("add", "the time that every message takes longer, like 20 ms")
-    return reader.link() | {"extra_s": reader.fields.quantity("add", values.positive_time)}
-
-
-def _loss(reader: _Reader) -> dict[str, Any]:
-    expected = "a number above 0 and below 1: the share of packets lost"
-    return reader.link() | {"probability": reader.number_of("probability", lambda x: 0 < x < 1, expected)}
-
-
-def _flap(reader: _Reader) -> dict[str, Any]:
-    reader.needs("period", "a time, like 500 ms")
-    reader.period_s = reader.fields.quantity("period", values.positive_time)
-    share = reader.fields.number(
-        "down", lambda x: 0 < x < 1, "a number above 0 and below 1: the share of each period that is cut"
-    )
-    reader.down = 0.5 if share is None else share
-    return reader.link()
-
-
-def _flaps(reader: _Reader, start_s: float, lasts_s: float) -> Iterable[Spell]:
-    if reader.period_s is None:
-        return
-    end_s, number = start_s + lasts_s, 0
-    while (from_s := start_s + number * reader.period_s) < end_s:
-        if number == SPELLS_LIMIT:
-            reader.fields.problem("period", expected=f"a longer one: at most {SPELLS_LIMIT} of them")
-            return
-        yield from_s, min(from_s + reader.down * reader.period_s, end_s)
-        number += 1
 
 
 _LINK = ("link", "towards", "for", *_REPEATED)
 
 KINDS = {
-    "crash": _Kind(kinds.Crash, _node, ("node",)),
-    "restart": _Kind(kinds.Restart, _node, ("node", "after", *_REPEATED), ("after",)),
-    "join": _Kind(kinds.Join, _node, ("node",), spells=lambda _, start_s, lasts_s: [(0.0, start_s)]),
-    "leave": _Kind(kinds.Leave, _node, ("node", "notice")),
-    "hang": _Kind(kinds.Hang, _node, ("node", "for", *_REPEATED)),
-    "slow": _Kind(kinds.Slow, _slow, ("node", "factor", "for", *_REPEATED)),
-    "cut": _Kind(kinds.Cut, _Reader.link, _LINK),
-    "flap": _Kind(kinds.Flap, _flap, ("link", "towards", "for", "period", "down"), ("for",), _flaps),
-    "partition": _Kind(kinds.Partition, lambda reader: {"groups": reader.groups()}, ("groups", "for", *_REPEATED)),
-    "latency": _Kind(kinds.Latency, _latency, (*_LINK, "add")),
-    "bandwidth": _Kind(kinds.Bandwidth, _bandwidth, (*_LINK, "factor")),
-    "loss": _Kind(kinds.Loss, _loss, (*_LINK, "probability")),
+    "crash": _Kind(kinds.Crash, ("node",)),
+    "restart": _Kind(kinds.Restart, ("node", "after", *_REPEATED), ("after",)),
+    "join": _Kind(kinds.Join, ("node",)),
+    "leave": _Kind(kinds.Leave, ("node", "notice")),
+    "hang": _Kind(kinds.Hang, ("node", "for", *_REPEATED)),
+    "slow": _Kind(kinds.Slow, ("node", "factor", "for", *_REPEATED)),
+    "cut": _Kind(kinds.Cut, _LINK),
+    "flap": _Kind(kinds.Flap, ("link", "towards", "for", "period", "down"), ("for",)),
+    "partition": _Kind(kinds.Partition, ("groups", "for", *_REPEATED)),
+    "latency": _Kind(kinds.Latency, (*_LINK, "add")),
+    "bandwidth": _Kind(kinds.Bandwidth, (*_LINK, "factor")),
+    "loss": _Kind(kinds.Loss, (*_LINK, "probability")),
 }
-"""By name: the keys of each besides `kind` and `at`."""

@@ -1,7 +1,4 @@
-"""Records a node's order while it runs, and hands it over in chunks.
-
-Call everything except `take` in the node's own thread.
-"""
+"""Records a node's order while it runs, and hands it over in chunks. All but `take` belongs in the node's thread."""
 
 from __future__ import annotations
 

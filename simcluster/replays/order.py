@@ -145,16 +145,17 @@ def pack(events: Events, answers: Answers, callbacks: int | None = None) -> byte
     times_us: Ints = np.round(since_s * 1e6).astype(np.int64)
     names = list(dict.fromkeys(answers.names))
     place = {name: index for index, name in enumerate(names)}
+    waited: Ints = np.array([0, *answers.waited], np.int64)
     chunk = Chunk(
         events.counts[0] if events.counts else 0,
         events.times_s[0] if events.times_s else 0.0,
         np.array(events.kinds, np.uint8).tobytes(),
-        _column(_diff(counts)),
+        _column(np.diff(counts)),
         _column(_differences(events.kinds, events.numbers)),
-        _column(_diff(times_us)),
+        _column(np.diff(times_us)),
         np.array(events.digests, "<u4").tobytes(),
         np.array(answers.reads, "<f8").tobytes(),
-        _column(_diff(np.array([0, *answers.waited], np.int64))),
+        _column(np.diff(waited)),
         answers.withdrawn,
         answers.refused,
         answers.never_ran,
@@ -203,11 +204,6 @@ def _add(order: Order, chunk: Chunk) -> None:
     answers.names += [chunk.names[index] for index in _ints(chunk.named).tolist()]
     answers.took_s += (_ints(chunk.took_us) / 1e6).tolist()
     order.callbacks = chunk.callbacks
-
-
-def _diff(numbers: Ints) -> Ints:
-    found: Ints = np.subtract(numbers[1:], numbers[:-1])
-    return found
 
 
 def _differences(kinds: Sequence[int], numbers: Sequence[int]) -> Ints:

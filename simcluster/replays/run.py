@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simcluster.errors import ReplayDiverged
+import msgspec
+
+from simcluster.errors import ABSENT, NotReplayable, Problem, ReplayDiverged, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory
 from simcluster.experiment.read import read_experiment
+from simcluster.fault_plans.kinds import NEVER_JOINED, too_late
 from simcluster.paths.given_path import given_path
 from simcluster.process.kernels import heed_portable
-from simcluster.replays.reader import read_orders
+from simcluster.replays.order import Damaged, Order, unpack
 from simcluster.results import Run, load_run
-from simcluster.runs.folder import check_folder
+from simcluster.runs.folder import ORDER, RunFolder, check_folder
 from simcluster.runs.write import write_run
 from simcluster.version import __version__
 
@@ -95,20 +98,26 @@ def check_same(recorded: Run, record: RunRecord) -> dict[str, str]:
             continue
         if node.weights_sha256 != expected:
             place = first_difference(recorded, record) or "its end"
-            raise ReplayDiverged(
-                node.rank, node.name, place, f"its weights are {node.weights_sha256}, but {expected} in the record"
-            )
+            how = f"its weights are {node.weights_sha256}, but {expected} in the record"
+            raise ReplayDiverged(node.rank, node.name, place, how)
         weights[node.name] = expected
     return weights
 
 
 def first_difference(recorded: Run, record: RunRecord) -> str | None:
     """Describe the first recorded metric, by recorded time, that differs now."""
+
+    def same(then: tuple[Any, ...], again: tuple[Any, ...]) -> bool:  # nan is the same as nan
+        return then == again or (then[:2] == again[:2] and then[2] != then[2] and again[2] != again[2])
+
+    table = recorded.metrics
+    table = table[~table["name"].str.startswith(METRICS_OF_LOOKING)]
     found: list[tuple[float, str]] = []
     for node in record.nodes:
+        rows = table.loc[table["node"] == node.name, ["time_s", "step", "name", "value"]]
         now = [(m.step, m.name, m.value) for m in node.metrics if not m.name.startswith(METRICS_OF_LOOKING)]
-        for then, again in zip(_noted(recorded, node.name), [*now, None], strict=False):
-            if again is None or not _same(then[1:], again):
+        for then, again in zip(rows.itertuples(index=False, name=None), [*now, None], strict=False):
+            if again is None or not same(then[1:], again):
                 said = "nothing" if again is None else f"{again[1]} {again[2]!r} at step {again[0]}"
                 what = f"step {then[1]} of {node.name} ({said}, recorded {then[2]} {then[3]!r})"
                 found.append((then[0], what))
@@ -116,11 +125,29 @@ def first_difference(recorded: Run, record: RunRecord) -> str | None:
     return min(found)[1] if found else None
 
 
-def _noted(recorded: Run, name: str) -> list[tuple[float, int, str, float]]:
-    table = recorded.metrics
-    table = table[(table["node"] == name) & ~table["name"].str.startswith(METRICS_OF_LOOKING)]
-    return list(table[["time_s", "step", "name", "value"]].itertuples(index=False, name=None))
+def read_orders(run: RunFolder) -> list[Order]:
+    """Return one order per node, by rank; that of a lost node may be incomplete.
 
-
-def _same(then: tuple[Any, ...], again: tuple[Any, ...]) -> bool:
-    return then == again or (then[:2] == again[:2] and then[2] != then[2] and again[2] != again[2])
+    Raises NotReplayable, or UsageError for a damaged file.
+    """
+    path = run.folder / ORDER
+    if run.summary.get("resumed"):
+        raise NotReplayable("a run that was resumed, whose checkpoint may be gone", "one that did not resume")
+    if not path.is_file():
+        why = "the simulator's own order is its seed" if run.summary["backend"] == "sim" else "order=false, or older"
+        raise NotReplayable(f"no {ORDER} in {run.folder} ({why})", "a run on sockets that recorded its order")
+    try:
+        packed = msgspec.msgpack.decode(path.read_bytes(), type=dict[str, list[bytes]])
+        orders = {name: unpack(chunks) for name, chunks in packed.items()}
+    except (OSError, msgspec.MsgspecError, Damaged) as error:
+        raise UsageError(Problem(ORDER, f"something else in {path}", f"orders of nodes ({error})")) from None
+    lost = run.summary.get("lost", {})
+    late = [name for name, node in run.summary["nodes"].items() if node.get("incarnation")]
+    late += [name for name, reason in lost.items() if reason in (NEVER_JOINED, too_late(ABSENT))]
+    if late:
+        raise NotReplayable(f"{', '.join(late)}, which joined late or rejoined", "a run that every node starts, once")
+    for name in run.summary["nodes"]:
+        if name not in orders or not (orders[name].whole or name in lost):
+            expected = "a run whose nodes handed in their orders, or were lost"
+            raise NotReplayable(f"an incomplete order of {name}", expected)
+    return [orders[name] for name in run.summary["nodes"]]

@@ -18,7 +18,7 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory
 from simcluster.experiment.read import Experiment, read_experiment
-from simcluster.replays.reader import read_orders
+from simcluster.replays.run import read_orders
 from simcluster.results import Run, load_run
 
 if TYPE_CHECKING:
@@ -75,7 +75,13 @@ def what_if(run: str | Path | Run, changes: Mapping[str, Any]) -> WhatIf:
     orders = read_orders(recorded)
     before = read_experiment(recorded.config, backend="sim")
     after = read_experiment(recorded.config, dict(changes), backend="sim")
-    _check_same_devices(before, after)
+    workers, were, are = before.topology.workers, before.topology.nodes, after.topology.nodes
+    if workers != after.topology.workers:
+        raise UsageError(Problem("--what-if", ", ".join(after.topology.workers), "the nodes that were recorded"))
+    changed = [name for name in workers if were[name].device != are[name].device]
+    if changed:
+        found = f"another device at {', '.join(changed)}"
+        raise UsageError(Problem("--what-if", found, "changes of links: work takes the recorded time"))
     return WhatIf(
         recorded.summary["elapsed_s"],
         max(node["compute_s"] for node in recorded.summary["nodes"].values()),
@@ -83,19 +89,6 @@ def what_if(run: str | Path | Run, changes: Mapping[str, Any]) -> WhatIf:
         _predicted_s(after, orders),
         dict(changes),
     )
-
-
-def _check_same_devices(before: Experiment, after: Experiment) -> None:
-    if before.topology.workers != after.topology.workers:
-        raise UsageError(Problem("--what-if", ", ".join(after.topology.workers), "the nodes that were recorded"))
-    changed = [
-        name
-        for name in before.topology.workers
-        if before.topology.nodes[name].device != after.topology.nodes[name].device
-    ]
-    if changed:
-        found = f"another device at {', '.join(changed)}"
-        raise UsageError(Problem("--what-if", found, "changes of links: work takes the recorded time"))
 
 
 def _predicted_s(plan: Experiment, orders: Sequence[Order]) -> float:

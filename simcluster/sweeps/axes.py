@@ -71,7 +71,8 @@ def read_axes(sets: Sequence[str], pairs: Sequence[str] = (), seed: int = 0) -> 
         problems.append(Problem("--pair", found, "equally many values of each key"))
     elif paired:
         axes.append(Axis(tuple(paired), tuple(zip(*paired.values(), strict=True))))
-    problems += _twice([*fixed, *(key for axis in axes for key in axis.keys)])
+    keys = [*fixed, *(key for axis in axes for key in axis.keys)]
+    problems += [Problem("--set", f"{key} twice", "each key once") for key in sorted(set(keys)) if keys.count(key) > 1]
     if problems:
         raise UsageError(problems)
     return fixed, axes
@@ -97,8 +98,9 @@ def read_values(text: str, seed: int = 0, key: str = "") -> list[Any]:
     name, arguments = call[1], split(call[2])
     if name == "range":
         return _range(arguments)
-    if name not in _SPACINGS:
-        raise UsageError(Problem("", repr(text.strip()), "values, range(...), " + _listed(_SPACINGS)))
+    if name not in ("lin", "log", "uniform", "loguniform"):
+        expected = "values, range(...), lin(...), log(...), uniform(...) or loguniform(...)"
+        raise UsageError(Problem("", repr(text.strip()), expected))
     if len(arguments) != 3:
         raise UsageError(Problem("", f"{len(arguments)} arguments", f"{name}(FIRST, LAST, COUNT)"))
     count = parse_value(arguments[2])
@@ -130,9 +132,8 @@ def _range(arguments: Sequence[str]) -> list[Any]:
     numbers = [parse_value(argument) for argument in arguments]
     whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
     if not whole or not 1 <= len(numbers) <= 3 or 0 in numbers[2:]:
-        raise UsageError(
-            Problem("", f"range({', '.join(arguments)})", "range(END), range(START,END[,STEP]) of integers")
-        )
+        expected = "range(END), range(START,END[,STEP]) of integers"
+        raise UsageError(Problem("", f"range({', '.join(arguments)})", expected))
     found = range(*numbers)
     count = max(0, -((found.start - found.stop) // found.step))  # len() raises from 2**63 on
     if not 1 <= count <= MOST_POINTS:
@@ -146,28 +147,14 @@ def _between(name: str, first: str, last: str, count: int, seed: int, key: str) 
     logarithmic = name.startswith("log")
     if logarithmic and min(low, high) <= 0:
         raise UsageError(Problem("", f"{name}({first}, {last})", "ends above 0"))
-    shares = _SPACINGS[name](count, seed, key)
+    drawn = name.endswith("uniform")
+    even = [number / (count - 1) for number in range(count)]
+    shares = numpy_stream(seed, "sweep", key).random(count).tolist() if drawn else even
     values = [low * (high / low) ** share if logarithmic else low + (high - low) * share for share in shares]
-    if name.endswith("uniform"):
+    if drawn:
         return [_written(value / unit_scale, unit, _DRAWN_DIGITS) for value in values]
     ends = {0: parse_value(first), count - 1: parse_value(last)}
     return _distinct([ends.get(i, _written(value / unit_scale, unit, _DIGITS)) for i, value in enumerate(values)])
-
-
-def _even(count: int, seed: int, key: str) -> list[float]:
-    return [number / (count - 1) for number in range(count)]
-
-
-def _drawn(count: int, seed: int, key: str) -> list[float]:
-    return [float(share) for share in numpy_stream(seed, "sweep", key).random(count)]
-
-
-_SPACINGS: dict[str, Callable[[int, int, str], list[float]]] = {
-    "lin": _even,
-    "log": _even,
-    "uniform": _drawn,
-    "loguniform": _drawn,
-}
 
 
 def _quantity(text: str, like: str = "") -> tuple[float, float, str]:
@@ -182,19 +169,14 @@ def _quantity(text: str, like: str = "") -> tuple[float, float, str]:
             return float(parse(text)), float(parse(f"1 {unit}")), unit
         except units.UnitError:
             continue
-    raise UsageError(
-        Problem("", repr(text), f"a quantity in a unit like {like}" if like else "a number, or one with a unit")
-    )
+    expected = f"a quantity in a unit like {like}" if like else "a number, or one with a unit"
+    raise UsageError(Problem("", repr(text), expected))
 
 
 _PARSERS: tuple[Callable[[object], float], ...] = (
-    units.parse_bandwidth,
-    units.parse_latency,
-    units.parse_size,
-    units.parse_rate,
-    units.parse_power,
+    units.parse_bandwidth, units.parse_latency, units.parse_size, units.parse_rate, units.parse_power,
     units.parse_price,
-)
+)  # fmt: skip
 
 
 def _written(value: float, unit: str, digits: int) -> Any:
@@ -209,12 +191,3 @@ def _distinct(values: list[Any]) -> list[Any]:
         if any(value == other and type(value) is type(other) for other in values[:number]):
             raise UsageError(Problem("", f"{value!r} twice", "each value once"))
     return values
-
-
-def _twice(keys: Sequence[str]) -> list[Problem]:
-    return [Problem("--set", f"{key} twice", "each key once") for key in sorted({k for k in keys if keys.count(k) > 1})]
-
-
-def _listed(names: Sequence[str] | dict[str, Any]) -> str:
-    *most, last = [f"{name}(...)" for name in names]
-    return f"{', '.join(most)} or {last}"

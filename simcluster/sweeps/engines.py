@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from simcluster.errors import Problem, UsageError
 from simcluster.process.interrupts import CtrlC
-from simcluster.sweeps.work import run_point, warm_up
+from simcluster.sweeps.work import run_point
 
 Call: TypeAlias = tuple[Any, ...]
 """The arguments of `run_point`."""
@@ -51,15 +51,11 @@ def engine(name: str, jobs: int, logs: Path) -> Iterator[Engine]:
         raise UsageError(Problem("--engine", repr(name), "local, dask, dask=ADDRESS or slurm"))
 
 
-def default_jobs() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def check_jobs(jobs: int | None) -> None:
-    """Raise UsageError if *jobs* is not a valid number of processes."""
+def checked_jobs(jobs: int | None) -> int:
+    """Return the number of processes, by default that of cores. Raise UsageError if *jobs* is not a valid one."""
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise UsageError(Problem("--jobs", str(jobs), f"1 to {MOST_JOBS}"))
+    return jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def _local(calls: Sequence[Call], jobs: int) -> Outcomes:
@@ -102,7 +98,7 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
                     if isinstance(error, BrokenProcessPool):
                         under_way[future] = number
                         raise error
-                    yield number, f"{type(error).__name__}: {error}" if error is not None else None
+                    yield number, _said(error)
         except BrokenProcessPool:
             for number in sorted(under_way.values()):
                 yield number, DIED
@@ -115,10 +111,14 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
 
 
 def start_fork_server() -> None:
-    """Start the fork server, out of reach of Ctrl-C."""
+    """Start the fork server, out of reach of Ctrl-C: neither it nor its workers ever receive one."""
     resource_tracker.ensure_running()  # which unblocks SIGINT once it is started
-    with _main_hidden(), _out_of_reach():
-        forkserver.ensure_running()
+    with _main_hidden():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)  # the parent handles it now
 
 
 @contextmanager
@@ -134,19 +134,6 @@ def _main_hidden() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-@contextmanager
-def _out_of_reach() -> Iterator[None]:
-    """Block Ctrl-C while the fork server starts; the parent handles it after this block.
-
-    The server and its workers never receive one.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _kill_fork_server() -> None:
     """Kill the fork server: a worker just being started is not known yet, and the server takes seconds to start one."""
     pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
@@ -159,13 +146,17 @@ def _begin() -> None:
     """Set up a new worker: it ends when its parent does, even if that is killed, and imports what points need."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker has a parent"
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    warm_up()
+
+    def end_with_it() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_it, daemon=True).start()
+    from simcluster.experiment import node, read, run  # noqa: F401
 
 
-def _end_with(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
+def _said(error: BaseException | None) -> str | None:
+    return f"{type(error).__name__}: {error}" if error is not None else None
 
 
 @contextmanager
@@ -180,8 +171,7 @@ def _dask(jobs: int, address: str) -> Iterator[Engine]:
             futures = [client.submit(run_point, *call, pure=False) for call in calls]
             numbers = {future.key: number for number, future in enumerate(futures)}
             for future in as_completed(futures):
-                error = future.exception()
-                yield numbers[future.key], f"{type(error).__name__}: {error}" if error is not None else None
+                yield numbers[future.key], _said(future.exception())
 
         return run
 
@@ -206,5 +196,4 @@ def _slurm(calls: Sequence[Call], jobs: int, logs: Path) -> Outcomes:
     submitted = executor.map_array(run_point, *zip(*calls, strict=True))
     numbers = {id(job): number for number, job in enumerate(submitted)}
     for job in submitit.helpers.as_completed(submitted):
-        error = job.exception()
-        yield numbers[id(job)], f"{type(error).__name__}: {error}" if error is not None else None
+        yield numbers[id(job)], _said(job.exception())

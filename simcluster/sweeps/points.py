@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.errors import Problem, UsageError
-from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.read import read_experiment
 from simcluster.sweeps.axes import MOST_POINTS, Axis, combinations
 from simcluster.sweeps.digest import digest_of
 
@@ -51,29 +51,18 @@ def read_points(
     points: list[Point] = []
     problems: dict[str, Problem] = {}
     for values in combined:
-        first = _read(experiment, {**fixed, **values}, seed, options, problems)
+        wanted = seed
         for number in range(seeds):
-            if first is None:
-                break
-            plan = (
-                first if not number else _read(experiment, {**fixed, **values}, first.seed + number, options, problems)
-            )
-            if plan is not None:
+            try:
+                plan = read_experiment(experiment, {**fixed, **values}, seed=wanted, **options)
+            except UsageError as error:
+                problems.update({str(problem): problem for problem in error.problems})
+                if wanted is None or not number:
+                    break
+            else:
                 points.append(Point(len(points), values, plan.seed, digest_of(plan.document), plan.document))
+                wanted = plan.seed
+            wanted += 1
     if problems:
         raise UsageError(list(problems.values())[:MOST_PROBLEMS])
     return points
-
-
-def _read(
-    experiment: Source,
-    overrides: Mapping[str, Any],
-    seed: int | None,
-    options: Mapping[str, Any],
-    problems: dict[str, Problem],
-) -> Experiment | None:
-    try:
-        return read_experiment(experiment, overrides, seed=seed, **options)
-    except UsageError as error:
-        problems.update({str(problem): problem for problem in error.problems})
-        return None

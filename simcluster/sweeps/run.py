@@ -24,7 +24,7 @@ from simcluster.results import Sweep
 from simcluster.runs.folder import SUMMARY, check_links, check_writable
 from simcluster.runs.sweep_folder import LOGS, POINTS, SWEEP
 from simcluster.sweeps.axes import Axis, read_axes
-from simcluster.sweeps.engines import check_jobs, default_jobs, engine
+from simcluster.sweeps.engines import checked_jobs, engine
 from simcluster.sweeps.points import Point, Source, read_points
 from simcluster.sweeps.table import table, write_table
 from simcluster.sweeps.work import DIED, is_complete, note
@@ -89,13 +89,13 @@ def sweep(
     fixed, axes = read_axes(sets, pairs, seed or 0)
     axes = [*_given(values or {}), *axes]
     points = read_points(experiment, axes, fixed, seeds=seeds, seed=seed, **replaced)
-    check_jobs(jobs)
+    processes = checked_jobs(jobs)
     _check_target(target)
     folder = given_path(out, "--out") if out is not None else Path("runs") / f"{points[0].document['name']}-sweep"
-    _check_folder(folder)
+    check_folder(folder, (folder / SWEEP).is_file(), "a sweep's folder", (POINTS,), (LOGS,))
     done = PlannedSweep(folder, points, target)
     _write_head(folder, axes, fixed, points)
-    run_missing(done, jobs or default_jobs(), engine_name, dict(options or {}), progress)
+    run_missing(done, processes, engine_name, dict(options or {}), progress)
     write_table(done.table, folder)
     if report:
         done.write_pages()
@@ -143,15 +143,14 @@ def _check_target(target: Mapping[str, float] | None) -> None:
             raise UsageError(Problem("--target", f"{name}={value!r}", "accuracy=NUMBER or loss=NUMBER"))
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path, is_ours: bool, whose: str, *inner: Sequence[str]) -> None:
+    """Raise UsageError if *folder* cannot take the files of a sweep; *inner* are those below it."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(Problem("--out", f"the file {folder}", "a folder, or a name that is free"))
-    check_links(folder, (POINTS,), (LOGS,))
+    check_links(folder, *inner)
     check_writable(folder, "--out")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / SWEEP).is_file():
-        raise UsageError(
-            Problem("--out", f"{folder} with other things in it", "a sweep's folder, an empty or a new one")
-        )
+    if folder.is_dir() and any(folder.iterdir()) and not is_ours:
+        raise UsageError(Problem("--out", f"{folder} with other things in it", f"{whose}, an empty or a new one"))
 
 
 def _write_head(folder: Path, axes: Sequence[Axis], fixed: Mapping[str, Any], points: Sequence[Point]) -> None:

@@ -38,8 +38,10 @@ def table(points: Sequence[Point], folders: Sequence[Path], target: Mapping[str,
     frame = pd.DataFrame(rows)
     for key in points[0].values:
         # A column of numbers and texts becomes one of texts; lists and mappings are written as one would type them.
-        if not _one_kind(frame[key]):
-            frame[key] = [_typed(value) for value in frame[key]]
+        values = frame[key]
+        kinds = {bool if isinstance(v, bool) else float if isinstance(v, (int, float)) else type(v) for v in values}
+        if kinds not in ({bool}, {float}, {str}):
+            frame[key] = [value if isinstance(value, str) else msgspec.json.encode(value).decode() for value in values]
     return frame
 
 
@@ -51,33 +53,24 @@ def write_table(frame: pd.DataFrame, folder: Path) -> None:
 
 def _row(point: Point, folder: Path, target: Mapping[str, float] | None) -> dict[str, Any]:
     row: dict[str, Any] = {"point": point.index, "seed": point.seed, **point.values}
-    summary = _summary(folder)
-    row["status"] = summary.get("status", "failed")
-    row |= {name: summary.get(name) for name in NUMBERS}
+    summary = read_summary(folder) if (folder / SUMMARY).is_file() else {}
+    row |= {"status": summary.get("status", "failed")} | {name: summary.get(name) for name in NUMBERS}
     staleness = summary.get("staleness") or {}
     row |= {"staleness_mean": staleness.get("mean"), "staleness_max": staleness.get("max")}
     if target:
         row["time_to_target_s"] = _reached_s(folder, target) if summary else None
     row |= {name: summary.get(name) for name in ("weights_sha256", "trace_sha256")}
-    row["error"] = _error(folder, summary)
-    row["run"] = folder.name
-    return row
-
-
-def _summary(folder: Path) -> dict[str, Any]:
-    return read_summary(folder) if (folder / SUMMARY).is_file() else {}
+    return row | {"error": _error(folder, summary), "run": folder.name}
 
 
 def _error(folder: Path, summary: Mapping[str, Any]) -> str | None:
     if summary:
         error = summary.get("error")
         return f"{error['type']}: {error['message']}" if error else None
-    notes = [
-        read(folder, name, most_bytes=NOTE_BYTES).decode(errors="replace").strip()
-        for name in (ERROR, DIED)
-        if (folder / name).is_file()
-    ]
-    return notes[0] if notes else "never ran"
+    for name in (ERROR, DIED):
+        if (folder / name).is_file():
+            return read(folder, name, most_bytes=NOTE_BYTES).decode(errors="replace").strip()
+    return "never ran"
 
 
 def _reached_s(folder: Path, target: Mapping[str, float]) -> float | None:
@@ -91,15 +84,3 @@ def _reached_s(folder: Path, target: Mapping[str, float]) -> float | None:
             return None
         reached.append(float(good["time_s"].min()))
     return max(reached)
-
-
-def _one_kind(values: Any) -> bool:
-    kinds = {
-        bool if isinstance(value, bool) else float if isinstance(value, (int, float)) else type(value)
-        for value in values
-    }
-    return kinds in ({bool}, {float}, {str})
-
-
-def _typed(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

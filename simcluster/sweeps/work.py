@@ -30,16 +30,9 @@ def run_point(document: Mapping[str, Any], folder: str, options: Mapping[str, An
             remove(target, name)
     try:
         run_plan(read_experiment(document), out=target, options=dict(options), report=False)
-    except RunError as error:
+    except (RunError, UsageError) as error:  # such as: does not fit into memory
         if error.folder is None or not is_complete(target):
             note(target, ERROR, f"{type(error).__name__}: {error}")
-    except UsageError as error:  # such as: does not fit into memory
-        note(target, ERROR, f"{type(error).__name__}: {error}")
-
-
-def warm_up() -> None:
-    """Import what every point needs, before the first one."""
-    from simcluster.experiment import node, read, run  # noqa: F401
 
 
 def is_complete(folder: Path) -> bool:

@@ -51,9 +51,9 @@ def sentences(
     exact: bool = False,
 ) -> list[str]:
     """Return the answer; the sentence after the goal's value names the bottleneck. *exact*: as in `WhatIf`."""
+    seeds, best = None if exact else len(base), bottleneck(effects, goal)
     found = [_now(goal, base, exact)]
-    best = bottleneck(effects, goal)
-    found.append(_named(best, goal, staleness, None if exact else len(base)) if best else _nothing(effects, goal))
+    found.append(_named(best, goal, staleness, seeds) if best else _nothing(effects, goal))
     others = [e for e in by_gain(effects) if e.change.kind != "setting" and e.is_certain and e is not best][:2]
     if others:
         listed = words.listing([f"{e.change.label} ({_less(e)})" for e in others])
@@ -61,7 +61,7 @@ def sentences(
     found += _uncertain(effects, best)
     found += _path(path, topology)
     found += _of_settings(effects, best, goal)
-    found.append(_purchase(purchases, goal, None if exact else len(base)))
+    found.append(_purchase(purchases, goal, seeds))
     return found
 
 
@@ -91,9 +91,11 @@ def _now(goal: Goal, base: Mapping[int, float], exact: bool) -> str:
 
 def _named(best: Effect, goal: Goal, staleness: float | None, seeds: int | None) -> str:
     """Name the bottleneck. *seeds* is None if they do not matter."""
-    name = NAMES[best.change.kind].format(best.change.part)
-    text = f"The bottleneck is {name}: with {_what(best)} {goal.phrase} is {goal.value(best.value)}, {_less(best)}"
-    text += f"{_spread(best, seeds) if seeds is not None else ''}."
+    name, what = NAMES[best.change.kind].format(best.change.part), best.change.label.partition(": ")[2]
+    if best.change.kind == "straggler":
+        what = "a device as fast as its numbers say"
+    text = f"The bottleneck is {name}: with {what} {goal.phrase} is {goal.value(best.value)}, {_less(best)}"
+    text += f"{_spread(best, seeds)}."
     fresher = best.staleness is not None and staleness is not None and best.staleness < staleness * 0.9
     if best.change.kind == "setting" and fresher:
         text = text.replace(f"is {name}:", f"is staleness ({name}):", 1)
@@ -102,19 +104,15 @@ def _named(best: Effect, goal: Goal, staleness: float | None, seeds: int | None)
     return text
 
 
-def _what(effect: Effect) -> str:
-    """Describe the change: 'twice the bandwidth'."""
-    _, _, what = effect.change.label.partition(": ")
-    return {"straggler": "a device as fast as its numbers say"}.get(effect.change.kind, what)
-
-
 def _less(effect: Effect) -> str:
     return f"{words.share(abs(effect.gain))} {'less' if effect.gain >= 0 else 'more'}"
 
 
-def _spread(effect: Effect, seeds: int) -> str:
-    if effect.lowest is None or effect.highest is None or seeds == 1:
-        return "; one seed, so its certainty is unknown" if seeds == 1 else ""
+def _spread(effect: Effect, seeds: int | None) -> str:
+    if seeds == 1:
+        return "; one seed, so its certainty is unknown"
+    if effect.lowest is None or effect.highest is None or seeds is None:
+        return ""
     low, high = sorted((-effect.lowest, -effect.highest))
     if words.share(abs(low)) == words.share(abs(high)) and low * high > 0:
         return f", with each of {seeds} seeds"
@@ -132,11 +130,9 @@ def _path(path: CriticalPath, topology: Topology) -> Iterator[str]:
     told = [part for part in path.parts if part.share >= LEAST_SHARE][:MOST_PARTS]
     if not told:
         return
-    beginning = (
-        f"Of the first {words.seconds(path.end_s)}, which the trace covers," if path.cut_short else "Of the time,"
-    )
+    span = f"the first {words.seconds(path.end_s)}, which the trace covers" if path.cut_short else "the time"
     listed = words.listing([f"{words.share(part.share)} went {in_words(part, topology)}" for part in told])
-    yield f"{beginning} {listed}."
+    yield f"Of {span}, {listed}."
 
 
 def in_words(part: Part, topology: Topology) -> str:
@@ -167,19 +163,18 @@ def _of_settings(effects: Sequence[Effect], best: Effect | None, goal: Goal) -> 
 def _purchase(purchases: Sequence[Effect], goal: Goal, seeds: int | None) -> str:
     """Recommend only purchases on which all seeds agree: money should not be spent on noise."""
     worth = by_price([e for e in purchases if e.gain >= LEAST and e.is_certain])
+    if not purchases:
+        return "The list of parts has nothing faster for the bottleneck."
     if not worth:
-        if not purchases:
-            return "The list of parts has nothing faster for the bottleneck."
-        return (
-            f"No purchase surely gains a percent; {words.plural(len(purchases), 'part')} of the list would be faster."
-        )
+        faster = words.plural(len(purchases), "part")
+        return f"No purchase surely gains a percent; {faster} of the list would be faster."
     best = worth[0]
     price = best.change.price_usd or 0.0
     text = (
         f"The best purchase is {best.change.label}, {price:g} USD: {goal.phrase} is then {goal.value(best.value)}, "
         f"{_less(best)}, {words.share(best.per_usd)} for each dollar"
     )
-    text += f"{_spread(best, seeds) if seeds is not None and seeds > 1 else ''}."
+    text += f"{_spread(best, seeds) if seeds != 1 else ''}."
     most = by_gain(worth)[0]
     if most.gain > best.gain + 0.01:
         text += f" The most is gained by {most.change.label}, {most.change.price_usd:g} USD: {_less(most)}."

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simcluster.runs.spans import Span
 from simcluster.topology import Topology
-from simcluster.what_if.carried import Carried, Sent
 
+Floats = NDArray[np.float64]
 LegKind = Literal["compute", "link", "nic", "latency", "idle"]
 
 GRAIN_S = 1.5e-9
@@ -113,14 +116,8 @@ class _Walk:
         self.ends = {rank: [span.end_s for span in found] for rank, found in self.events.items()}
         for found in self._sends.values():
             found.sort(key=lambda span: span.start_s)
-        self._carried = Carried(
-            topology,
-            (
-                Sent(self._names[rank], self._names[span.peer], span.start_s, span.end_s, span.size_bytes)
-                for rank, span in spans
-                if span.kind == "send"
-            ),
-        )
+        sends = [(self._names[rank], self._names[s.peer], s) for rank, s in spans if s.kind == "send"]
+        self._carried = Carried(topology, (Sent(a, b, s.start_s, s.end_s, s.size_bytes) for a, b, s in sends))
 
     def back(self, rank: int, time_s: float) -> Iterator[Leg]:
         """Yield the legs, the last first, from *rank* at *time_s* back to the start."""
@@ -183,5 +180,77 @@ class _Walk:
             time_s -= spent_s
         carrier = self._carried.busiest(a, b, start_s, time_s)
         if carrier is not None and time_s > start_s:
-            kind: LegKind = "nic" if carrier.kind == "nic" else "link"
-            yield Leg(kind, carrier.name, start_s, time_s, (a, b))
+            yield Leg(carrier.kind, carrier.name, start_s, time_s, (a, b))
+
+
+class Sent(NamedTuple):
+    """*size_bytes* sent from node *source* to *target* between these times."""
+
+    source: str
+    target: str
+    start_s: float
+    end_s: float
+    size_bytes: int
+
+
+class Carrier(NamedTuple):
+    """A link or a node's "nic" (*kind*), with the *name* of the link or node; carriers of one *lane* share its rate."""
+
+    kind: Literal["link", "nic"]
+    name: str
+    lane: str
+    bandwidth_Bps: float
+
+
+class Carried:
+    """The bytes that each carrier had carried by any time. Messages are assumed to flow evenly from start to end."""
+
+    def __init__(self, topology: Topology, messages: Iterable[Sent]) -> None:
+        self._topology = topology
+        self._ways: dict[tuple[str, str], list[Carrier]] = {}
+        flows: dict[str, list[tuple[float, float, int]]] = {}
+        for message in messages:
+            for carrier in self.way(message.source, message.target):
+                flow = (message.start_s, max(message.end_s, message.start_s + 1e-9), message.size_bytes)
+                flows.setdefault(f"{carrier.kind} {carrier.lane}", []).append(flow)
+        self._curves = {name: _curve(found) for name, found in flows.items()}
+
+    def way(self, source: str, target: str) -> list[Carrier]:
+        """Return everything that a message from *source* to *target* passes: links in order, then the nodes' own."""
+        if (source, target) not in self._ways:
+            way = self._ways[source, target] = []
+            for hop in self._topology.route(source, target):
+                link = hop.link
+                shared = link.medium or (link.name if link.duplex == "half" else None)
+                way.append(Carrier("link", link.name, shared or f"{link.name} {hop.source}", link.bandwidth_Bps))
+            for name in (source, target):
+                own_Bps = self._topology.nodes[name].host_bandwidth_Bps
+                if np.isfinite(own_Bps):
+                    way.append(Carrier("nic", name, name, own_Bps))
+        return self._ways[source, target]
+
+    def busiest(self, source: str, target: str, start_s: float, end_s: float) -> Carrier | None:
+        """Return the carrier between two nodes with the highest load in that time; ties go to the first."""
+        way = self.way(source, target)
+        loads = [self._bytes(carrier, start_s, end_s) / carrier.bandwidth_Bps for carrier in way]
+        # Links with equal load and bandwidth are equally busy, up to rounding.
+        return next((way[i] for i, load in enumerate(loads) if load >= max(loads) * (1 - 1e-9)), None)
+
+    def _bytes(self, carrier: Carrier, start_s: float, end_s: float) -> float:
+        curve = self._curves.get(f"{carrier.kind} {carrier.lane}")
+        if curve is None:
+            return 0.0
+        times_s, bytes_by = curve
+        first, last = np.interp([start_s, end_s], times_s, bytes_by)
+        return float(last - first)
+
+
+def _curve(flows: Sequence[tuple[float, float, int]]) -> tuple[Floats, Floats]:
+    """Return (times, bytes carried by then) of *flows*, given as (start, end, bytes); linear between times."""
+    starts, ends, sizes = (np.array(part, dtype=np.float64) for part in zip(*flows, strict=True))
+    rates = sizes / (ends - starts)
+    times = np.concatenate([starts, ends])
+    order = np.argsort(times, kind="stable")
+    times, changes = times[order], np.concatenate([rates, -rates])[order]
+    flowing = np.cumsum(changes)[:-1] * np.diff(times)
+    return times, np.concatenate([[0.0], np.cumsum(flowing)])

@@ -8,7 +8,7 @@ interval.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from simcluster.experiment.interval import interval
@@ -82,17 +82,13 @@ def effect(
     if len(values) < len(pairs):
         return Effect(change, None, None, None, None, staleness, error)
     shares = [after / before - 1 if before else 0.0 for before, after in zip(base.values(), values, strict=True)]
-    low, high = _interval(replicas)
-    return Effect(change, fmean(values), fmean(shares), min(shares), max(shares), staleness, low=low, high=high)
-
-
-def _interval(replicas: Sequence[tuple[float, float]]) -> tuple[float | None, float | None]:
-    """Return the interval of the relative change. Each replica is compared with itself, so common errors cancel."""
-    shares = [after / before - 1 for before, after in replicas if before]
-    if len(shares) < 2:
-        return None, None
-    found = interval(shares)
-    return found["low"], found["high"]
+    found = Effect(change, fmean(values), fmean(shares), min(shares), max(shares), staleness)
+    # Each replica is compared with itself, so common errors cancel.
+    alike = [after / before - 1 for before, after in replicas if before]
+    if len(alike) < 2:
+        return found
+    span = interval(alike)
+    return replace(found, low=span["low"], high=span["high"])
 
 
 def ranked(effects: Sequence[Effect]) -> list[Effect]:
@@ -106,9 +102,8 @@ def ranked(effects: Sequence[Effect]) -> list[Effect]:
 
 def by_gain(effects: Sequence[Effect]) -> list[Effect]:
     """Return the worthwhile gains, the largest first, without those within the uncertainty of the calibration."""
-    return sorted(
-        (e for e in effects if e.gain >= LEAST and not e.is_within), key=lambda found: (-found.gain, found.change.label)
-    )
+    worth = (e for e in effects if e.gain >= LEAST and not e.is_within)
+    return sorted(worth, key=lambda found: (-found.gain, found.change.label))
 
 
 def by_price(effects: Sequence[Effect]) -> list[Effect]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from sys import float_info
 from typing import TYPE_CHECKING
 
 from simcluster.errors import Problem, UsageError, nearest
@@ -46,22 +47,15 @@ class Goal:
         """The goal in a sentence: 'a step', 'the energy of the run'."""
         if self.learns:
             return f"the time to {TARGETS[self.name]} {self.target:g}"
-        return {
-            "step-time": "the time of a step",
-            "run-time": "the time of the run",
-            "energy": "the energy of the run",
-            "cost": "the price of the run",
-        }[self.name]
+        of_run = {"run-time": "the time", "energy": "the energy", "cost": "the price"}
+        return f"{of_run[self.name]} of the run" if self.name in of_run else "the time of a step"
 
     def measured(self, table: pd.DataFrame, steps: int) -> list[float | None]:
         """Return the goal for each row of *table*; None for a run that failed or missed it. *steps*: per rank."""
         column = "time_to_target_s" if self.learns else COLUMNS[self.name]
         each = steps if self.name == "step-time" else 1
-        done = table["status"] == "done"
-        return [
-            float(value) / each if good and value is not None and value == value else None
-            for good, value in zip(done, table[column], strict=True)
-        ]
+        done = table[column].where(table["status"] == "done")
+        return [float(value) / each if value is not None and value == value else None for value in done]
 
     def value(self, number: float | None) -> str:
         """Format a measured value for people."""
@@ -93,8 +87,7 @@ def read_goal(text: str) -> Goal:
         target = float(value)
     except ValueError:
         raise UsageError(Problem("--goal", repr(text), f"{name}=NUMBER")) from None
-    fits = 0 < target <= 1 if name == "time-to-accuracy" else 0 < target < float("inf")
-    if not fits:
-        limit = "above 0, at most 1" if name == "time-to-accuracy" else "above 0"
-        raise UsageError(Problem("--goal", repr(text), f"a number {limit}"))
+    most, limit = (1.0, ", at most 1") if name == "time-to-accuracy" else (float_info.max, "")
+    if not 0 < target <= most:
+        raise UsageError(Problem("--goal", repr(text), f"a number above 0{limit}"))
     return Goal(name, target)

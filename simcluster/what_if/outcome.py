@@ -1,4 +1,4 @@
-"""The outcome of a what-if: the answer, its tables, the critical path, figures."""
+"""The outcome of a what-if: the answer, its tables, the critical path, figures; and a stored one, read again."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from simcluster.errors import Problem, UsageError
 from simcluster.experiment.read import Experiment
+from simcluster.paths.inside import read
 from simcluster.what_if.answer import bottleneck, sentences
-from simcluster.what_if.critical_path import CriticalPath
+from simcluster.what_if.critical_path import CriticalPath, Part
 from simcluster.what_if.effects import Effect, by_price, ranked
 from simcluster.what_if.goal import Goal
+from simcluster.what_if.perturb import Change
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from simcluster.what_if.plots import WhatIfPlots
 
+ANSWER_BYTES = 64 << 20
 ANSWER, TABLE, REPORT = "whatif.json", "whatif.csv", "report.html"
 
 
@@ -99,16 +105,43 @@ class WhatIf:
 
 
 _COLUMNS = (
-    *("kind", "part", "change", "value", "relative", "lowest", "highest", "price_usd", "gain_per_usd"),
-    *("staleness", "error", "interval_low", "interval_high"),
-)
+    "kind", "part", "change", "value", "relative", "lowest", "highest", "price_usd", "gain_per_usd", "staleness",
+    "error", "interval_low", "interval_high",
+)  # fmt: skip
 
 
 def _row(found: Effect) -> dict[str, Any]:
-    change = found.change
+    change, per_usd = found.change, found.per_usd if found.value is not None else None
     values = (
-        *(change.kind, change.part, change.label, found.value, found.relative, found.lowest, found.highest),
-        *(change.price_usd, found.per_usd if found.value is not None else None, found.staleness, found.error),
-        *(found.low, found.high),
-    )
+        change.kind, change.part, change.label, found.value, found.relative, found.lowest, found.highest,
+        change.price_usd, per_usd, found.staleness, found.error, found.low, found.high,
+    )  # fmt: skip
     return dict(zip(_COLUMNS, values, strict=True))
+
+
+def is_whatif(folder: Path) -> bool:
+    """Whether *folder* has the answer of a what-if."""
+    return (folder / ANSWER).is_file()
+
+
+def load_whatif(folder: Path) -> WhatIfPlots:
+    """Return the figures of the answer in *folder*. Raises UsageError for a file that no what-if wrote."""
+    from simcluster.what_if.plots import WhatIfPlots
+
+    try:
+        told = msgspec.json.decode(read(folder, ANSWER, most_bytes=ANSWER_BYTES))
+        parts = [Part(part["kind"], part["where"], part["seconds"], part["share"], None) for part in told["path"]]
+        goal = Goal(told["goal"], told["target"])
+        base = {int(seed): value for seed, value in told["by_seed"].items()}
+        effects = [
+            Effect(
+                Change(row["kind"], row["part"], row["change"], {}, row["price_usd"]),
+                *(row[name] for name in ("value", "relative", "lowest", "highest", "staleness", "error")),
+                *(row.get(name) for name in ("interval_low", "interval_high")),  # which older answers lack
+            )
+            for row in told["changes"]
+        ]
+        return WhatIfPlots(goal, base, effects, parts, sum(part.seconds for part in parts))
+    except (OSError, msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        expected = f"the answer of a what-if ({error})"
+        raise UsageError(Problem(ANSWER, f"something else in {folder}", expected)) from error

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from simcluster.experiment.read import Experiment
-from simcluster.topology import Device, Link, Topology
+from simcluster.topology import Device, Topology
 from simcluster.topology.model.profile import profile_block
 from simcluster.units import write_bandwidth, write_latency, write_rate
 
@@ -45,32 +45,20 @@ def _of_links(topology: Topology) -> Iterator[Change]:
     alike = _groups(topology.links, lambda link: (str(link), link.loss, link.medium, first in (link.a, link.b)))
     for links in alike:
         name = _name([link.name for link in links])
-        half = 0.5 * links[0].latency_s
-        yield Change("bandwidth", name, f"{name}: twice the bandwidth", _put(links, "bandwidth", _twice_as_wide))
-        if half:
-            yield Change("latency", name, f"{name}: half the latency", _put(links, "latency", _half_as_late))
+        wider = {f"topology.links.{link.name}.bandwidth": write_bandwidth(2 * link.bandwidth_Bps) for link in links}
+        yield Change("bandwidth", name, f"{name}: twice the bandwidth", wider)
+        if links[0].latency_s:
+            sooner = {f"topology.links.{link.name}.latency": write_latency(link.latency_s / 2) for link in links}
+            yield Change("latency", name, f"{name}: half the latency", sooner)
         if links[0].loss:
             lost = {f"topology.links.{link.name}.loss": link.loss / 2 for link in links}
             yield Change("loss", name, f"{name}: half the losses", lost)
 
 
-def _put(links: Iterable[Link], key: str, value: Any) -> dict[str, Any]:
-    return {f"topology.links.{link.name}.{key}": value(link) for link in links}
-
-
-def _twice_as_wide(link: Link) -> str:
-    return write_bandwidth(2 * link.bandwidth_Bps)
-
-
-def _half_as_late(link: Link) -> str:
-    return write_latency(link.latency_s / 2)
-
-
 def _of_nodes(topology: Topology) -> Iterator[Change]:
     def numbers(name: str) -> tuple[Any, ...]:
-        node = topology.nodes[name]
-        of_messages = (node.send_overhead_s, node.recv_overhead_s, node.host_bandwidth_Bps)
-        return (node.device, *of_messages, name == topology.workers[0])
+        node, is_first = topology.nodes[name], name == topology.workers[0]
+        return node.device, node.send_overhead_s, node.recv_overhead_s, node.host_bandwidth_Bps, is_first
 
     for names in _groups(topology.workers, numbers):
         shown, node = _name(names), topology.nodes[names[0]]
@@ -110,8 +98,9 @@ def _inside(names: Iterable[str], keys: Mapping[str, Any]) -> dict[str, Any]:
 def _of_settings(plan: Experiment, staleness: float | None) -> Iterator[Change]:
     for key, value in _numbers(plan.document["algorithm"], ("algorithm",)):
         name = key.removeprefix("algorithm.")
-        for other in (_halved(value), value * 2):
-            if other is not None and other != value:
+        half = value // 2 if isinstance(value, int) else value / 2
+        for other in (half, value * 2):
+            if other and other != value:
                 yield Change("setting", name, f"{name}: {other:g} in place of {value:g}", {key: other})
     settings = plan.algorithm_settings
     if "max_staleness" in settings and settings["max_staleness"] is None and staleness is not None:
@@ -127,10 +116,6 @@ def _numbers(block: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[
             yield from _numbers(value, (*path, str(key)))
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
             yield ".".join((*path, str(key))), value
-
-
-def _halved(value: int | float) -> int | float | None:
-    return (value // 2 or None) if isinstance(value, int) else value / 2
 
 
 def _groups(parts: Iterable[Any], numbers: Any) -> list[list[Any]]:

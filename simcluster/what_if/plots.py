@@ -71,14 +71,12 @@ class WhatIfPlots:
 
     def path(self) -> go.Figure:
         """The critical path as one bar: what the run waited for, and how long."""
-        parts = self._parts
-        scale = time_scale(self._end_s)
-        shown = [*parts[:MOST_SHARES]]
-        rest_s = sum(part.seconds for part in parts[MOST_SHARES:])
+        parts, scale = self._parts, time_scale(self._end_s)
         bars = [
             (PATH_WORDS[part.kind].format(part.where), part.seconds, part.share, PATH_COLOURS[part.kind])
-            for part in shown
+            for part in parts[:MOST_SHARES]
         ]
+        rest_s = sum(part.seconds for part in parts[MOST_SHARES:])
         if rest_s:
             bars.append(("all else", rest_s, rest_s / sum(part.seconds for part in parts), "rgba(128,136,146,0.4)"))
         figure = go.Figure()

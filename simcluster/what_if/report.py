@@ -33,7 +33,7 @@ def render(found: WhatIf) -> str:
             _header(found, seeds),
             section("What each change would do", tornado, FIGURE.format("tornado")),
             section("Where the time goes", path, FIGURE.format("path")),
-            section("What to buy", _about_prices(found), _purchases(found)),
+            _purchases(found),
             section("Every change", "The mean over seeds; less is better.", _changes(found)),
         ]
     )
@@ -55,15 +55,10 @@ def _header(found: WhatIf, seeds: str) -> str:
 </header>"""
 
 
-def _about_prices(found: WhatIf) -> str:
-    if not found.purchases:
-        return "Nothing on the list of parts is faster than what holds this up."
-    return "One purchase at a time, most gain for a dollar first. Prices are those of the list of parts."
-
-
 def _purchases(found: WhatIf) -> str:
+    title = "What to buy"
     if not found.purchases:
-        return ""
+        return section(title, "Nothing on the list of parts is faster than what holds this up.", "")
     rows = [
         [
             effect.change.label,
@@ -74,7 +69,10 @@ def _purchases(found: WhatIf) -> str:
         ]
         for effect in found.purchases
     ]
-    return _table(["purchase", "price", "effect", found.goal.phrase, "less for each dollar"], rows)
+    about = "One purchase at a time, most gain for a dollar first. Prices are those of the list of parts."
+    return section(
+        title, about, _table(["purchase", "price", "effect", found.goal.phrase, "less for each dollar"], rows)
+    )
 
 
 def _changes(found: WhatIf) -> str:

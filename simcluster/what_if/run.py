@@ -12,20 +12,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simcluster.documents.user_code import refuse_while_loading
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
-from simcluster.runs.folder import RunFolder, check_links, check_writable
+from simcluster.runs.folder import RunFolder
 from simcluster.runs.sweep_folder import POINTS
 from simcluster.sweeps.axes import read_axes
 from simcluster.sweeps.digest import digest_of
-from simcluster.sweeps.engines import check_jobs, default_jobs
+from simcluster.sweeps.engines import checked_jobs
 from simcluster.sweeps.points import Point, Source
-from simcluster.sweeps.run import PlannedSweep, run_missing
+from simcluster.sweeps.run import PlannedSweep, check_folder, run_missing
+from simcluster.topology import Device
 from simcluster.what_if.critical_path import CriticalPath, critical_path
 from simcluster.what_if.effects import Effect, by_gain, effect
 from simcluster.what_if.goal import Goal, read_goal
@@ -33,15 +34,17 @@ from simcluster.what_if.outcome import ANSWER, REPORT, TABLE, WhatIf
 from simcluster.what_if.perturb import Change, changes
 from simcluster.what_if.upgrades import Parts, purchases, read_parts
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Progress = Callable[[int, int, int], None]
 """Called with (runs done, runs known so far, runs that had been made before)."""
 
 MOST_SEEDS = 1000
+NEEDS_VALUES = "NeedsValues"
 
 MOST_UPGRADED, LEAST_OF_PATH = 4, 0.1
 """Purchases are tried for this number of best parts, and for parts with at least this share of the critical path."""
-
-NEEDS_VALUES = "NeedsValues"
 
 
 def whatif(
@@ -78,27 +81,24 @@ def whatif(
         raise UsageError([Problem(f"--set {key}", "several values", "one value") for axis in axes for key in axis.keys])
     if not 1 <= seeds <= MOST_SEEDS:
         raise UsageError(Problem("--seeds", str(seeds), f"1 to {MOST_SEEDS}"))
-    check_jobs(jobs)
+    processes = checked_jobs(jobs)
     fixed = {**fixed, **(overrides or {}), "numerics": "real" if wanted.learns else "none"}
     read = partial(read_experiment, experiment, topology=topology, algorithm=algorithm, backend="sim")
-    plan = _read_first(lambda overrides: read(overrides, seed=seed), fixed)
+    try:
+        plan = read(fixed, seed=seed)
+    except UsageError:
+        if wanted.learns:
+            raise
+        fixed["numerics"] = "real"  # the experiment needs values
+        plan = read(fixed, seed=seed)
     _check_goal(wanted, plan)
     folder = given_path(out, "--out") if out is not None else Path("runs") / f"{plan.name}-whatif"
-    _check_folder(folder)
-    asked = _Asked(read, fixed, plan, wanted, seeds, folder, jobs or default_jobs(), engine_name, progress)
+    ours = (folder / ANSWER).is_file() or (folder / POINTS).is_dir()
+    check_folder(folder, ours, "a folder of whatif", (POINTS,))
+    asked = _Asked(read, fixed, plan, wanted, seeds, folder, processes, engine_name, progress)
     found = asked.answer(for_sale)
     _write(found, report=report)
     return found
-
-
-def _read_first(read: Callable[[Mapping[str, Any]], Experiment], fixed: dict[str, Any]) -> Experiment:
-    """Read the unchanged experiment; if it needs values, read it with them, and note that in *fixed*."""
-    if fixed["numerics"] == "none":
-        try:
-            return read(fixed)
-        except UsageError:
-            fixed["numerics"] = "real"
-    return read(fixed)
 
 
 @dataclass
@@ -130,54 +130,45 @@ class _Asked:
 
     def _baseline(self) -> tuple[dict[int, float], float | None, Path]:
         """Return (goal by seed, mean staleness, folder of the first seed's run) of the unchanged experiment."""
-        swept = self._run(self._points([Change("setting", "", "as it is", {})]))
-        errors = swept.table["error"].dropna()
-        if len(errors) and str(errors.iloc[0]).startswith(NEEDS_VALUES) and self.fixed["numerics"] == "none":
+        as_it_is = [Change("setting", "", "as it is", {})]
+        swept = self._run(self._points(as_it_is))
+        if (_error(swept.table) or "").startswith(NEEDS_VALUES) and self.fixed["numerics"] == "none":
             self.fixed["numerics"] = "real"
             self.plan = self.read(self.fixed, seed=self.plan.seed)
-            swept = self._run(self._points([Change("setting", "", "as it is", {})]))
-            errors = swept.table["error"].dropna()
-        if len(errors):
-            raise RunError(f"the unchanged experiment fails: {errors.iloc[0]}")
+            swept = self._run(self._points(as_it_is))
+        if (error := _error(swept.table)) is not None:
+            raise RunError(f"the unchanged experiment fails: {error}")
         values = self.goal.measured(swept.table, self.plan.steps)
-        missing = [value is None for value in values]
-        if any(missing):
-            reached = f"{sum(missing)} of {len(values)} seeds have no {self.goal.name} as the experiment is"
+        base = {point.seed: value for point, value in zip(swept.points, values, strict=True) if value is not None}
+        if None in values:
+            reached = f"{values.count(None)} of {len(values)} seeds have no {self.goal.name} as the experiment is"
             raise RunError(f"{reached}{_nearest(self.goal, swept)}; what helps is {self.goal.missing()}")
-        base = {
-            point.seed: float(value) for point, value in zip(swept.points, values, strict=True) if value is not None
-        }
         if not self.goal.learns and self.seeds > 1 and swept.table["trace_sha256"].nunique() == 1:
             self.exact, self.seeds, base = True, 1, {self.plan.seed: base[self.plan.seed]}
         if self.goal.is_time_of_run:
-            self.replicas = _replicas(swept)
-        stale = swept.table["staleness_mean"].dropna()
-        return base, float(stale.mean()) if len(stale) else None, swept.folders[0]
+            self.replicas = {swept.points[row].seed: times for row, times in _replicas(swept).items()}
+        return base, _staleness(swept.table), swept.folders[0]
 
     def _effects(self, tried: Sequence[Change], base: Mapping[int, float]) -> list[Effect]:
         points = self._points(tried)
         if not points:
             return []
         swept = self._run(points)
-        table = swept.table
-        values = self.goal.measured(table, self.plan.steps)
-        changed = _replicas(swept, by_row=True) if self.replicas else {}
+        values = self.goal.measured(swept.table, self.plan.steps)
+        changed = _replicas(swept) if self.replicas else {}
         found = []
         for change in tried:
             rows = [index for index, point in enumerate(swept.points) if point.values["change"] == change.label]
             if not rows:
                 continue  # not a valid experiment: no result
-            stale = table["staleness_mean"].iloc[rows].dropna()
-            errors = table["error"].iloc[rows].dropna()
-            by_seed = {swept.points[row].seed: values[row] for row in rows}
-            mean = fmean(stale) if len(stale) else None
-            error = str(errors.iloc[0]) if len(errors) else None
+            table, seeds = swept.table.iloc[rows], {row: swept.points[row].seed for row in rows}
+            by_seed = {seed: values[row] for row, seed in seeds.items()}
             pairs = [
                 pair
-                for row in rows
-                for pair in zip(self.replicas.get(swept.points[row].seed, ()), changed.get(row, ()), strict=False)
+                for row, seed in seeds.items()
+                for pair in zip(self.replicas.get(seed, ()), changed.get(row, ()), strict=False)
             ]
-            found.append(effect(change, base, by_seed, mean, error, pairs))
+            found.append(effect(change, base, by_seed, _staleness(table), _error(table), pairs))
         return found
 
     def _points(self, tried: Sequence[Change]) -> list[Point]:
@@ -196,14 +187,14 @@ class _Asked:
         return points
 
     def _run(self, points: list[Point]) -> PlannedSweep:
+        def on_progress(done: int, total: int, before: int) -> None:
+            if self.progress is not None:
+                self.progress(self.done + done, self.done + total, before)
+
         swept = PlannedSweep(self.folder, points, self.goal.targets)
-        run_missing(swept, self.jobs, self.engine, {}, self._on_progress if self.progress is not None else None)
+        run_missing(swept, self.jobs, self.engine, {}, on_progress)
         self.done += len({point.digest for point in points})
         return swept
-
-    def _on_progress(self, done: int, total: int, before: int) -> None:
-        assert self.progress is not None, "this is called only if there is one"
-        self.progress(self.done + done, self.done + total, before)
 
     def _path(self, run: RunFolder, base: Mapping[int, float]) -> CriticalPath:
         """Return the critical path of the first seed's run: to the target, if the goal has one, else to the end."""
@@ -220,37 +211,38 @@ class _Asked:
         return critical_path(run.spans, self.plan.topology)
 
 
-def _replicas(swept: PlannedSweep, *, by_row: bool = False) -> dict[int, list[float]]:
-    """Return each run's times on the replicas of its topology, by seed or row; runs without replicas are left out."""
-    found = {}
-    for row, (point, run) in enumerate(zip(swept.points, swept.runs, strict=True)):
-        told = run.summary.get("elapsed_interval_s") if run is not None else None
-        if told is not None:
-            found[row if by_row else point.seed] = told["replicas"]
-    return found
+def _error(table: pd.DataFrame) -> str | None:
+    errors = table["error"].dropna()
+    return str(errors.iloc[0]) if len(errors) else None
+
+
+def _staleness(table: pd.DataFrame) -> float | None:
+    stale = table["staleness_mean"].dropna()
+    return float(fmean(stale)) if len(stale) else None
+
+
+def _replicas(swept: PlannedSweep) -> dict[int, list[float]]:
+    """Return each run's times on the replicas of its topology, by row; runs without replicas are left out."""
+    told = ((row, run.summary.get("elapsed_interval_s")) for row, run in enumerate(swept.runs) if run is not None)
+    return {row: interval["replicas"] for row, interval in told if interval is not None}
 
 
 def _worth(effects: Sequence[Effect], path: CriticalPath) -> set[str]:
     """Return the links and nodes for which a purchase may help."""
-    gaining: list[str] = []
-    for found in by_gain(effects):
-        if found.change.kind != "setting" and found.change.part not in gaining:
-            gaining.append(found.change.part)
+    gaining = list(dict.fromkeys(e.change.part for e in by_gain(effects) if e.change.kind != "setting"))
     return {*gaining[:MOST_UPGRADED], *(part.where for part in path.parts if part.share >= LEAST_OF_PATH)}
 
 
 def _check_goal(goal: Goal, plan: Experiment) -> None:
     """Raise UsageError for a goal that no run of *plan* can measure."""
-    devices = {name: plan.topology.nodes[name].device for name in plan.topology.workers}
-    lacking = [
-        name
-        for name, device in devices.items()
-        if device is not None
-        and (
-            (goal.name == "cost" and device.price_USD_per_h is None)
-            or (goal.name == "energy" and not device.power_busy_W)
+
+    def lacks(device: Device) -> bool:
+        return (goal.name == "cost" and device.price_USD_per_h is None) or (
+            goal.name == "energy" and not device.power_busy_W
         )
-    ]
+
+    nodes = plan.topology.nodes
+    lacking = [name for name in plan.topology.workers if (device := nodes[name].device) is not None and lacks(device)]
     if lacking:
         some = ", ".join(lacking[:5]) + (", ..." if len(lacking) > 5 else "")
         raise UsageError(Problem(f"--goal {goal.name}", f"devices of {some} without it", goal.missing()))
@@ -268,18 +260,6 @@ def _nearest(goal: Goal, swept: PlannedSweep) -> str:
         for value in run.metrics.loc[run.metrics["name"] == f"eval_{name}", "value"]
     ]
     return f" (the best {name} was {max(values) if name == 'accuracy' else min(values):.4g})" if values else ""
-
-
-def _check_folder(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(Problem("--out", f"the file {folder}", "a folder, or a name that is free"))
-    check_links(folder, (POINTS,))
-    check_writable(folder, "--out")
-    ours = (folder / ANSWER).is_file() or (folder / POINTS).is_dir()
-    if folder.is_dir() and any(folder.iterdir()) and not ours:
-        raise UsageError(
-            Problem("--out", f"{folder} with other things in it", "a folder of whatif, an empty or a new one")
-        )
 
 
 def _write(found: WhatIf, *, report: bool) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.documents import yaml as yaml_lines
+from simcluster.documents.reading import Reading
 from simcluster.documents.shipped import parts_path
-from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology import Topology
 from simcluster.topology.presets.links import DEVICES, LINKS
@@ -22,10 +22,6 @@ from simcluster.topology.read.devices import DEVICE_KEYS
 from simcluster.what_if.perturb import Change
 
 _PRICE = re.compile(r"([0-9]+(?:\.[0-9]+)?) USD")
-_LINK_KEYS = ("price", "fits")
-_KEPT_OF_LINKS = ("between",)
-_KEPT_OF_NODES = ("price_per_hour",)
-"""Keys of a node that a new device keeps: its price per hour is assumed to stay."""
 
 
 @dataclass(frozen=True)
@@ -50,49 +46,42 @@ def read_parts(source: str | Path | None = None) -> Parts:
     path = Path(source) if source is not None else parts_path()
     if not path.is_file():
         raise UsageError(Problem("--parts", str(path), "a file with prices of links and devices"))
-    document = yaml_lines.load(path)
-    if not isinstance(document.data, dict):
-        raise UsageError(document.problem((), expected="a mapping: links and devices, each type with its price"))
-    problems = [
-        document.problem((key,), found="unknown key", expected=nearest(str(key), ("links", "devices")), at_key=True)
-        for key in document.data
-        if key not in ("links", "devices")
-    ]
-    links = tuple(_offers(document, "links", LINKS, _LINK_KEYS, problems))
-    devices = tuple(_offers(document, "devices", DEVICES, ("price",), problems))
-    if problems:
-        raise UsageError(problems)
+    reading = Reading(yaml_lines.load(path), path.parent)
+    if not isinstance(reading.document.data, dict):
+        reading.bad((), "a mapping: links and devices, each type with its price")
+        raise UsageError(reading.problems)
+    for key in reading.document.data:
+        if key not in ("links", "devices"):
+            reading.bad((key,), nearest(str(key), ("links", "devices")), "unknown key", at_key=True)
+    links = tuple(_offers(reading, "links", LINKS, ("price", "fits")))
+    devices = tuple(_offers(reading, "devices", DEVICES, ("price",)))
+    if reading.problems:
+        raise UsageError(reading.problems)
     return Parts(links, devices)
 
 
-def _offers(
-    document: Document, kind: str, known: Mapping[str, Any], keys: tuple[str, ...], problems: list[Problem]
-) -> Iterator[Offer]:
-    block = document.data.get(kind) or {}
+def _offers(reading: Reading, kind: str, known: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[Offer]:
+    block = reading.document.data.get(kind) or {}
     if not isinstance(block, dict):
-        problems.append(document.problem((kind,), expected="a mapping: each type with its price"))
+        reading.bad((kind,), "a mapping: each type with its price")
         return
     for name, offer in block.items():
-        before = len(problems)
+        before = len(reading.problems)
         if name not in known:
-            found, expected = f"unknown type of {kind}", nearest(str(name), known)
-            problems.append(document.problem((kind, name), found=found, expected=expected, at_key=True))
+            reading.bad((kind, name), nearest(str(name), known), f"unknown type of {kind}", at_key=True)
         if not isinstance(offer, dict):
-            problems.append(document.problem((kind, name), expected="its price: {price: 60 USD}"))
+            reading.bad((kind, name), "its price: {price: 60 USD}")
             continue
         for key in offer:
             if key not in keys:
-                expected = nearest(str(key), keys)
-                problems.append(
-                    document.problem((kind, name, key), found="unknown key", expected=expected, at_key=True)
-                )
+                reading.bad((kind, name, key), nearest(str(key), keys), "unknown key", at_key=True)
         price = _PRICE.fullmatch(str(offer.get("price")))
         if price is None or not float(price[1]):
-            problems.append(document.problem((kind, name, "price"), expected="a price above zero, such as 60 USD"))
+            reading.bad((kind, name, "price"), "a price above zero, such as 60 USD")
         fits = offer.get("fits", ["*"])
         if not isinstance(fits, list) or not fits or not all(isinstance(pattern, str) for pattern in fits):
-            problems.append(document.problem((kind, name, "fits"), expected="patterns of devices: [mac-*]"))
-        if len(problems) == before and price is not None:
+            reading.bad((kind, name, "fits"), "patterns of devices: [mac-*]")
+        if len(reading.problems) == before and price is not None:
             yield Offer(str(name), float(price[1]), tuple(fits))
 
 
@@ -113,11 +102,8 @@ def _new_links(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator[C
                 continue
             if not all(_fits(topology, end, offer) for end in (link.a, link.b)):
                 continue
-            replaced = {key: block[key] for key in _KEPT_OF_LINKS} | {"type": offer.name}
-            label = f"{offer.name} for {link.name}"
-            yield Change(
-                "purchase", link.name, label, {f"topology.links.{link.name}": replaced}, offer.price_usd, offer.name
-            )
+            overrides = {f"topology.links.{link.name}": {"between": block["between"], "type": offer.name}}
+            yield _purchase(link.name, offer, overrides)
 
 
 def _fits(topology: Topology, end: str, offer: Offer) -> bool:
@@ -136,7 +122,10 @@ def _new_devices(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator
             if not faster and not steadier:
                 continue
             block = topology.document["nodes"][name] or {}
-            kept = {key: value for key, value in block.items() if key not in DEVICE_KEYS or key in _KEPT_OF_NODES}
-            label = f"{offer.name} for {name}"
-            overrides = {f"topology.nodes.{name}": kept | {"device": offer.name}}
-            yield Change("purchase", name, label, overrides, offer.price_usd, offer.name)
+            replaced = {*DEVICE_KEYS} - {"price_per_hour"}  # which is assumed to stay
+            kept = {key: value for key, value in block.items() if key not in replaced}
+            yield _purchase(name, offer, {f"topology.nodes.{name}": kept | {"device": offer.name}})
+
+
+def _purchase(part: str, offer: Offer, overrides: Mapping[str, Any]) -> Change:
+    return Change("purchase", part, f"{offer.name} for {part}", overrides, offer.price_usd, offer.name)

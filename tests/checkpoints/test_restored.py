@@ -23,8 +23,7 @@ from simcluster.experiment.checkpointing import begin_with, last_before_the_end,
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.read import read_experiment
 from simcluster.experiment.restarts import Restarts
-from simcluster.fault_plans.faults_to_come import faults_to_come
-from simcluster.fault_plans.kinds import Crash, Fault, Hang, Join, Slow, Spell
+from simcluster.fault_plans.kinds import Crash, Fault, Hang, Join, Slow, Spell, faults_to_come
 from simcluster.fault_plans.kinds import Cut as LinkCut
 from simcluster.runs.record import NodeRecord, RunRecord
 from tests.support.kept import hashes, play

@@ -16,8 +16,7 @@ import yaml
 import simcluster
 from simcluster.errors import NodeFailed, NotReplayable, ReplayDiverged, UsageError
 from simcluster.replays.order import Kind, Order, pack
-from simcluster.replays.reader import read_orders
-from simcluster.replays.run import replay
+from simcluster.replays.run import read_orders, replay
 from simcluster.replays.whatif import what_if
 from simcluster.results import Run
 from simcluster.runs.folder import ORDER

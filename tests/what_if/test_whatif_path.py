@@ -11,8 +11,7 @@ import torch
 from simcluster.runs.spans import Span
 from simcluster.topology import Topology
 from simcluster.transport import Cost, Transport
-from simcluster.what_if.carried import Carried, Sent
-from simcluster.what_if.critical_path import CriticalPath, critical_path
+from simcluster.what_if.critical_path import Carried, CriticalPath, Sent, critical_path
 from simcluster_backends.sim.cluster import Cluster
 from tests.support.clusters import chain, pair, star, with_nodes
 
