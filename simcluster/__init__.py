@@ -21,8 +21,7 @@ if TYPE_CHECKING:
         SimclusterError,
         UsageError,
     )
-    from simcluster.experiment.resume import resume
-    from simcluster.experiment.run import run
+    from simcluster.experiment.run import resume, run
     from simcluster.fault_plans.plan import faults
     from simcluster.payload import Message, Payload, pack
     from simcluster.replays.run import replay
@@ -57,7 +56,7 @@ _HOME = {
     "load_sweep": "results",
     "pack": "payload",
     "replay": "replays.run",
-    "resume": "experiment.resume",
+    "resume": "experiment.run",
     "run": "experiment",
     "save_figure": "reports.export",
     "sweep": "sweeps",

@@ -21,7 +21,7 @@ from typing import Any
 import simcluster
 from simcluster.checkpoints.gather import Gather
 from simcluster.checkpoints.store import SHARDS, Store, checkpoints, latest
-from simcluster.experiment.resume import resume
+from simcluster.experiment.run import resume
 from simcluster.process.intra_op import use_one_thread
 
 PATIENCE_S = 300.0

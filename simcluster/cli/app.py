@@ -12,18 +12,16 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from simcluster.cli.calibrate import calibrate
 from simcluster.cli.figure import figure
 from simcluster.cli.logs import Said, logged
 from simcluster.cli.node import coordinator, key, keys_app, node
 from simcluster.cli.options import Json, names_of
 from simcluster.cli.run import replay, resume, run
 from simcluster.cli.show import wrapped
-from simcluster.cli.simulator import bench_app, flows, topology_app
-from simcluster.cli.sweep import sweep
+from simcluster.cli.simulator import bench_app, calibrate, flows, topology_app
+from simcluster.cli.sweep import sweep, whatif
 from simcluster.cli.track import export
 from simcluster.cli.verify import verify
-from simcluster.cli.whatif import whatif
 from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere
 from simcluster.process.exits import INTERRUPTED
 from simcluster.process.terminal import make_visible
@@ -52,7 +50,7 @@ def main() -> None:
     except OSError as error:
         if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO, errno.EPIPE):
             raise
-        _discard_output()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # exit does not try again to write
         print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
         raise SystemExit(1) from None
     except UsageError as error:
@@ -85,11 +83,6 @@ def _open_streams() -> None:
     os.close(number)
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
-
-
-def _discard_output() -> None:
-    """Redirect stdout to the null device, so that exit does not try again to write."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _version(wanted: bool) -> None:
@@ -185,9 +178,5 @@ def list_(
 
 app.command()(logged("node")(node))
 app.command()(logged("coordinator")(coordinator))
-app.command()(key)
-app.command()(export)
-app.command()(replay)
-app.command()(calibrate)
-app.command()(flows)
-app.command()(verify)
+for command in (key, export, replay, calibrate, flows, verify):
+    app.command()(command)

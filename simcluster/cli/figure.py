@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from simcluster.cli.options import overrides
-from simcluster.cli.show import wrapped
+from simcluster.cli.show import check_target, wrapped, write_file
 from simcluster.errors import Problem, UsageError
 
 SUFFIXES = (".svg", ".pdf", ".png", ".html")
@@ -46,7 +46,6 @@ def figure(
         raise UsageError(Problem("--out", found, f"a file that ends in {', '.join(SUFFIXES)}"))
     drawn = draw_named(figures, name, overrides(settings, name))
     if out.suffix.lower() == ".html":
-        from simcluster.cli.files import check_target, write_file
         from simcluster.reports.html_page import page, section
 
         title, place = f"{name} of {folder.name}", '<div class="figure" data-figure="figure"></div>'

@@ -22,10 +22,9 @@ Draw = Callable[..., "go.Figure"]
 
 
 def figures_of(folder: Path, others: Sequence[Path] = ()) -> dict[str, Draw]:
-    """Return every figure that *folder*, of a run, a sweep or a what-if, may have, by name; some runs lack some of
-    them.
+    """Return every figure that *folder* may have, by name; with *others*, those of several runs.
 
-    With *others*, return figures of several runs. Raise UsageError if a folder is none of these.
+    Raise UsageError if a folder is none of a run, a sweep or a what-if.
     """
     if others:
         runs = [load_run(path) for path in (folder, *others)]

@@ -13,28 +13,24 @@ from typer import Option
 from simcluster.errors import RunError, UsageError
 from simcluster.process.exits import INTERRUPTED
 
-OPTIONS = {
-    "log_format": (
-        Annotated[str, Option(metavar="text|json", help="The format of logs on standard error, also of nodes.")],
-        "text",
-    ),
-    "log_level": (
-        Annotated[
-            str | None,
-            Option(
-                metavar="LEVEL", help="debug, info, warning or error; by default warning, or info as JSON or to Loki."
-            ),
-        ],
-        None,
-    ),
-    "loki": (Annotated[str | None, Option(metavar="URL", help="Push logs to this Loki, too.")], None),
-}
-
 log = logging.getLogger("simcluster.command")
 
 
 class Said(SystemExit):
     """The exit of a command that has already reported everything."""
+
+
+def _options(
+    *,
+    log_format: Annotated[
+        str, Option(metavar="text|json", help="The format of logs on standard error, also of nodes.")
+    ] = "text",
+    log_level: Annotated[
+        str | None,
+        Option(metavar="LEVEL", help="debug, info, warning or error; by default warning, or info as JSON or to Loki."),
+    ] = None,
+    loki: Annotated[str | None, Option(metavar="URL", help="Push logs to this Loki, too.")] = None,
+) -> None: ...
 
 
 def logged(component: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -50,15 +46,10 @@ def logged(component: str) -> Callable[[Callable[..., None]], Callable[..., None
             _logging(component, log_format, log_level, loki, functools.partial(command, *args, **kwargs))
 
         signature = inspect.signature(command, eval_str=True)
-        more = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-            for name, (annotation, default) in OPTIONS.items()
-        ]
-        run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
-        run.__annotations__ = {
-            name: parameter.annotation
-            for name, parameter in run.__signature__.parameters.items()  # type: ignore[attr-defined]
-        }
+        more = inspect.signature(_options, eval_str=True).parameters
+        every = {**signature.parameters, **more}
+        run.__signature__ = signature.replace(parameters=[*every.values()])  # type: ignore[attr-defined]
+        run.__annotations__ = {name: parameter.annotation for name, parameter in every.items()}
         return run
 
     return decorate
@@ -81,7 +72,10 @@ def _logging(component: str, form: str, level: str | None, loki: str | None, com
             log.error("%s", problem)
         raise SystemExit(2) from None
     except RunError as error:
-        log.error("%s: %s%s", type(error).__name__, error, "".join(f"; {note}" for note in _notes(error)))
+        notes = [f"seed {error.seed}"] if error.seed is not None else []
+        notes += [f"run folder {error.folder}"] if error.folder is not None else []
+        notes += getattr(error, "__notes__", [])
+        log.error("%s: %s%s", type(error).__name__, error, "".join(f"; {note}" for note in notes))
         if not settings.as_json:
             raise
         raise SystemExit(1) from None
@@ -92,9 +86,3 @@ def _logging(component: str, form: str, level: str | None, loki: str | None, com
         raise Said(INTERRUPTED) from None
     finally:
         logs.close()
-
-
-def _notes(error: RunError) -> list[str]:
-    found = [f"seed {error.seed}"] if error.seed is not None else []
-    found += [f"run folder {error.folder}"] if error.folder is not None else []
-    return found + list(getattr(error, "__notes__", []))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -96,11 +97,7 @@ def coordinator(
 
     It reports a run's progress: /status, /history, /metrics, /training/ready.
     """
-
-    def told(url: str) -> None:
-        print(f"coordinator at {url}", flush=True)
-
-    certificates = str(tls) if tls is not None else None
+    certificates, told = str(tls) if tls is not None else None, partial(print, "coordinator at", flush=True)
     coordinate = _sockets("launcher.reporting").coordinate
     coordinate(listen, token_file, dead, allow_host or [], told, certificates, plain_http)
 

@@ -101,7 +101,7 @@ def resume(
             _list(run, as_json)
             return
         with shown(f"{run.name}, resumed", watch=watch, as_json=as_json) as showing:
-            from simcluster.experiment.resume import resume as resume_run
+            from simcluster.experiment.run import resume as resume_run
 
             finished = resume_run(
                 run, step=step, backend=backend, topology=topology, overrides=overrides(sets), out=out, options=given,

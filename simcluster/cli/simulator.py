@@ -1,17 +1,20 @@
-"""Commands that need no experiment: `simcluster flows`, `simcluster bench` and `simcluster topology`."""
+"""Commands that need no experiment: `simcluster topology`, `calibrate`, `flows` and `bench`."""
 
 from __future__ import annotations
 
 import json
 import math
+from datetime import date
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
-from simcluster.cli.files import check_target, write_file
-from simcluster.cli.options import Json, TopologyFile, overrides
+from simcluster.catalogue import names
+from simcluster.cli.options import Json, KeyFile, Rendezvous, Sets, TopologyFile, overrides, real_options
+from simcluster.cli.show import check_target, write_file
+from simcluster.errors import Problem, UsageError, nearest
 
 topology_app = typer.Typer(help="Check and draw topology files.", no_args_is_help=True, rich_markup_mode=None)
 bench_app = typer.Typer(
@@ -149,3 +152,45 @@ def transport(
         times = f"{row['ours_s'] * 1e3:>11.3f}  {row['gloo_s'] * 1e3:>11.3f}"
         ratios = f"{row['ratio']:>5.2f}  {row['cpu_ratio']:>11.2f}"
         print(f"{row['operation']:<10}  {row['nodes']:>5}  {row['bytes']:>11,}  {times}  {ratios}")
+
+
+def calibrate(
+    topology: Annotated[str, Argument(metavar="TOPOLOGY", help="A file or name: the nodes and links to measure.")],
+    out: Annotated[
+        Path | None, Option(metavar="FILE", help="The file to write; by default NAME-measured.yaml here.")
+    ] = None,
+    workload: Annotated[
+        str, Option(metavar="NAME", help="The workload that measures devices: a name, file.py:function, or none.")
+    ] = "mnist_mlp",
+    sets: Sets = None,
+    backend: Annotated[str, Option(metavar="NAME", help="sockets, or sim to check the method itself.")] = "sockets",
+    seed: Annotated[int, Option(metavar="N", help="The seed of the workload's data.")] = 0,
+    rendezvous: Rendezvous = None,
+    key_file: KeyFile = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a cluster's links and devices and write its topology.
+
+    The new file is TOPOLOGY with the measured numbers.
+    """
+    from simcluster.calibrate import calibrate as measure
+    from simcluster.calibrate.write import calibrated_document, calibrated_text, describe
+    from simcluster.topology import load
+
+    if backend not in names("backends"):
+        raise UsageError(Problem("--backend", repr(backend), f"a backend: {nearest(backend, names('backends'))}"))
+    cluster = load(topology)
+    target = check_target(out or Path(f"{cluster.name}-measured.yaml"))
+    if target.exists() and Path(topology).exists() and target.samefile(topology):
+        raise UsageError(Problem("--out", str(target), "a file other than the one that is measured"))
+    block = {"path" if ":" in workload else "name": workload}
+    calibration = measure(
+        cluster, backend=backend, workload=None if workload == "none" else block, overrides=overrides(sets),
+        options=real_options(None, rendezvous=rendezvous, key_file=key_file), seed=seed,
+    )  # fmt: skip
+    write_file(target, calibrated_text(calibration, date.today()))
+    if as_json:
+        print(json.dumps(calibrated_document(calibration), indent=2))
+    else:
+        print("\n".join(describe(calibration)))
+        print(target)

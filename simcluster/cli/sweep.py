@@ -1,7 +1,8 @@
-"""The command `simcluster sweep`: an experiment and swept values in, a folder of runs and one table out."""
+"""The commands `simcluster sweep` and `whatif`: an experiment in, a folder of many runs and what they say out."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,25 +23,22 @@ ESTIMATE_S = 7 * 86400
 SHOWN_ROWS = 20
 SHOWN = ("status", "elapsed_s", "loss", "accuracy", "time_to_target_s", "bytes_sent", "staleness_mean")
 
-Values = Annotated[
-    list[str] | None,
-    Option(
-        "--set",
-        metavar="KEY=VALUES",
-        help="Sweep one key: a list (0,1,4,16), range(1,9), lin(0,1,5), log(10Mbps,2.5Gbps,6), uniform(0,1,8), "
-        "loguniform(1,100,8). A single value is an override. Several make a grid.",
-    ),
-]
-Pairs = Annotated[
-    list[str] | None,
-    Option("--pair", metavar="KEY=VALUES", help="The same, except that all keys of --pair change together."),
-]
-
 
 def sweep(
     experiment: options.ExperimentFile,
-    sets: Values = None,
-    pairs: Pairs = None,
+    sets: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            metavar="KEY=VALUES",
+            help="Sweep one key: a list (0,1,4,16), range(1,9), lin(0,1,5), log(10Mbps,2.5Gbps,6), uniform(0,1,8), "
+            "loguniform(1,100,8). A single value is an override. Several make a grid.",
+        ),
+    ] = None,
+    pairs: Annotated[
+        list[str] | None,
+        Option("--pair", metavar="KEY=VALUES", help="The same, except that all keys of --pair change together."),
+    ] = None,
     seeds: Annotated[int, Option(metavar="N", help="Seeds per combination, the same for all.")] = 1,
     seed: options.FirstSeed = None,
     backend: options.BackendName = None,
@@ -92,3 +90,46 @@ def _print(done: PlannedSweep) -> None:
     for name in ("table.csv", "report.html", "explorer.html"):
         if (done.folder / name).is_file():
             print(f"  {done.folder / name}")
+
+
+def whatif(
+    experiment: options.ExperimentFile,
+    goal: Annotated[
+        str,
+        Option(
+            metavar="GOAL",
+            help="What to reduce: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost.",
+        ),
+    ],
+    sets: options.Sets = None,
+    seeds: Annotated[int, Option(metavar="N", help="The runs per change, which give the uncertainty.")] = 3,
+    seed: options.FirstSeed = None,
+    topology: options.OtherTopology = None,
+    algorithm: options.OtherAlgorithm = None,
+    parts: Annotated[
+        Path | None, Option(metavar="FILE", help="Purchasable parts with prices, instead of the shipped list.")
+    ] = None,
+    jobs: options.Jobs = None,
+    engine: options.Engine = "local",
+    out: Annotated[Path | None, Option(metavar="DIR", help="The folder; by default runs/NAME-whatif.")] = None,
+    report: options.Report = True,
+    as_json: options.Json = False,
+) -> None:
+    """Find an experiment's bottleneck, and what to buy.
+
+    Every link, device and setting is changed, one at a time.
+    """
+    from simcluster.what_if import whatif as ask
+
+    with progress_bar(Path(experiment).stem, silent=as_json, estimate_s=ESTIMATE_S) as progress:
+        found = ask(
+            experiment, goal, sets=sets or [], seeds=seeds, seed=seed, topology=topology, algorithm=algorithm,
+            parts=parts, jobs=jobs, engine_name=engine, out=out, report=report, progress=progress,
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2))
+        return
+    print(found.answer)
+    for name in ("whatif.csv", "report.html"):
+        if name != "report.html" or report:
+            print(f"  {found.folder / name}")

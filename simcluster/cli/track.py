@@ -51,7 +51,9 @@ def tracked(wanted: Sequence[str] | None, *, silent: bool) -> Iterator[list[Path
 
     An unavailable tracker is reported before anything runs. A failed run is written, too, if it has a folder.
     """
+    from simcluster.results import load_run, load_sweep
     from simcluster.runs.folder import SUMMARY
+    from simcluster.runs.sweep_folder import is_sweep
     from simcluster.tracking import check
 
     trackers = [(name, into or None) for name, _, into in (text.partition("=") for text in wanted or [])]
@@ -64,23 +66,20 @@ def tracked(wanted: Sequence[str] | None, *, silent: bool) -> Iterator[list[Path
     if problems:
         raise UsageError(problems)
     folders: list[Path] = []
+
+    def write(folder: Path) -> None:
+        found = load_sweep(folder) if is_sweep(folder) else load_run(folder)
+        for name, into in trackers:
+            print(found.track(name, into), file=sys.stderr if silent else sys.stdout)
+
     try:
         yield folders
     except RunError as error:
         if error.folder is not None and (Path(error.folder) / SUMMARY).is_file():
             try:
-                _write([Path(error.folder)], trackers, silent)
+                write(Path(error.folder))
             except RunError as failure:
                 error.add_note(str(failure))
         raise
-    _write(folders, trackers, silent)
-
-
-def _write(folders: Sequence[Path], trackers: Sequence[tuple[str, str | None]], silent: bool) -> None:
-    from simcluster.results import load_run, load_sweep
-    from simcluster.runs.sweep_folder import is_sweep
-
     for folder in folders:
-        found = load_sweep(folder) if is_sweep(folder) else load_run(folder)
-        for name, into in trackers:
-            print(found.track(name, into), file=sys.stderr if silent else sys.stdout)
+        write(folder)

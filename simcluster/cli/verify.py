@@ -45,26 +45,22 @@ def verify(
 ) -> None:
     """Test an algorithm against its claim and general laws."""
     from simcluster.verify import verify as hold
+    from simcluster.verify.subject import workload_block
 
     settings, changes = _settings(sets)
-    found = hold(
-        algorithm, workload=_workload(workload, changes), settings=settings, nodes=_sizes(nodes), backend=backend,
-        seed=seed, quick=quick,
-    )  # fmt: skip
+    if changes and workload is None:
+        raise UsageError(Problem("--set workload", ", ".join(changes), "--workload, too: these are its settings"))
+    try:
+        sizes = None if nodes is None else sorted({int(part) for part in nodes.split(",")})
+    except ValueError:
+        raise UsageError(Problem("--nodes", repr(nodes), "whole numbers and commas, like 1,2,3")) from None
+    wanted = {**workload_block(workload), **changes} if changes and workload is not None else workload
+    found = hold(algorithm, workload=wanted, settings=settings, nodes=sizes, backend=backend, seed=seed, quick=quick)
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
     else:
         print(found.table(shutil.get_terminal_size().columns if sys.stdout.isatty() else 120))
     raise typer.Exit(0 if found.ok else 1)
-
-
-def _sizes(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return sorted({int(part) for part in text.split(",")})
-    except ValueError:
-        raise UsageError(Problem("--nodes", repr(text), "whole numbers and commas, like 1,2,3")) from None
 
 
 def _settings(sets: list[str] | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -77,13 +73,3 @@ def _settings(sets: list[str] | None) -> tuple[dict[str, Any], dict[str, Any]]:
             raise UsageError(Problem(f"--set {key}", "", "NAME=VALUE, algorithm.NAME=VALUE or workload.NAME=VALUE"))
         (workload if block == "workload" else algorithm)[name] = value
     return algorithm, workload
-
-
-def _workload(name: str | None, changes: dict[str, Any]) -> str | dict[str, Any] | None:
-    from simcluster.verify.subject import workload_block
-
-    if not changes:
-        return name
-    if name is None:
-        raise UsageError(Problem("--set workload", ", ".join(changes), "--workload, too: these are its settings"))
-    return {**workload_block(name), **changes}

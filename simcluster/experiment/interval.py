@@ -28,21 +28,18 @@ LEVEL = 0.9
 TIMED = {"numerics": "none", "evaluate_consensus": None, "observe": None}
 """Settings of an experiment that only needs timing."""
 
-OPTION = "replicas"
-LEAST = 2
-
 
 def take_option(plan: Experiment, options: dict[str, Any]) -> int:
     """Take the number of replicas out of *options*; the default is the number of calibration rounds, 0 without any."""
     rounds = rounds_of(plan.topology) if plan.backend == "sim" else 0
-    if OPTION not in options or plan.backend != "sim":
+    if "replicas" not in options or plan.backend != "sim":
         return rounds
-    wanted = options.pop(OPTION)
+    wanted = options.pop("replicas")
     if type(wanted) is not int or wanted < 0 or wanted == 1:
-        raise UsageError(Problem(OPTION, repr(wanted), f"0 for no interval, or a whole number of at least {LEAST}"))
+        raise UsageError(Problem("replicas", repr(wanted), "0 for no interval, or a whole number of at least 2"))
     if wanted and not rounds:
         expected = "a calibrated topology, with the spread of its numbers: see `simcluster calibrate`"
-        raise UsageError(Problem(OPTION, f"{wanted} for {plan.topology.name}, which has no spread", expected))
+        raise UsageError(Problem("replicas", f"{wanted} for {plan.topology.name}, which has no spread", expected))
     return wanted
 
 
@@ -61,14 +58,14 @@ def intervals(plan: Experiment, job: ClusterJob, count: int) -> dict[str, dict[s
     return keys
 
 
-def interval(values: Sequence[float], level: float = LEVEL) -> dict[str, Any]:
+def interval(values: Sequence[float]) -> dict[str, Any]:
     """Return {level, low, high, replicas}: the next such value lies inside with probability *level*.
 
-    Among n values, a new one is below the i-th smallest with probability i / (n + 1). Too few values cannot reach
-    *level*: then the interval is their range, with its own level.
+    Among n values, a new one is below the i-th smallest with probability i / (n + 1). Too few cannot reach LEVEL: then
+    the interval is their range, with its own level.
     """
     n = len(values)
-    reached = min(level, (n - 1) / (n + 1))
+    reached = min(LEVEL, (n - 1) / (n + 1))
     low, high = np.quantile(values, [(1 - reached) / 2, (1 + reached) / 2], method="weibull")
     return {"level": reached, "low": float(low), "high": float(high), "replicas": [float(value) for value in values]}
 

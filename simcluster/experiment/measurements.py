@@ -42,10 +42,7 @@ class _Periodic:
 
 
 class Evaluations(_Periodic):
-    """Weights kept during the run and evaluated at its end.
-
-    An evaluation has the time and step at which its weights were taken.
-    """
+    """Weights kept during the run and evaluated at its end, with the time and step at which they were taken."""
 
     def __init__(self, every: int, replica: Replica, recorder: Recorder) -> None:
         super().__init__(every, replica, recorder)

@@ -148,10 +148,7 @@ _MOST_KNOWN = 4
 
 
 def remember(config_json: str, experiment: Experiment) -> None:
-    """Cache *experiment* for the nodes of this process, such as a simulator's.
-
-    The latest one counts: the user's code may have changed since the same configuration was last read.
-    """
+    """Cache *experiment* for the nodes of this process. The latest counts: the user's code may have changed since."""
     _known.pop(config_json, None)
     _known[config_json] = experiment
     if len(_known) > _MOST_KNOWN:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from simcluster.algorithms.facts import facts_of
 from simcluster.documents.limits import MOST_STEPS
@@ -15,6 +15,7 @@ from simcluster.documents.reading import Reading
 from simcluster.documents.user_code import calling
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.keys import ExperimentBlock
+from simcluster.runs import words
 from simcluster.topology import Topology
 from simcluster.units import format_size
 from simcluster.workloads import WORKLOADS, Replica, Workload
@@ -27,18 +28,11 @@ if TYPE_CHECKING:
 IN_PARTS = ("pipeline", "tensor_parallel")
 """Algorithms in which no rank has a gradient of the whole model."""
 
-ALIKE = 0.75
-
 log = logging.getLogger("simcluster.run")
 
 
-def count_steps(reading: Reading, workload: Workload | None, cluster: Topology | None, top: ExperimentBlock) -> int:
-    """Return the steps of every rank; create a replica, so that undistributable data is found now.
-
-    The same applies to work that needs values in a run without any, or that is too large for this machine.
-    """
-    if workload is None or cluster is None or reading.problems:
-        return 1
+def count_steps(reading: Reading, workload: Workload, cluster: Topology, top: ExperimentBlock) -> int:
+    """Return the steps of every rank; create a replica, so that data or work that it cannot have is found now."""
     steps, epochs, numerics = top.stop.steps, top.stop.epochs, top.numerics
     size = len(cluster.workers)
 
@@ -61,10 +55,7 @@ def count_steps(reading: Reading, workload: Workload | None, cluster: Topology |
 
 
 def check_host(workload: Workload, replicas: int) -> None:
-    """Raise UsageError if the weights and gradients of *replicas* exceed this machine's memory.
-
-    Only workloads that know their size without being created are checked.
-    """
+    """Raise UsageError if the weights and gradients of *replicas*, where known, exceed this machine's memory."""
     if workload.weights_bytes is None:
         return
     needed, there = 2 * replicas * workload.weights_bytes, _memory_bytes()
@@ -79,46 +70,32 @@ def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _flops_per_s(cluster: Topology) -> list[float]:
-    devices = [cluster.nodes[name].device for name in cluster.workers]
-    return [float(device.flops_per_s) for device in devices if device is not None]
-
-
-def _bandwidth_Bps(cluster: Topology) -> list[float]:
-    names = cluster.workers
-    # Include last to first: interleaved stages wrap around. A single rank sends nothing, at any speed.
-    rates = [cluster.route_bandwidth_Bps(a, b) for a, b in zip(names, [*names[1:], names[0]], strict=True)]
-    return rates if len(names) > 1 else [1.0]
-
-
-NUMBERS: Final[Mapping[str, Callable[[Topology], list[float]]]] = {
-    "flops_per_s": _flops_per_s,
-    "bandwidth_Bps": _bandwidth_Bps,
-}
-"""Settings that may be `topology`, with their numbers: per rank in order, and per route from each rank to the next."""
-
-
-def put_numbers(block: dict[str, Any], settings: dict[str, Any], cluster: Topology | None) -> None:
+def put_numbers(block: dict[str, Any], settings: dict[str, Any], cluster: Topology) -> None:
     """Replace `topology` in an algorithm's *block* and *settings* by the numbers of *cluster*."""
-    for name, numbers in NUMBERS.items():
-        if cluster is not None and settings.get(name) == "topology":
-            block[name] = numbers(cluster)
-            settings[name] = tuple(block[name])
+    names = cluster.workers
+    if settings.get("flops_per_s") == "topology":  # per rank in order
+        devices = [cluster.nodes[name].device for name in names]
+        block["flops_per_s"] = [float(device.flops_per_s) for device in devices if device is not None]
+        settings["flops_per_s"] = tuple(block["flops_per_s"])
+    if settings.get("bandwidth_Bps") == "topology":  # per route from each rank to the next
+        # Include last to first: interleaved stages wrap around. A single rank sends nothing, at any speed.
+        routes = list(zip(names, [*names[1:], names[0]], strict=True))
+        block["bandwidth_Bps"] = [cluster.route_bandwidth_Bps(*route) for route in routes] if len(names) > 1 else [1.0]
+        settings["bandwidth_Bps"] = tuple(block["bandwidth_Bps"])
 
 
 def check_cut(
     reading: Reading,
-    algorithm: Callable[..., Any] | None,
+    algorithm: Callable[..., Any],
     settings: Mapping[str, Any],
-    workload: Workload | None,
-    cluster: Topology | None,
+    workload: Workload,
+    cluster: Topology,
     numerics: Numerics,
 ) -> None:
     """Report a problem if the algorithm partitions the model and this one cannot be cut for this many ranks."""
-    cut = facts_of(algorithm).cut
-    if cut is None or workload is None or cluster is None or reading.problems:
+    cut, size = facts_of(algorithm).cut, len(cluster.workers)
+    if cut is None:
         return
-    size = len(cluster.workers)
     try:
         replica = workload.replica(0, size, 0, steps=1, numerics="none")
     except UsageError:
@@ -182,8 +159,7 @@ def check_memory(plan: Experiment) -> None:
 
 
 def _problem(plan: Experiment, names: list[str], limit: int, needed: int, beside: int, memory: Memory) -> Problem:
-    shown = [*names[:3], f"{len(names) - 3} more"] if len(names) > 4 else names
-    where = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    where = words.listing([*names[:3], f"{len(names) - 3} more"] if len(names) > 4 else names)
     parts = [f"{format_size(size)} of {part}" for part, size in asdict(memory).items() if size]
     if facts_of(plan.algorithm).copies is not None:
         parts.append(f"{format_size(beside)} of messages of {plan.algorithm_name}")
@@ -197,14 +173,11 @@ def _problem(plan: Experiment, names: list[str], limit: int, needed: int, beside
 
 
 def warn_of_misspelt(plan: Experiment) -> None:
-    """Log a warning for each unused profile entry with an unknown workload spelt almost like that of *plan*.
-
-    This is only a warning: a user's workload may have that name.
-    """
+    """Warn of each unused profile entry with an unknown workload, perhaps a user's, spelt almost like *plan*'s."""
     name = plan.workload.name
     for node, of_node in plan.topology.nodes.items():
         profile = of_node.device.profile if of_node.device is not None else None
         for kind, _ in profile.kinds if profile is not None else ():
             measured, _, what = kind.rpartition("/")
-            if measured != name and measured not in WORKLOADS and get_close_matches(measured, [name], cutoff=ALIKE):
+            if measured != name and measured not in WORKLOADS and get_close_matches(measured, [name], cutoff=0.75):
                 log.warning("nodes.%s.profile.%s is not used: did you mean %r?", node, kind, f"{name}/{what}")

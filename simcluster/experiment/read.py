@@ -81,7 +81,11 @@ def read_experiment(
     reading = Reading(*_open(source))
     options = {"topology": topology, "algorithm": algorithm, "seed": seed, "backend": backend}
     of_topology = _override(reading, options, overrides or {})
-    _add_faults(reading, faults)
+    own = reading.document.data.get("faults") or []
+    if faults and isinstance(own, list):
+        reading.document.data["faults"] = [*own, *(dict(fault) for fault in faults)]
+        for number in range(len(own), len(own) + len(faults)):
+            reading.document.overrides["faults", number] = "simcluster.faults()"
     return _read(reading, of_topology)
 
 
@@ -140,30 +144,26 @@ def _write_out(document: Document) -> None:
             document.data[key] = {"name": document.data[key]}
 
 
-def _add_faults(reading: Reading, faults: Sequence[Mapping[str, Any]]) -> None:
-    """Append *faults*, planned by a program, to those of the document."""
-    own = reading.document.data.get("faults") or []
-    if faults and isinstance(own, list):
-        reading.document.data["faults"] = [*own, *(dict(fault) for fault in faults)]
-        for number in range(len(own), len(own) + len(faults)):
-            reading.document.overrides["faults", number] = "simcluster.faults()"
-
-
 def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     top = read(ExperimentBlock.read, reading.document, (), reading.problems) or ExperimentBlock()
     cluster = read_topology(reading, of_topology)
     function, algorithm_block, settings = read_algorithm(reading, cluster, top.seed)
-    put_numbers(algorithm_block, settings, cluster)
+    if cluster is not None:
+        put_numbers(algorithm_block, settings, cluster)
     workload, workload_block = read_workload(reading)
     faults = read_faults(reading, cluster, top.seed)
-    steps = count_steps(reading, workload, cluster, top)
+    steps = 1
+    if cluster is not None and workload is not None and not reading.problems:
+        steps = count_steps(reading, workload, cluster, top)
     check_fit(reading, top, function, settings)
-    check_cut(reading, function, settings, workload, cluster, top.numerics)
     if reading.problems:
         raise UsageError(reading.problems)
     assert cluster is not None, "a topology that is missing was a problem"
     assert function is not None
     assert workload is not None
+    check_cut(reading, function, settings, workload, cluster, top.numerics)
+    if reading.problems:
+        raise UsageError(reading.problems)
     file = reading.document.file
     name = top.name or (Path(file).stem if file else "experiment")
     often = top.evaluate_every or max(1, -(-steps // EVALUATIONS))

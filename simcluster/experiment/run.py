@@ -1,7 +1,4 @@
-"""Run an experiment on a backend and write its folder.
-
-No backend is imported at load time: `--backend NAME` selects the module at run time.
-"""
+"""Run an experiment on a backend, which is imported by name at run time, or resume one; write its folder."""
 
 from __future__ import annotations
 
@@ -17,12 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.checkpoints.keeping import Keeping
+from simcluster.checkpoints.manifest import Manifest
 from simcluster.checkpoints.restore import Restored
 from simcluster.checkpoints.store import checkpoints
 from simcluster.documents.own_files import files_of
 from simcluster.documents.user_code import refuse_while_loading
-from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
-from simcluster.experiment.checkpointing import check_nothing_to_resume, conclude, keeping_of, restart_of
+from simcluster.errors import CheckpointError, NodeFailed, PeerLost, Problem, RunError, UsageError
+from simcluster.experiment.checkpointing import (
+    begin_with,
+    check_nothing_to_resume,
+    conclude,
+    keeping_of,
+    last_before_the_end,
+    last_complete,
+    restart_of,
+)  # fmt: skip
 from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.node import remember
@@ -34,7 +40,7 @@ from simcluster.logs.setup import about
 from simcluster.paths.given_path import given_path
 from simcluster.process.kernels import heed_portable, stay_portable
 from simcluster.results import Run
-from simcluster.runs.folder import LOGS, TRACEBACK, check_folder, default_folder
+from simcluster.runs.folder import LOGS, SUMMARY, TRACEBACK, check_folder, default_folder, read_summary
 from simcluster.runs.record import RunRecord
 from simcluster.runs.write import write_run
 from simcluster.version import __version__
@@ -93,6 +99,54 @@ def run(
     return run_plan(
         plan, out=out, options=options, report=report, progress=progress, on_output=on_output, watcher=watcher
     )
+
+
+def resume(
+    run: str | Path | Run,
+    *,
+    step: int | None = None,
+    backend: str | None = None,
+    topology: str | Path | Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    report: bool = True,
+    progress: Progress | None = None,
+    on_output: Output | None = None,
+    watcher: Watcher | None = None,
+) -> Run:
+    """Resume the run in folder *run*, into *out* or the same folder, from its last complete checkpoint or that of
+    *step*.
+
+    *overrides* may change anything except what is trained and how (algorithm, workload, seed): `{"stop.steps": 200}`
+    for a longer run. *topology* may have a different number of workers, *backend* may differ, too. The other arguments
+    are those of `run`. Raise UsageError, usually a CheckpointError, before anything is written; RunError as `run` does.
+    """
+    heed_portable(options or {})
+    folder = run.folder if isinstance(run, Run) else given_path(run, "run")
+    if not folder.is_dir():
+        raise CheckpointError("run", f"no folder {folder}", "the folder of a run with checkpoints")
+    found = last_complete(folder, step)
+    plan = read_experiment(found.manifest.config, overrides, topology=topology, backend=backend)
+    summary = read_summary(folder) if (folder / SUMMARY).is_file() else None
+    if step is None and (summary is None or summary["status"] != "done"):
+        found = last_before_the_end(folder, plan)
+    begins_with = begin_with(found, plan)
+    plans_faults = any(key.split(".")[0] == "faults" for key in overrides or {})  # which are all to come
+    happened_s = None if plans_faults else _happened_s(found.manifest, summary)
+    return run_plan(
+        plan, out=folder if out is None else out, options=options, report=report, progress=progress,
+        on_output=on_output, watcher=watcher, begins_with=replace(begins_with, happened_s=happened_s),
+    )  # fmt: skip
+
+
+def _happened_s(manifest: Manifest, summary: Mapping[str, Any] | None) -> float | None:
+    """Return the time until which faults of *manifest*'s run have happened, from it and its *summary*."""
+    times_s = [manifest.happened_s]
+    if summary is not None and manifest.run in (summary.get(key, {}).get("run") for key in ("checkpoints", "resumed")):
+        times_s.append(summary["elapsed_s"])
+        times_s += [start_s for row in summary.get("faults", ()) for start_s, _ in row["spells_s"]]
+    return max((time_s for time_s in times_s if time_s is not None), default=None)
 
 
 def run_plan(

@@ -1,7 +1,4 @@
-"""The faults of a run as plain values: the target, the effect, and the spells of time.
-
-Both backends apply the same spells, in virtual or real seconds.
-"""
+"""The faults of a run as plain values: the target, the effect, and the spells of virtual or real time."""
 
 from __future__ import annotations
 

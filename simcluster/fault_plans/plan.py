@@ -1,7 +1,4 @@
-"""Faults planned from Python: every run inside `with simcluster.faults() as plan:` has the plan's faults.
-
-A plan is validated when a run reads it.
-"""
+"""Faults planned from Python. Each run inside `with simcluster.faults() as plan:` validates and has them."""
 
 from __future__ import annotations
 

@@ -179,16 +179,16 @@ class _Reader:
             self.needs("factor", expected)
             found["factor"] = self.fields.number("factor", lambda x: x > 1, expected)
         if self.kind == "bandwidth":
-            found["factor"] = self.share("factor", "what is left of the bandwidth", needed=True)
+            found["factor"] = self.share("factor", "what is left of the bandwidth")
         if self.kind == "latency":
             found["extra_s"] = self.fields.quantity("add", values.positive_time)
         if self.kind == "loss":
-            found["probability"] = self.share("probability", "the share of packets lost", needed=True)
+            found["probability"] = self.share("probability", "the share of packets lost")
         return found
 
-    def share(self, key: str, what: str, *, needed: bool = False) -> float | None:
+    def share(self, key: str, what: str) -> float | None:
         expected = f"a number above 0 and below 1: {what}"
-        if needed:
+        if key != "down":  # which has a default
             self.needs(key, expected)
         return self.fields.number(key, lambda x: 0 < x < 1, expected)
 

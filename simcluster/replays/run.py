@@ -1,7 +1,4 @@
-"""Replays a real run: runs the same code in the recorded order, and compares the weights.
-
-It imports no backend: the one that replays is imported by name at run time.
-"""
+"""Replays a real run in the simulator: runs the same code in the recorded order, and compares the weights."""
 
 from __future__ import annotations
 
@@ -30,8 +27,6 @@ from simcluster.version import __version__
 
 if TYPE_CHECKING:
     from simcluster.runs.record import RunRecord
-
-METRICS_OF_LOOKING = "eval_"
 
 
 @dataclass(frozen=True)
@@ -111,11 +106,11 @@ def first_difference(recorded: Run, record: RunRecord) -> str | None:
         return then == again or (then[:2] == again[:2] and then[2] != then[2] and again[2] != again[2])
 
     table = recorded.metrics
-    table = table[~table["name"].str.startswith(METRICS_OF_LOOKING)]
+    table = table[~table["name"].str.startswith("eval_")]
     found: list[tuple[float, str]] = []
     for node in record.nodes:
         rows = table.loc[table["node"] == node.name, ["time_s", "step", "name", "value"]]
-        now = [(m.step, m.name, m.value) for m in node.metrics if not m.name.startswith(METRICS_OF_LOOKING)]
+        now = [(m.step, m.name, m.value) for m in node.metrics if not m.name.startswith("eval_")]
         for then, again in zip(rows.itertuples(index=False, name=None), [*now, None], strict=False):
             if again is None or not same(then[1:], again):
                 said = "nothing" if again is None else f"{again[1]} {again[2]!r} at step {again[0]}"

@@ -1,7 +1,6 @@
 """The work of a real run on another cluster: work takes as long as recorded, links are changed.
 
-It imports no backend: the one that simulates is imported by name at run time. The recorded order does not apply: the
-changed cluster decides which message comes first.
+The recorded order does not apply: the changed cluster decides which message comes first.
 """
 
 from __future__ import annotations

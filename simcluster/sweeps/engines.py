@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from simcluster.errors import Problem, UsageError
 from simcluster.process.interrupts import CtrlC
-from simcluster.sweeps.work import run_point
+from simcluster.sweeps.points import run_point
 
 Call: TypeAlias = tuple[Any, ...]
 """The arguments of `run_point`."""
@@ -166,24 +166,19 @@ def _dask(jobs: int, address: str) -> Iterator[Engine]:
     except ImportError:
         raise UsageError(Problem("--engine", "dask", "the extra: pip install 'simcluster[dask]'")) from None
 
-    def through(client: Any) -> Engine:
+    with ExitStack() as stack:
+        cluster = address or stack.enter_context(
+            LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None, host="127.0.0.1")
+        )
+        client = stack.enter_context(Client(cluster))
+
         def run(calls: Sequence[Call]) -> Outcomes:
             futures = [client.submit(run_point, *call, pure=False) for call in calls]
             numbers = {future.key: number for number, future in enumerate(futures)}
             for future in as_completed(futures):
                 yield numbers[future.key], _said(future.exception())
 
-        return run
-
-    if address:
-        with Client(address) as client:
-            yield through(client)
-        return
-    with (
-        LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
-        Client(cluster) as client,
-    ):
-        yield through(client)
+        yield run
 
 
 def _slurm(calls: Sequence[Call], jobs: int, logs: Path) -> Outcomes:

@@ -9,28 +9,33 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import yaml
 
 from simcluster.documents.user_code import refuse_while_loading
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.given_path import given_path
-from simcluster.paths.inside import opened, write_whole
+from simcluster.paths.inside import opened, read, write_whole
 from simcluster.process.kernels import heed_portable
 from simcluster.results import Sweep
-from simcluster.runs.folder import SUMMARY, check_links, check_writable
-from simcluster.runs.sweep_folder import LOGS, POINTS, SWEEP
+from simcluster.runs.folder import METRICS, SUMMARY, check_links, check_writable, read_summary
+from simcluster.runs.sweep_folder import LOGS, POINTS, SWEEP, TABLE_CSV, TABLE_PARQUET
+from simcluster.runs.tables import METRIC_COLUMNS, read_table
 from simcluster.sweeps.axes import Axis, read_axes
 from simcluster.sweeps.engines import checked_jobs, engine
-from simcluster.sweeps.points import Point, Source, read_points
-from simcluster.sweeps.table import table, write_table
-from simcluster.sweeps.work import DIED, is_complete, note
+from simcluster.sweeps.points import DIED, ERROR, Point, Source, is_complete, note, read_points
 
 if TYPE_CHECKING:
     import pandas as pd
+
+NOTE_BYTES = 10 << 20
+
+NUMBERS = ("elapsed_s", "steps", "loss", "accuracy", "messages_sent", "bytes_sent", "joules", "price_usd")
+"""Columns of the table that are copied from summary.json."""
 
 Progress = Callable[[int, int, int], None]
 """Called with (points done, points in all, points that had run before)."""
@@ -96,7 +101,8 @@ def sweep(
     done = PlannedSweep(folder, points, target)
     _write_head(folder, axes, fixed, points)
     run_missing(done, processes, engine_name, dict(options or {}), progress)
-    write_table(done.table, folder)
+    for name, write in ((TABLE_CSV, done.table.to_csv), (TABLE_PARQUET, done.table.to_parquet)):
+        write_whole(folder, name, content=partial(write, index=False))
     if report:
         done.write_pages()
     return done
@@ -165,3 +171,58 @@ def _write_head(folder: Path, axes: Sequence[Axis], fixed: Mapping[str, Any], po
     with opened(folder, POINTS, make=True):
         pass
     write_whole(folder, SWEEP, content=yaml.safe_dump(json.loads(json.dumps(head)), sort_keys=False).encode())
+
+
+def table(points: Sequence[Point], folders: Sequence[Path], target: Mapping[str, float] | None = None) -> pd.DataFrame:
+    """Return the columns point, seed, each swept key, status, the run's numbers and hashes, error, run (its folder's
+    name).
+
+    With a *target* such as {"accuracy": 0.9}, also `time_to_target_s`: the time at which it was first reached, else
+    empty.
+    """
+    import pandas as pd
+
+    rows = [_row(point, folder, target) for point, folder in zip(points, folders, strict=True)]
+    frame = pd.DataFrame(rows)
+    for key in points[0].values:
+        # A column of numbers and texts becomes one of texts; lists and mappings are written as one would type them.
+        values = frame[key]
+        kinds = {bool if isinstance(v, bool) else float if isinstance(v, (int, float)) else type(v) for v in values}
+        if kinds not in ({bool}, {float}, {str}):
+            frame[key] = [value if isinstance(value, str) else msgspec.json.encode(value).decode() for value in values]
+    return frame
+
+
+def _row(point: Point, folder: Path, target: Mapping[str, float] | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"point": point.index, "seed": point.seed, **point.values}
+    summary = read_summary(folder) if (folder / SUMMARY).is_file() else {}
+    row |= {"status": summary.get("status", "failed")} | {name: summary.get(name) for name in NUMBERS}
+    staleness = summary.get("staleness") or {}
+    row |= {"staleness_mean": staleness.get("mean"), "staleness_max": staleness.get("max")}
+    if target:
+        row["time_to_target_s"] = _reached_s(folder, target) if summary else None
+    row |= {name: summary.get(name) for name in ("weights_sha256", "trace_sha256")}
+    return row | {"error": _error(folder, summary), "run": folder.name}
+
+
+def _error(folder: Path, summary: Mapping[str, Any]) -> str | None:
+    if summary:
+        error = summary.get("error")
+        return f"{error['type']}: {error['message']}" if error else None
+    for name in (ERROR, DIED):
+        if (folder / name).is_file():
+            return read(folder, name, most_bytes=NOTE_BYTES).decode(errors="replace").strip()
+    return "never ran"
+
+
+def _reached_s(folder: Path, target: Mapping[str, float]) -> float | None:
+    """Return when rank 0's evaluation first reached every value of *target*; losses must fall, other values rise."""
+    metrics = read_table(folder, METRICS, METRIC_COLUMNS)
+    reached: list[float] = []
+    for name, wanted in target.items():
+        rows = metrics[metrics["name"] == f"eval_{name}"]
+        good = rows[rows["value"] <= wanted] if name == "loss" else rows[rows["value"] >= wanted]
+        if good.empty:
+            return None
+        reached.append(float(good["time_s"].min()))
+    return max(reached)

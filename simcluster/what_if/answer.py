@@ -53,7 +53,12 @@ def sentences(
     """Return the answer; the sentence after the goal's value names the bottleneck. *exact*: as in `WhatIf`."""
     seeds, best = None if exact else len(base), bottleneck(effects, goal)
     found = [_now(goal, base, exact)]
-    found.append(_named(best, goal, staleness, seeds) if best else _nothing(effects, goal))
+    if best is not None:
+        found.append(_named(best, goal, staleness, seeds))
+    else:
+        what = "change" if goal.learns else "change of a link or a device"
+        tried = sum(e.relative is not None and (goal.learns or e.change.kind != "setting") for e in effects)
+        found.append(f"No single {what} gains a percent, of {tried}: there are several bottlenecks, or none.")
     others = [e for e in by_gain(effects) if e.change.kind != "setting" and e.is_certain and e is not best][:2]
     if others:
         listed = words.listing([f"{e.change.label} ({_less(e)})" for e in others])
@@ -118,12 +123,6 @@ def _spread(effect: Effect, seeds: int | None) -> str:
         return f", with each of {seeds} seeds"
     sure = "" if effect.is_certain else "; the seeds disagree, so more seeds are needed"
     return f" ({low * 100:.3g} to {high * 100:.3g} % over {seeds} seeds{sure})"
-
-
-def _nothing(effects: Sequence[Effect], goal: Goal) -> str:
-    what = "change" if goal.learns else "change of a link or a device"
-    tried = sum(e.relative is not None and (goal.learns or e.change.kind != "setting") for e in effects)
-    return f"No single {what} gains a percent, of {tried}: there are several bottlenecks, or none."
 
 
 def _path(path: CriticalPath, topology: Topology) -> Iterator[str]:

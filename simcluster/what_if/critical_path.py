@@ -7,8 +7,8 @@ its legs cover the time from end to start without a gap.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,16 +64,16 @@ class CriticalPath:
     @cached_property
     def parts(self) -> list[Part]:
         """Return the parts of the path, the longest first."""
-        seconds: dict[tuple[LegKind, str], float] = {}
-        ways: dict[tuple[LegKind, str], Counter[tuple[str, str]]] = {}
+        seconds: dict[tuple[LegKind, str], float] = defaultdict(float)
+        ways: dict[tuple[LegKind, str], dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
         for leg in self.legs:
             key = (leg.kind, leg.where)
-            seconds[key] = seconds.get(key, 0.0) + leg.end_s - leg.start_s
+            seconds[key] = seconds[key] + leg.end_s - leg.start_s
             if leg.between is not None:
-                ways.setdefault(key, Counter())[leg.between] += leg.end_s - leg.start_s  # type: ignore[assignment]
+                ways[key][leg.between] += leg.end_s - leg.start_s
         total = sum(seconds.values())
         found = [
-            Part(*key, spent, spent / total if total else 0.0, ways[key].most_common(1)[0][0] if key in ways else None)
+            Part(*key, spent, spent / total if total else 0.0, max(ways[key], key=ways[key].__getitem__, default=None))
             for key, spent in seconds.items()
         ]
         return sorted(found, key=lambda part: (-part.seconds, part.kind, part.where))
@@ -100,19 +100,19 @@ def critical_path(
 class _Walk:
     def __init__(self, spans: Sequence[tuple[int, Span]], topology: Topology) -> None:
         self._topology, self._names = topology, topology.workers
-        self._sends: dict[tuple[int, int, str], list[Span]] = {}
+        self._sends: dict[tuple[int, int, str], list[Span]] = defaultdict(list)
         self._number: dict[tuple[int, Span], int] = {}
         received: Counter[tuple[int, int, str]] = Counter()
-        self.events: dict[int, list[Span]] = {}
+        self.events: dict[int, list[Span]] = defaultdict(list)
         for rank, span in sorted(spans, key=lambda found: (found[1].end_s, found[1].start_s)):
             if span.kind == "send":
-                self._sends.setdefault((rank, span.peer, span.tag), []).append(span)
+                self._sends[rank, span.peer, span.tag].append(span)
             elif span.kind == "recv":
                 key = (span.peer, rank, span.tag)
                 self._number[rank, span] = received[key]
                 received[key] += 1
             if span.end_s - span.start_s > 2 * GRAIN_S:  # an event without duration delays nothing
-                self.events.setdefault(rank, []).append(span)
+                self.events[rank].append(span)
         self.ends = {rank: [span.end_s for span in found] for rank, found in self.events.items()}
         for found in self._sends.values():
             found.sort(key=lambda span: span.start_s)
@@ -144,22 +144,17 @@ class _Walk:
         last = bisect_right(ends, time_s + GRAIN_S) - 1
         if last < 0:
             return None
-        events = self.events[rank]
-        found, number = events[last], last - 1
-        while number >= 0 and ends[number] >= ends[last] - GRAIN_S:
-            if _ORDER[events[number].kind] > _ORDER[found.kind]:
-                found = events[number]
-            number -= 1
-        return found
+        at_once = self.events[rank][bisect_left(ends, ends[last] - GRAIN_S, hi=last) : last + 1]
+        return max(reversed(at_once), key=lambda span: _ORDER[span.kind])
 
     def _sender(self, rank: int, span: Span) -> tuple[int, float]:
         """Return (sender, start of the send) of *span*'s message; the receiver itself if the trace lacks it."""
-        sends = self._sends.get((span.peer, rank, span.tag), [])
-        number = self._number[rank, span]
+        sends, number = self._sends.get((span.peer, rank, span.tag), []), self._number[rank, span]
         # Messages of one tag arrive in the order of sending; a send without a recorded end shifts them.
-        for send in (sends[number : number + 1], [send for send in reversed(sends) if send.end_s <= span.end_s][:1]):
-            if send and send[0].start_s < span.end_s - GRAIN_S:
-                return span.peer, send[0].start_s
+        before = [send for send in reversed(sends) if send.end_s <= span.end_s]
+        for send in [*sends[number : number + 1], *before[:1]]:
+            if send.start_s < span.end_s - GRAIN_S:
+                return span.peer, send.start_s
         return rank, span.start_s
 
     def _travel(self, source: int, target: int, start_s: float, end_s: float, *, arrived: bool) -> Iterator[Leg]:
@@ -208,11 +203,11 @@ class Carried:
     def __init__(self, topology: Topology, messages: Iterable[Sent]) -> None:
         self._topology = topology
         self._ways: dict[tuple[str, str], list[Carrier]] = {}
-        flows: dict[str, list[tuple[float, float, int]]] = {}
+        flows: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
         for message in messages:
             for carrier in self.way(message.source, message.target):
                 flow = (message.start_s, max(message.end_s, message.start_s + 1e-9), message.size_bytes)
-                flows.setdefault(f"{carrier.kind} {carrier.lane}", []).append(flow)
+                flows[f"{carrier.kind} {carrier.lane}"].append(flow)
         self._curves = {name: _curve(found) for name, found in flows.items()}
 
     def way(self, source: str, target: str) -> list[Carrier]:
@@ -237,11 +232,10 @@ class Carried:
         return next((way[i] for i, load in enumerate(loads) if load >= max(loads) * (1 - 1e-9)), None)
 
     def _bytes(self, carrier: Carrier, start_s: float, end_s: float) -> float:
-        curve = self._curves.get(f"{carrier.kind} {carrier.lane}")
-        if curve is None:
+        name = f"{carrier.kind} {carrier.lane}"
+        if name not in self._curves:
             return 0.0
-        times_s, bytes_by = curve
-        first, last = np.interp([start_s, end_s], times_s, bytes_by)
+        first, last = np.interp([start_s, end_s], *self._curves[name])
         return float(last - first)
 
 

@@ -33,11 +33,6 @@ class Goal:
         return self.name in TARGETS
 
     @property
-    def is_time_of_run(self) -> bool:
-        """Whether the goal is the time of a run or of its steps, which differ only by a factor."""
-        return self.name in ("step-time", "run-time")
-
-    @property
     def targets(self) -> Mapping[str, float] | None:
         """The target as a sweep's table takes it."""
         return {TARGETS[self.name]: self.target} if self.target is not None else None

@@ -1,21 +1,29 @@
-"""The changes to try: every link, device and setting of an experiment, one at a time, doubled or halved.
-
-Where there are many similar parts, they change together.
-"""
+"""The changes to try: every link, device and setting of an experiment, doubled or halved, and the parts on sale."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Literal
 
+from simcluster.documents import yaml as yaml_lines
+from simcluster.documents.reading import Reading
+from simcluster.documents.shipped import parts_path
+from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.read import Experiment
 from simcluster.topology import Device, Topology
 from simcluster.topology.model.profile import profile_block
+from simcluster.topology.presets.links import DEVICES, LINKS
+from simcluster.topology.read.devices import DEVICE_KEYS
 from simcluster.units import write_bandwidth, write_latency, write_rate
 
 Kind = Literal["bandwidth", "latency", "loss", "nic", "overhead", "device", "straggler", "setting", "purchase"]
+
+_PRICE = re.compile(r"([0-9]+(?:\.[0-9]+)?) USD")
 
 MOST_PARTS = 24
 """Up to this number, links and devices are changed one by one; beyond it, similar ones together."""
@@ -131,3 +139,107 @@ def _groups(parts: Iterable[Any], numbers: Any) -> list[list[Any]]:
 
 def _name(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} like it"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A link type or a device for *price_usd*; *fits* are patterns of the devices that may be at a link's ends."""
+
+    name: str
+    price_usd: float
+    fits: tuple[str, ...] = ("*",)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts on sale."""
+
+    links: tuple[Offer, ...] = ()
+    devices: tuple[Offer, ...] = ()
+
+
+def read_parts(source: str | Path | None = None) -> Parts:
+    """Return the price list in the file *source*, by default the shipped one. Raises UsageError with all problems."""
+    path = Path(source) if source is not None else parts_path()
+    if not path.is_file():
+        raise UsageError(Problem("--parts", str(path), "a file with prices of links and devices"))
+    reading = Reading(yaml_lines.load(path), path.parent)
+    if not isinstance(reading.document.data, dict):
+        reading.bad((), "a mapping: links and devices, each type with its price")
+        raise UsageError(reading.problems)
+    for key in reading.document.data:
+        if key not in ("links", "devices"):
+            reading.bad((key,), nearest(str(key), ("links", "devices")), "unknown key", at_key=True)
+    links = tuple(_offers(reading, "links", LINKS, ("price", "fits")))
+    devices = tuple(_offers(reading, "devices", DEVICES, ("price",)))
+    if reading.problems:
+        raise UsageError(reading.problems)
+    return Parts(links, devices)
+
+
+def _offers(reading: Reading, kind: str, known: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[Offer]:
+    block = reading.document.data.get(kind) or {}
+    if not isinstance(block, dict):
+        reading.bad((kind,), "a mapping: each type with its price")
+        return
+    for name, offer in block.items():
+        before = len(reading.problems)
+        if name not in known:
+            reading.bad((kind, name), nearest(str(name), known), f"unknown type of {kind}", at_key=True)
+        if not isinstance(offer, dict):
+            reading.bad((kind, name), "its price: {price: 60 USD}")
+            continue
+        for key in offer:
+            if key not in keys:
+                reading.bad((kind, name, key), nearest(str(key), keys), "unknown key", at_key=True)
+        price = _PRICE.fullmatch(str(offer.get("price")))
+        if price is None or not float(price[1]):
+            reading.bad((kind, name, "price"), "a price above zero, such as 60 USD")
+        fits = offer.get("fits", ["*"])
+        if not isinstance(fits, list) or not fits or not all(isinstance(pattern, str) for pattern in fits):
+            reading.bad((kind, name, "fits"), "patterns of devices: [mac-*]")
+        if len(reading.problems) == before and price is not None:
+            yield Offer(str(name), float(price[1]), tuple(fits))
+
+
+def purchases(topology: Topology, parts: Parts, wanted: set[str]) -> list[Change]:
+    """Return every single purchase for the links and nodes in *wanted* that is faster than the present part."""
+    return [*_new_links(topology, parts, wanted), *_new_devices(topology, parts, wanted)]
+
+
+def _new_links(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator[Change]:
+    blocks = topology.document["links"]
+    for link, block in zip(topology.links, blocks, strict=True):
+        for offer in parts.links if link.name in wanted else ():
+            new = LINKS[offer.name]
+            no_worse = new.bandwidth_Bps >= link.bandwidth_Bps and new.latency_s <= link.latency_s
+            better = new.bandwidth_Bps > link.bandwidth_Bps or new.latency_s < link.latency_s
+            wired = link.medium is None and link.duplex != "half"
+            if not ((no_worse and better) or (not wired and new.bandwidth_Bps >= link.bandwidth_Bps)):
+                continue
+            ends = [topology.nodes[end].device for end in (link.a, link.b)]
+            names = [device.name for device in ends if device is not None and device.name != "custom"]
+            if not all(any(fnmatchcase(name, fit) for fit in offer.fits) for name in names):
+                continue
+            overrides = {f"topology.links.{link.name}": {"between": block["between"], "type": offer.name}}
+            yield _purchase(link.name, offer, overrides)
+
+
+def _new_devices(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator[Change]:
+    for name in topology.workers:
+        device = topology.nodes[name].device
+        assert device is not None, "a worker has a device"
+        for offer in parts.devices if name in wanted else ():
+            new = DEVICES[offer.name]
+            faster = new.flops_per_s > device.flops_per_s and new.operator_overhead_s <= device.operator_overhead_s
+            steadier = device.straggler is not None and new.flops_per_s >= device.flops_per_s
+            if not faster and not steadier:
+                continue
+            block = topology.document["nodes"][name] or {}
+            replaced = {*DEVICE_KEYS} - {"price_per_hour"}  # which is assumed to stay
+            kept = {key: value for key, value in block.items() if key not in replaced}
+            yield _purchase(name, offer, {f"topology.nodes.{name}": kept | {"device": offer.name}})
+
+
+def _purchase(part: str, offer: Offer, overrides: Mapping[str, Any]) -> Change:
+    return Change("purchase", part, f"{offer.name} for {part}", overrides, offer.price_usd, offer.name)

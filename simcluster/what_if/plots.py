@@ -45,6 +45,7 @@ class WhatIfPlots:
         Whiskers span the seeds. Changes without effect, and those beyond the first 15, are left out.
         """
         shown = [found for found in self._effects if found.relative][:MOST_BARS][::-1]
+        labels = [found.change.label.partition(": ") for found in shown]
         low = [100 * ((found.relative or 0.0) - (found.lowest or 0.0)) for found in shown]
         high = [100 * ((found.highest or 0.0) - (found.relative or 0.0)) for found in shown]
         seeds = len(self._base) > 1
@@ -52,7 +53,8 @@ class WhatIfPlots:
             go.Bar(
                 orientation="h",
                 x=[100 * (found.relative or 0.0) for found in shown],
-                y=[_on_two_lines(found) for found in shown],
+                # Split in two lines, to leave room for the bar on a phone: the part, then the change.
+                y=[f"<b>{escape(part)}</b><br>{escape(what)}" for part, _, what in labels],
                 marker={"color": [LESS if found.gain > 0 else MORE for found in shown]},
                 error_x={"type": "data", "symmetric": False, "array": high, "arrayminus": low} if seeds else None,
                 customdata=[self._goal.value(found.value) for found in shown],
@@ -100,9 +102,3 @@ class WhatIfPlots:
             legend={"orientation": "v", "y": -0.6, "yanchor": "top", "x": 0, "traceorder": "normal"},
             margin={"l": 12, "r": 12, "t": 8, "b": 48},
         )
-
-
-def _on_two_lines(found: Effect) -> str:
-    """Split a label in two lines, to leave room for its bar on a phone: the part, then the change."""
-    part, _, what = found.change.label.partition(": ")
-    return f"<b>{escape(part)}</b><br>{escape(what)}"

@@ -1,7 +1,4 @@
-"""Write the report.html of an answered what-if: the answer, the tornado, the critical path, purchases, all numbers.
-
-Every text that comes from the experiment passes through `escape`.
-"""
+"""Write the report.html of an answered what-if. Every text from the experiment passes through `escape`."""
 
 from __future__ import annotations
 
@@ -28,13 +25,15 @@ def render(found: WhatIf) -> str:
         "Backwards from the end, each moment belongs to what was waited for: a device at work, a link that was busy, "
         "the latency of one."
     )
+    head = ["change", "effect", found.goal.phrase, "of single seeds"]
+    changes = [[e.change.label, _relative(e), found.goal.value(e.value), _range(e)] for e in found.effects]
     body = "\n".join(
         [
             _header(found, seeds),
             section("What each change would do", tornado, FIGURE.format("tornado")),
             section("Where the time goes", path, FIGURE.format("path")),
             _purchases(found),
-            section("Every change", "The mean over seeds; less is better.", _changes(found)),
+            section("Every change", "The mean over seeds; less is better.", _table(head, changes)),
         ]
     )
     figures = {"tornado": found.plot.tornado(), "path": found.plot.path()}
@@ -73,14 +72,6 @@ def _purchases(found: WhatIf) -> str:
     return section(
         title, about, _table(["purchase", "price", "effect", found.goal.phrase, "less for each dollar"], rows)
     )
-
-
-def _changes(found: WhatIf) -> str:
-    rows = [
-        [effect.change.label, _relative(effect), found.goal.value(effect.value), _range(effect)]
-        for effect in found.effects
-    ]
-    return _table(["change", "effect", found.goal.phrase, "of single seeds"], rows)
 
 
 def _relative(effect: Effect) -> str:

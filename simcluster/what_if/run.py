@@ -1,7 +1,6 @@
-"""Asks what-if about an experiment: runs it as it is and with every change, through a sweep's machinery, and answers.
+"""Runs an experiment as it is and with every change, through a sweep's machinery, and answers.
 
-Like a sweep's, its runs are kept under a digest of what they depend on: a repeated question, or another goal, reuses
-them.
+The runs are kept like a sweep's: a repeated question, or another goal, reuses them.
 """
 
 from __future__ import annotations
@@ -22,17 +21,15 @@ from simcluster.paths.inside import write_whole
 from simcluster.runs.folder import RunFolder
 from simcluster.runs.sweep_folder import POINTS
 from simcluster.sweeps.axes import read_axes
-from simcluster.sweeps.digest import digest_of
 from simcluster.sweeps.engines import checked_jobs
-from simcluster.sweeps.points import Point, Source
+from simcluster.sweeps.points import Point, Source, digest_of
 from simcluster.sweeps.run import PlannedSweep, check_folder, run_missing
 from simcluster.topology import Device
 from simcluster.what_if.critical_path import CriticalPath, critical_path
 from simcluster.what_if.effects import Effect, by_gain, effect
 from simcluster.what_if.goal import Goal, read_goal
 from simcluster.what_if.outcome import ANSWER, REPORT, TABLE, WhatIf
-from simcluster.what_if.perturb import Change, changes
-from simcluster.what_if.upgrades import Parts, purchases, read_parts
+from simcluster.what_if.perturb import Change, Parts, changes, purchases, read_parts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +38,6 @@ Progress = Callable[[int, int, int], None]
 """Called with (runs done, runs known so far, runs that had been made before)."""
 
 MOST_SEEDS = 1000
-NEEDS_VALUES = "NeedsValues"
 
 MOST_UPGRADED, LEAST_OF_PATH = 4, 0.1
 """Purchases are tried for this number of best parts, and for parts with at least this share of the critical path."""
@@ -125,14 +121,16 @@ class _Asked:
         tried = changes(self.plan, staleness)
         effects = self._effects(tried, base)
         path = self._path(RunFolder(first), base)
-        bought = self._effects(purchases(self.plan.topology, for_sale, _worth(effects, path)), base)
+        gaining = list(dict.fromkeys(e.change.part for e in by_gain(effects) if e.change.kind != "setting"))
+        worth = {*gaining[:MOST_UPGRADED], *(part.where for part in path.parts if part.share >= LEAST_OF_PATH)}
+        bought = self._effects(purchases(self.plan.topology, for_sale, worth), base)
         return WhatIf(self.folder, self.plan, self.goal, base, staleness, effects, bought, path, exact=self.exact)
 
     def _baseline(self) -> tuple[dict[int, float], float | None, Path]:
         """Return (goal by seed, mean staleness, folder of the first seed's run) of the unchanged experiment."""
         as_it_is = [Change("setting", "", "as it is", {})]
         swept = self._run(self._points(as_it_is))
-        if (_error(swept.table) or "").startswith(NEEDS_VALUES) and self.fixed["numerics"] == "none":
+        if (_error(swept.table) or "").startswith("NeedsValues") and self.fixed["numerics"] == "none":
             self.fixed["numerics"] = "real"
             self.plan = self.read(self.fixed, seed=self.plan.seed)
             swept = self._run(self._points(as_it_is))
@@ -145,7 +143,7 @@ class _Asked:
             raise RunError(f"{reached}{_nearest(self.goal, swept)}; what helps is {self.goal.missing()}")
         if not self.goal.learns and self.seeds > 1 and swept.table["trace_sha256"].nunique() == 1:
             self.exact, self.seeds, base = True, 1, {self.plan.seed: base[self.plan.seed]}
-        if self.goal.is_time_of_run:
+        if self.goal.name in ("step-time", "run-time"):  # which differ only by a factor
             self.replicas = {swept.points[row].seed: times for row, times in _replicas(swept).items()}
         return base, _staleness(swept.table), swept.folders[0]
 
@@ -227,12 +225,6 @@ def _replicas(swept: PlannedSweep) -> dict[int, list[float]]:
     return {row: interval["replicas"] for row, interval in told if interval is not None}
 
 
-def _worth(effects: Sequence[Effect], path: CriticalPath) -> set[str]:
-    """Return the links and nodes for which a purchase may help."""
-    gaining = list(dict.fromkeys(e.change.part for e in by_gain(effects) if e.change.kind != "setting"))
-    return {*gaining[:MOST_UPGRADED], *(part.where for part in path.parts if part.share >= LEAST_OF_PATH)}
-
-
 def _check_goal(goal: Goal, plan: Experiment) -> None:
     """Raise UsageError for a goal that no run of *plan* can measure."""
 
@@ -253,12 +245,8 @@ def _nearest(goal: Goal, swept: PlannedSweep) -> str:
     if not goal.learns:
         return ""
     name = goal.name.removeprefix("time-to-")
-    values = [
-        value
-        for run in swept.runs
-        if run is not None
-        for value in run.metrics.loc[run.metrics["name"] == f"eval_{name}", "value"]
-    ]
+    tables = [run.metrics for run in swept.runs if run is not None]
+    values = [value for table in tables for value in table.loc[table["name"] == f"eval_{name}", "value"]]
     return f" (the best {name} was {max(values) if name == 'accuracy' else min(values):.4g})" if values else ""
 
 

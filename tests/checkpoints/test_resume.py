@@ -21,7 +21,7 @@ from simcluster.checkpoints.store import checkpoints, latest
 from simcluster.errors import CheckpointError
 from simcluster.experiment.checkpointing import keeping_of, restart_of
 from simcluster.experiment.read import read_experiment
-from simcluster.experiment.resume import resume
+from simcluster.experiment.run import resume
 from tests.support.kept import config, hashes, play, play_on
 from tests.support.root import ROOT
 

@@ -16,9 +16,8 @@ import yaml
 
 import simcluster
 from simcluster.errors import UsageError
-from simcluster.sweeps import work
-from simcluster.sweeps.digest import digest_of
 from simcluster.sweeps.engines import DIED, engine
+from simcluster.sweeps.points import digest_of, run_point
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -55,7 +54,7 @@ def test_what_has_run_is_not_run_again_and_a_larger_sweep_has_the_smaller_ones_r
 
     def counted(document: Any, folder: str, options: Any) -> None:
         ran.append(folder)
-        work.run_point(document, folder, options)
+        run_point(document, folder, options)
 
     monkeypatch.setattr("simcluster.sweeps.engines.run_point", counted)
     key = "algorithm.pull_interval"

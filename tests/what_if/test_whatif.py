@@ -13,7 +13,7 @@ import simcluster
 from simcluster.errors import RunError, UsageError
 from simcluster.experiment.read import read_experiment
 from simcluster.runs.spans import Span
-from simcluster.sweeps import work
+from simcluster.sweeps.points import run_point
 from simcluster.what_if import WhatIf
 from simcluster.what_if.critical_path import critical_path
 from simcluster.what_if.effects import effect
@@ -112,7 +112,7 @@ def test_the_answer_has_its_numbers_in_the_table_the_folder_and_a_page_and_nothi
 
     def counted(document: Any, folder: str, options: Any) -> None:
         ran.append(folder)
-        work.run_point(document, folder, options)
+        run_point(document, folder, options)
 
     monkeypatch.setattr("simcluster.sweeps.engines.run_point", counted)
     # Two seeds differ, as pi4 is now and then slower.

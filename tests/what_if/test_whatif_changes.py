@@ -16,8 +16,7 @@ from simcluster.what_if.answer import bottleneck, sentences
 from simcluster.what_if.critical_path import critical_path
 from simcluster.what_if.effects import Effect, by_gain, by_price, effect, ranked
 from simcluster.what_if.goal import read_goal
-from simcluster.what_if.perturb import Change, changes
-from simcluster.what_if.upgrades import Parts, purchases, read_parts
+from simcluster.what_if.perturb import Change, Parts, changes, purchases, read_parts
 
 SMALL: dict[str, Any] = {
     "topology": "smolcluster",
