@@ -39,12 +39,13 @@ def verify(
     replaces the algorithm's own claim. *only* names the checks to run, by default all. Raises UsageError for an invalid
     request.
     """
-    from simcluster.verify.suite import run_checks
+    from simcluster.process.intra_op import one_thread
+    from simcluster.verify.subject import subject_of
+    from simcluster.verify.suite import refuse_wrong, run_checks
 
-    return run_checks(
-        algorithm, workload=workload, settings=settings, nodes=nodes, backend=backend, seed=seed, quick=quick,
-        claim=claim, only=only,
-    )  # fmt: skip
+    refuse_wrong(nodes, backend, seed, only)
+    with one_thread():
+        return run_checks(subject_of(algorithm, workload, settings, nodes, backend, seed, quick, claim), only)
 
 
 class _Callable(ModuleType):

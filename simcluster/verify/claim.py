@@ -21,7 +21,10 @@ from simcluster.workloads import Workload
 Settings = Mapping[str, Any]
 """An algorithm's settings, completed by their defaults."""
 
-Reference = Callable[[Workload, int, int, int, Settings], Sequence[Sequence[Tensor]]]
+Weights = Sequence[Sequence[Tensor]]
+"""By rank, then by parameter."""
+
+Reference = Callable[[Workload, int, int, int, Settings], Weights]
 """(workload, world size, seed, steps, settings) -> the final weights of rank 0, 1, ... as one process computes them.
 
 The naive version of the algorithm: no messages, no overlap, the simplest loop that gives the same numbers. It may

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from simcluster.verify.claim import Outcome
+
 AT_S: Final = {"sim": 0.005, "sockets": 0.3}
 """Start of a fault."""
 DEAD_S: Final = {"sim": 0.02, "sockets": 2.0}
@@ -49,3 +51,27 @@ def plan_of(fault: str, backend: str) -> dict[str, Any]:
     """Return *fault* as in an experiment for *backend*."""
     given = {key: f"{SHORT_S[backend]} s" if value == _SHORT else value for key, value in _PLANS[fault].items()}
     return {**given, "at": f"{AT_S[backend]} s"}
+
+
+_PASSING: Final = (
+    "short hang", "slow-down", "short cut", "short cut, one way", "flap", "short partition", "latency", "bandwidth",
+    "loss",
+)  # fmt: skip
+"""Faults that only delay any algorithm: all ranks finish."""
+
+TOGETHER: Final[Mapping[str, Outcome]] = {name: "ends well" if name in _PASSING else "fails" for name in NAMES}
+"""The outcomes of algorithms in which every rank needs all others."""
+
+GOES_ON: Final[Mapping[str, Outcome]] = {name: "ends well" if name in _PASSING else "goes on" for name in NAMES}
+"""The outcomes where ranks continue without a lost rank, as long as they have a neighbour left."""
+
+REFORMED: Final[Mapping[str, Outcome]] = {
+    **GOES_ON, "restart of a worker": "ends well", "restart of the server": "ends well"
+}  # fmt: skip
+"""The outcomes of groups that are formed again without lost ranks, and with rejoined ones."""
+
+SERVED: Final[Mapping[str, Outcome]] = {
+    **GOES_ON, "restart of a worker": "ends well", "crash of the server": "fails", "restart of the server": "fails",
+    "long hang of the server": "fails",
+}  # fmt: skip
+"""The outcomes of workers that need the server, which trains too and needs no worker."""

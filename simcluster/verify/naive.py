@@ -1,14 +1,17 @@
-"""Parts of naive references: many replicas in one process, their weights as vectors, rounds of local steps."""
+"""Parts of claims: replicas in one process for naive references, matrices times all models, traffic and accounts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from simcluster.verify.claim import Contributions
+from simcluster.collectives import flatten, unflatten
+from simcluster.verify.claim import Contributions, Settings, Weights
 from simcluster.workloads import Batch, Replica, Workload
 
 
@@ -17,16 +20,19 @@ def born(workload: Workload, size: int, seed: int, steps: int) -> list[Replica]:
     return [workload.replica(rank, size, seed, steps) for rank in range(size)]
 
 
+def gradients_of(replicas: Sequence[Replica]) -> Iterator[list[list[Tensor]]]:
+    """Yield, for each step, the gradients of all *replicas* at their present weights."""
+    for batches in zip(*(replica.batches() for replica in replicas), strict=True):
+        yield [replica.loss_and_gradients(batch)[1] for replica, batch in zip(replicas, batches, strict=True)]
+
+
 def vector(replica: Replica) -> Tensor:
     """Return the weights, concatenated."""
-    return torch.cat([parameter.flatten() for parameter in replica.parameters]).clone()
+    return flatten(replica.parameters)
 
 
 def overwrite(replica: Replica, weights: Tensor) -> None:
-    start = 0
-    for parameter in replica.parameters:
-        parameter.copy_(weights[start : start + parameter.numel()].view(parameter.shape))
-        start += parameter.numel()
+    replica.load(unflatten(weights, replica.parameters))
 
 
 def walk(replica: Replica, batches: Iterator[Batch], count: int) -> None:
@@ -46,9 +52,23 @@ def descend(theta: torch.nn.Parameter, optimizer: torch.optim.SGD, gradient: Ten
     optimizer.step()
 
 
-def ended(replicas: Sequence[Replica]) -> list[list[Tensor]]:
+def ended(replicas: Sequence[Replica]) -> Weights:
     """Return the weights of each replica, as a reference does."""
     return [replica.snapshot() for replica in replicas]
+
+
+def times(matrix: npt.NDArray[np.float64], models: Weights) -> list[list[Tensor]]:
+    """Return row i of *matrix* times all *models*, for every rank i."""
+    weights = torch.from_numpy(matrix)
+    columns = [torch.stack(tuple(tensors)) for tensors in zip(*models, strict=True)]
+    mixed = [torch.tensordot(weights.to(column.dtype), column, dims=1) for column in columns]
+    return [[column[rank] for column in mixed] for rank in range(len(models))]
+
+
+def output(models: Weights, settings: Settings) -> Weights:
+    """Return *models*, or the mean of all for every rank if the output is to be the mean."""
+    size = len(models)
+    return times(np.full((size, size), 1 / size), models) if settings["output"] == "mean" else models
 
 
 def rounds(steps: int, interval: object) -> int:
@@ -56,9 +76,16 @@ def rounds(steps: int, interval: object) -> int:
     return -(-steps // int(str(interval)))
 
 
-def models_sent(size: int, settings: Mapping[str, object]) -> int:
+def up_and_down(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
+    """A gradient or a change up and weights down, per worker and round, on equally fast ranks; a round is a step if
+    there is no interval.
+    """
+    return 2 * (size - 1) * rounds(steps, settings.get("interval", 1)) * model_bytes
+
+
+def models_sent(size: int, settings: Settings) -> int:
     """Return the vectors that all ranks send in one all-reduce, for schedules with a whole number of them."""
-    return {"ring": 2 * (size - 1), "direct": 2 * (size - 1), "naive": size * (size - 1)}[str(settings["schedule"])]
+    return {"ring": 2 * (size - 1), "direct": 2 * (size - 1), "naive": size * (size - 1)}[settings["schedule"]]
 
 
 def account(metrics: Sequence[Mapping[str, Sequence[tuple[int, float]]]]) -> Contributions:

@@ -5,6 +5,7 @@ It imports no backend: as for experiments, a backend is imported by name at run 
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import signal
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import safetensors.torch
 import torch
@@ -25,26 +26,33 @@ from simcluster.experiment.node import remember
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.process.interrupts import stop_innermost
 from simcluster.runs.record import NodeRecord, RunRecord
+from simcluster.topology import chain, complete, ring, star
 from simcluster.verify import faults
-from simcluster.verify.cluster import Shape, cluster
 from simcluster.verify.probe import PROGRAM, TAKEN, TENSOR_BYTES
+from simcluster.verify.verdict import Failed
 
 LIMIT_S = 60.0
 """Limit on the wall time of one run."""
 
 SOCKETS_LIMITS = {"stuck_s": 8.0, "limit_s": 40.0}
 
+Shape = Literal["star", "line", "ring", "complete", "islands"]
+"""Of a network; islands are a line without the link to the last worker."""
+
 Block = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Request:
-    """One run. *settings* and *workload* are JSON; an empty workload is the default. *again* tells equal ones apart."""
+    """One run. *algorithm*, *workload* and *settings* are JSON; if empty, the first two are the runner's. *again* tells
+    equal requests apart.
+    """
 
     size: int
     backend: str = "sim"
     settings: str = "{}"
     workload: str = ""
+    algorithm: str = ""
     steps: int = 8
     seed: int = 0
     shape: Shape = "star"
@@ -71,6 +79,12 @@ class Done:
         """The first line of its error, or nothing."""
         return "" if self.error is None else f"{type(self.error).__name__}: {self.error}".splitlines()[0]
 
+    def ended(self, where: str) -> Done:
+        """Return this result. Raises Failed, with *where*, if the run failed."""
+        if self.error is not None:
+            raise Failed(f"{where}: {self.failure}")
+        return self
+
     def values(self, rank: int) -> dict[str, list[tuple[int, float]]]:
         """Return what *rank* recorded, name -> (step, value) in order."""
         found: dict[str, list[tuple[int, float]]] = {}
@@ -96,10 +110,6 @@ class Done:
     def sent(self) -> int:
         return sum(node.messages_sent for node in self.nodes)
 
-    @property
-    def bytes_sent(self) -> int:
-        return sum(node.bytes_sent for node in self.nodes)
-
     def same_weights(self, other: Done) -> bool:
         """Whether every rank ended with the same bits."""
         return [node.weights_sha256 for node in self.nodes] == [node.weights_sha256 for node in other.nodes]
@@ -110,22 +120,21 @@ class TimeIsUp(KeyboardInterrupt):
 
 
 class Runner:
-    """Runs *algorithm* and, by default, *workload*, given as an experiment's blocks."""
+    """Runs *algorithm* and *workload*, given as an experiment's blocks, unless a request has others."""
 
     def __init__(self, algorithm: Block, workload: Block, limit_s: float = LIMIT_S) -> None:
         self._algorithm, self._workload, self._limit_s = dict(algorithm), dict(workload), limit_s
         self._done: dict[Request, Done] = {}
-        self._others: dict[str, Runner] = {}
 
     def document(self, request: Request) -> dict[str, Any]:
         """Return the experiment for *request*."""
-        stop: dict[str, Any] = {"steps": request.steps} | ({"time": request.time} if request.time else {})
+        algorithm = json.loads(request.algorithm) if request.algorithm else self._algorithm
         return {
             "name": "verify",
-            "topology": cluster(request.shape, request.size, uneven=request.uneven),
-            "algorithm": {**self._algorithm, **json.loads(request.settings)},
+            "topology": cluster(request),
+            "algorithm": {**algorithm, **json.loads(request.settings)},
             "workload": json.loads(request.workload) if request.workload else self._workload,
-            "stop": stop,
+            "stop": {"steps": request.steps} | ({"time": request.time} if request.time else {}),
             "evaluate_every": request.steps,
             "faults": [faults.plan_of(request.fault, request.backend)] if request.fault else [],
             "seed": request.seed,
@@ -138,24 +147,25 @@ class Runner:
     def run(self, request: Request) -> Done:
         """Return the result of *request*, run once. Raises UsageError for invalid settings or an invalid workload."""
         if request not in self._done:
-            self._done[request] = self._run(request)
+            dead_s = faults.DEAD_S[request.backend] if request.fault else None
+            self._done[request] = run_plan(self.plan(request), dead_s, self._limit_s)
         return self._done[request]
 
-    def run_on(self, topology: Block, request: Request) -> Done:
-        """Run *request* on another *topology*; not cached."""
-        document = {**self.document(request), "topology": dict(topology)}
-        return run_plan(read_experiment(document, backend=request.backend), limit_s=self._limit_s)
 
-    def run_other(self, algorithm: Block, request: Request) -> Done:
-        """Run *request* with another *algorithm*."""
-        name = json.dumps(algorithm, sort_keys=True)
-        if name not in self._others:
-            self._others[name] = Runner(algorithm, self._workload, self._limit_s)
-        return self._others[name].run(request)
+def cluster(request: Request) -> dict[str, Any]:
+    """Return the topology of *request* as in an experiment: workers n0, n1, ... A ring of one or two is a line.
 
-    def _run(self, request: Request) -> Done:
-        dead_s = faults.DEAD_S[request.backend] if request.fault else None
-        return run_plan(self.plan(request), dead_s, self._limit_s)
+    Devices are equal and take 1 ms for any piece of work; in an uneven cluster the last one takes 4 ms.
+    """
+    size, shape = request.size, request.shape
+    make = {"star": star, "line": chain, "ring": ring if size > 2 else chain, "complete": complete, "islands": chain}
+    device = {"flops": "1 PFLOP/s", "work_overhead": "1 ms"}
+    document = copy.deepcopy(dict(make[shape](size, device=device, bandwidth="1 Gbps", latency="50 us").document))
+    if request.uneven:
+        document["nodes"][f"n{size - 1}"]["straggler"] = {"kind": "constant", "factor": 4.0}
+    if shape == "islands":
+        document["links"] = document["links"][:-1]
+    return document
 
 
 def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIMIT_S) -> Done:
@@ -179,21 +189,17 @@ def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIM
         return _broken(plan, RunError(f"did not end within {limit_s:g} s of wall time"))
     except AssertionError as error:  # the simulator's own accounts are inconsistent
         return _broken(plan, error)
-    weights = [None if node.weights is None else _tensors(node.weights, plan) for node in record.nodes]
-    return Done(
-        plan, record.error, record.nodes, weights, record.trace_sha256, record.extra["lost"], record.extra["faults"]
-    )
+    names = names_of(plan) if any(node.weights for node in record.nodes) else []
+    load = safetensors.torch.load
+    found = [None if node.weights is None else load(node.weights) for node in record.nodes]
+    weights = [None if tensors is None else [tensors[name] for name in names] for tensors in found]
+    extra = record.extra
+    return Done(plan, record.error, record.nodes, weights, record.trace_sha256, extra["lost"], extra["faults"])
 
 
 def _broken(plan: Experiment, error: BaseException) -> Done:
     nodes = [NodeRecord(rank, name) for rank, name in enumerate(plan.topology.workers)]
     return Done(plan, error, nodes, [None] * len(nodes), "", {}, [])
-
-
-def _tensors(weights: bytes, plan: Experiment) -> list[Tensor]:
-    """Return the tensors in the order of the model."""
-    found = safetensors.torch.load(weights)
-    return [found[name] for name in names_of(plan)]
 
 
 def names_of(plan: Experiment) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -28,16 +28,8 @@ USUAL: Final[Mapping[str, Any]] = {
 }  # fmt: skip
 """84 elements, a multiple of 1, 2, 3, 4 and 7; a rate at which 7 stale ranks are stable."""
 SMALL: Final[Mapping[str, Mapping[str, Any]]] = {
-    "gpt": {
-        "layers": 2,
-        "width": 84,
-        "heads": 84,
-        "context": 4,
-        "batch_size": 2,
-        "optimizer": "sgd",
-        "learning_rate": 0.1,
-        "clip_norm": None,
-    },
+    "gpt": {"layers": 2, "width": 84, "heads": 84, "context": 4, "batch_size": 2, "optimizer": "sgd"}
+    | {"learning_rate": 0.1, "clip_norm": None},
     "mnist_mlp": {"hidden": 12, "batch_size": 8},
     "quadratic": {name: value for name, value in USUAL.items() if name != "name"},
 }
@@ -47,18 +39,22 @@ ROUNDING: Final = {torch.float64: 1e-9, torch.float32: 2e-4}
 """Tolerance between two ways to compute the same, relative to the largest element."""
 
 
+UNCLAIMED: Final = Claim("", order_free=False)
+"""In place of the claim of an algorithm without one."""
+
+
 @dataclass(frozen=True)
 class Subject:
     """*algorithm* as in an experiment, with *settings* besides those claimed; *runner* caches runs."""
 
     algorithm: Mapping[str, Any]
     workload: Mapping[str, Any]
-    claim: Claim | None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    sizes: Sequence[int] = SIZES
-    backends: Sequence[str] = BACKENDS
-    seed: int = 0
-    quick: bool = False
+    claim: Claim
+    settings: Mapping[str, Any]
+    sizes: Sequence[int]
+    backends: Sequence[str]
+    seed: int
+    quick: bool
 
     @cached_property
     def runner(self) -> Runner:
@@ -69,17 +65,14 @@ class Subject:
         return str(self.algorithm.get("name") or self.algorithm["path"])
 
     @property
-    def order_free(self) -> bool:
-        """Whether the result is claimed not to depend on the order of arrival."""
-        return self.claim is not None and self.claim.order_free
+    def is_claimed(self) -> bool:
+        """Whether there is any claim."""
+        return self.claim is not UNCLAIMED
 
     def request(self, size: int | None = None, **fields: Any) -> Request:
         """Return the plain run with *size* ranks, by default 3; *fields* are a Request's, settings are added."""
         settings = {**self.settings, **fields.pop("settings", {})}
-        return replace(
-            Request(size or self.middle, seed=self.seed, steps=STEPS, settings=as_json(settings)),
-            **fields,
-        )
+        return replace(Request(size or self.middle, seed=self.seed, steps=STEPS, settings=as_json(settings)), **fields)
 
     def run(self, size: int | None = None, **fields: Any) -> Done:
         return self.runner.run(self.request(size, **fields))
@@ -111,28 +104,26 @@ class Subject:
 
 def subject_of(
     algorithm: str,
-    *,
-    workload: str | Mapping[str, Any] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    sizes: Sequence[int] | None = None,
-    backends: Sequence[str] = BACKENDS,
-    seed: int = 0,
-    quick: bool = False,
-    claim: Claim | None = None,
+    workload: str | Mapping[str, Any] | None,
+    settings: Mapping[str, Any] | None,
+    nodes: Sequence[int] | None,
+    backend: str,
+    seed: int,
+    quick: bool,
+    claim: Claim | None,
 ) -> Subject:
-    """Return the subject for *algorithm*, a name or file.py:function. Raises UsageError for an invalid request."""
+    """Return the subject for a request, as `simcluster.verify.verify` takes it. Raises UsageError if it is invalid."""
     block, found = _algorithm(algorithm)
-    claim = claim or found
-    given = {**(claim.settings if claim else {}), **(settings or {})}
-    chosen = workload or (claim.workload if claim else None)
-    wanted = sizes or (QUICK_SIZES if quick else SIZES)
-    can = [size for size in wanted if claim is None or claim.sizes is None or size in claim.sizes]
-    if not can and sizes is None and claim is not None:
+    claim = claim or found or UNCLAIMED
+    wanted = nodes or (QUICK_SIZES if quick else SIZES)
+    can = [size for size in wanted if claim.sizes is None or size in claim.sizes]
+    if not can and nodes is None:
         can = list(claim.sizes or ())[:3]
     if not can:
-        assert claim is not None
         raise UsageError(Problem("--nodes", str(list(wanted)), f"some of {list(claim.sizes or ())}, as claimed"))
-    subject = Subject(block, workload_block(chosen), claim, given, tuple(can), tuple(backends), seed, quick)
+    backends = BACKENDS if backend == "both" else (backend,)
+    given = {**claim.settings, **(settings or {})}
+    subject = Subject(block, workload_block(workload or claim.workload), claim, given, can, backends, seed, quick)
     subject.runner.plan(subject.request())  # reports everything wrong with the request now
     return subject
 
@@ -142,15 +133,12 @@ def _algorithm(algorithm: str) -> tuple[dict[str, Any], Claim | None]:
     if ":" not in algorithm and not algorithm.endswith(".py"):
         return {"name": algorithm}, claim_about(algorithm)
     function, path = load_function(algorithm, Path.cwd(), "algorithm")
-    return {"path": path}, _claim_of(sys.modules[function.__module__])
-
-
-def _claim_of(module: object) -> Claim | None:
+    module = sys.modules[function.__module__]
     claim = getattr(module, "CLAIM", None)
     if claim is not None and not isinstance(claim, Claim):
         name = getattr(module, "__file__", repr(module))
         raise UsageError(Problem("CLAIM", type(claim).__name__, "a Claim, from simcluster.verify.claim", name))
-    return claim
+    return {"path": path}, claim
 
 
 def workload_block(workload: str | Mapping[str, Any] | None) -> dict[str, Any]:

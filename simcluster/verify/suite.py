@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.process.intra_op import one_thread
 from simcluster.verify.checks import (
     backends,
     compressors,
@@ -22,76 +22,52 @@ from simcluster.verify.checks import (
     waiting,
     wire,
 )
-from simcluster.verify.claim import Claim
-from simcluster.verify.subject import BACKENDS, Subject, subject_of
-from simcluster.verify.verdict import Check, Verification
+from simcluster.verify.subject import BACKENDS, Subject
+from simcluster.verify.verdict import Check, Verification, judged
+
+
+def _line(name: str, check: Callable[[Subject], str]) -> Callable[[Subject], Iterator[Check]]:
+    """Return a check of one line, called *name*."""
+    return lambda subject: iter([judged(name, partial(check, subject))])
+
 
 CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
-    "alone": one_process.alone,
-    "one process": one_process.joined,
-    "momentum": one_process.tuned,
+    "alone": _line("N = 1", one_process.alone),
+    "one process": _line("N = one process", one_process.joined),
+    "momentum": _line("N = one process, with momentum and clipping", one_process.tuned),
     "identities": identities.identities,
-    "backends": backends.backends,
-    "determinism": determinism.determinism,
-    "messages": conservation.messages,
-    "contributions": conservation.contributions,
-    "staleness": waiting.staleness,
-    "mixing": mixing.matrix,
-    "fixed point": mixing.fixed_point,
+    "backends": _line("simulator = sockets", backends.backends),
+    "determinism": _line("determinism", determinism.determinism),
+    "messages": _line("conservation of messages", conservation.messages),
+    "contributions": _line("conservation of contributions", conservation.contributions),
+    "staleness": _line("staleness", waiting.staleness),
+    "mixing": _line("mixing matrix", mixing.matrix),
+    "fixed point": _line("fixed point", mixing.fixed_point),
     "settings": knobs.knobs,
-    "bytes": wire.formula,
-    "networks": wire.networks,
-    "disconnected": wire.disconnected,
-    "learns": learning.learns,
-    "arrives": learning.arrives,
-    "agree": learning.agree,
+    "bytes": _line("bytes = formula", wire.formula),
+    "networks": _line("any network", wire.networks),
+    "disconnected": _line("a disconnected network", wire.disconnected),
+    "learns": _line("learns", learning.learns),
+    "arrives": _line("the gradient arrives", learning.arrives),
+    "agree": _line("replicas agree", learning.agree),
     "faults": survives.survives,
-    "compression": compressors.compressors,
-    "sums": waiting.sums,
-    "shards": data.shards,
-    "clipping": data.clipping,
-    "birth": data.birth,
+    "compression": _line("compression", compressors.compressors),
+    "sums": _line("sums by step and shard", waiting.sums),
+    "shards": _line("shards", data.shards),
+    "clipping": _line("clipping", data.clipping),
+    "birth": _line("initial weights", data.birth),
 }
 """The names for `only`."""
 
 
-@one_thread()
-def run_checks(
-    algorithm: str,
-    *,
-    workload: str | Mapping[str, Any] | None,
-    settings: Mapping[str, Any] | None,
-    nodes: Sequence[int] | None,
-    backend: str,
-    seed: int,
-    quick: bool,
-    claim: Claim | None,
-    only: Sequence[str] | None,
-    on_check: Callable[[Check], None] | None = None,
-) -> Verification:
-    """See `simcluster.verify.verify`; *on_check* is called with each line as soon as it is known."""
-    _refuse(nodes, backend, seed, only)
-    backends = BACKENDS if backend == "both" else (backend,)
-    subject = subject_of(
-        algorithm, workload=workload, settings=settings, sizes=nodes, backends=backends, seed=seed, quick=quick,
-        claim=claim,
-    )  # fmt: skip
-    found: list[Check] = []
-    for check in _checks(subject, only):
-        found.append(check)
-        if on_check is not None:
-            on_check(check)
-    what = subject.workload.get("name") or subject.workload["path"]
-    return Verification(subject.name, str(what), tuple(found))
+def run_checks(subject: Subject, only: Sequence[str] | None) -> Verification:
+    """Run the checks in *only*, by default all."""
+    found = [check for name, checks in CHECKS.items() if only is None or name in only for check in checks(subject)]
+    return Verification(subject.name, str(subject.workload.get("name") or subject.workload["path"]), tuple(found))
 
 
-def _checks(subject: Subject, only: Sequence[str] | None) -> Iterator[Check]:
-    for name, check in CHECKS.items():
-        if only is None or name in only:
-            yield from check(subject)
-
-
-def _refuse(nodes: Sequence[int] | None, backend: str, seed: int, only: Sequence[str] | None) -> None:
+def refuse_wrong(nodes: Sequence[int] | None, backend: str, seed: int, only: Sequence[str] | None) -> None:
+    """Raise UsageError with everything that is wrong in these parts of a request."""
     problems = []
     if backend not in (*BACKENDS, "both"):
         problems.append(Problem("--backend", repr(backend), "sim, sockets or both"))

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Verdict = Literal["holds", "fails", "not claimed"]
+
+
+class Failed(Exception):
+    """The failure of a check, with its reason."""
+
+
+class NotClaimed(Exception):
+    """The reason why a check does not apply."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +67,37 @@ class Verification:
         return "\n".join([*lines, ", ".join(counts)])
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "algorithm": self.algorithm,
-            "workload": self.workload,
-            "ok": self.ok,
-            "checks": [asdict(check) for check in self.checks],
+        return {"algorithm": self.algorithm, "workload": self.workload, "ok": self.ok} | {
+            "checks": [asdict(check) for check in self.checks]
         }
 
     def __str__(self) -> str:
         return self.table()
+
+
+def judged(name: str, check: Callable[[], str]) -> Check:
+    """Return the line called *name*: *check* returns why it holds, or raises Failed or NotClaimed."""
+    try:
+        return Check(name, "holds", check())
+    except Failed as failed:
+        return Check(name, "fails", str(failed))
+    except NotClaimed as missing:
+        return Check(name, "not claimed", str(missing))
+
+
+def expect(condition: bool, told: str) -> str:
+    """Return *told*, or raise Failed with it."""
+    if not condition:
+        raise Failed(told)
+    return told
+
+
+def listed(things: Iterable[object]) -> str:
+    """Join words: 1, 2 and 4."""
+    words = [str(thing) for thing in things]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def shown(settings: Mapping[str, Any]) -> str:
+    """Format settings: pull_interval=4, polyak=0.5; or `the defaults`."""
+    return ", ".join(f"{name}={value}" for name, value in settings.items()) or "the defaults"

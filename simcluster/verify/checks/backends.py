@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from simcluster.verify.checks.conservation import balance
 from simcluster.verify.checks.learning import loss_before_and_after
 from simcluster.verify.running import Done
 from simcluster.verify.subject import Subject
-from simcluster.verify.tell import failed, held, listed, not_claimed
-from simcluster.verify.verdict import Check
-
-NAME = "simulator = sockets"
+from simcluster.verify.verdict import NotClaimed, expect, listed
 
 
-def backends(subject: Subject) -> Iterator[Check]:
+def backends(subject: Subject) -> str:
     if len(subject.backends) < 2:
-        yield not_claimed(NAME, f"only asked for on {subject.backends[0]}")
-        return
+        raise NotClaimed(f"only asked for on {subject.backends[0]}")
+    order_free = subject.claim.order_free
     sizes = [max(size for size in subject.sizes if size <= 3)] if subject.quick else list(subject.sizes)
     for size in sizes:
         simulated, real = subject.run(size), subject.run(size, backend="sockets")
-        wrong = _failure(simulated, real) or (
-            _difference(simulated, real) if subject.order_free or size == 1 else _broken_law(subject, real)
-        )
-        if wrong:
-            if subject.claim is None and not _failure(simulated, real) and not _broken_law(subject, real):
-                yield not_claimed(NAME, f"N = {size}: {wrong}; the order of messages is not claimed to be irrelevant")
-                return
-            yield failed(NAME, f"N = {size}: {wrong}")
-            return
-    if subject.order_free or subject.claim is None:
-        yield held(NAME, f"N = {listed(sizes)}: the same weights to the bit, messages and bytes on every rank")
-    else:
-        yield held(NAME, f"N = {listed(sizes)}: on sockets every message is accounted for, and the loss falls")
+        failure = f"in the simulator {simulated.failure}" if simulated.error is not None else ""
+        if real.error is not None and not failure:
+            failure = f"on sockets {real.failure}"
+        wrong = failure or (_difference if order_free or size == 1 else _broken_law)(subject, simulated, real)
+        if wrong and not (subject.is_claimed or failure or _broken_law(subject, simulated, real)):
+            raise NotClaimed(f"N = {size}: {wrong}; the order of messages is not claimed to be irrelevant")
+        expect(not wrong, f"N = {size}: {wrong}")
+    if order_free or not subject.is_claimed:
+        return f"N = {listed(sizes)}: the same weights to the bit, messages and bytes on every rank"
+    return f"N = {listed(sizes)}: on sockets every message is accounted for, and the loss falls"
 
 
-def _failure(simulated: Done, real: Done) -> str:
-    if simulated.error is not None:
-        return f"in the simulator {simulated.failure}"
-    return f"on sockets {real.failure}" if real.error is not None else ""
-
-
-def _difference(simulated: Done, real: Done) -> str:
+def _difference(_: Subject, simulated: Done, real: Done) -> str:
     """Describe a difference between runs that must be equal."""
     for mine, other in zip(simulated.nodes, real.nodes, strict=True):
         if mine.weights_sha256 != other.weights_sha256:
@@ -55,10 +41,9 @@ def _difference(simulated: Done, real: Done) -> str:
     return ""
 
 
-def _broken_law(subject: Subject, real: Done) -> str:
+def _broken_law(subject: Subject, _: Done, real: Done) -> str:
     """Describe a law that an asynchronous run on sockets breaks."""
-    wrong = balance(subject, real)
-    if wrong:
+    if wrong := balance(subject, real):
         return wrong
-    before, after = loss_before_and_after(subject, real)
+    before, after = loss_before_and_after(real)
     return "" if after < before else f"on sockets the loss goes from {before:.4g} to {after:.4g}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 import torch
@@ -12,11 +11,8 @@ from simcluster.compression import KINDS, Codec
 from simcluster.documents.settings import settings_of
 from simcluster.rng import NodeRandom, torch_stream
 from simcluster.verify.subject import Subject
-from simcluster.verify.tell import failed, held, listed, not_claimed
-from simcluster.verify.verdict import Check
+from simcluster.verify.verdict import Failed, NotClaimed, listed
 
-NAME = "compression"
-SETTING = "compression"
 SENDS = 100
 NEAR = 0.4
 """Limit on the error of the mean of a repeatedly sent vector, relative to its length.
@@ -26,35 +22,30 @@ feedback, at most 8 / 100.
 """
 
 
-def compressors(subject: Subject) -> Iterator[Check]:
+def compressors(subject: Subject) -> str:
     """Check every kind of compression that the algorithm supports."""
     settings = settings_of(subject.runner.plan(subject.request()).algorithm)
-    if SETTING not in [setting.name for setting in settings]:
-        yield not_claimed(NAME, "it has no setting called compression")
-        return
+    if "compression" not in [setting.name for setting in settings]:
+        raise NotClaimed("it has no setting called compression")
     off = {kind: how_far_off(kind, subject.seed) for kind in sorted(KINDS)}
     wrong = [f"{kind}: {vector} arrives {far:.2g} off" for kind, (far, vector) in off.items() if not far <= NEAR]
     if wrong:
-        yield failed(NAME, f"errors of the mean of {SENDS} sends, relative to the length: {'; '.join(wrong)}")
-    else:
-        told = listed(f"{kind} {far:.1g}" for kind, (far, _) in off.items())
-        yield held(NAME, f"the mean of {SENDS} sends is off by at most, relative to the length: {told}")
+        raise Failed(f"errors of the mean of {SENDS} sends, relative to the length: {'; '.join(wrong)}")
+    told = listed(f"{kind} {far:.1g}" for kind, (far, _) in off.items())
+    return f"the mean of {SENDS} sends is off by at most, relative to the length: {told}"
 
 
 @lru_cache(maxsize=64)
 def how_far_off(kind: str, seed: int) -> tuple[float, str]:
     """Return (the largest relative error, the vector that has it)."""
-    found = [(_off(kind, vector, seed), name) for name, vector in _vectors(seed).items()]
-    return max(found, key=lambda one: one[0] if one[0] == one[0] else float("inf"))
-
-
-def _vectors(seed: int) -> Mapping[str, Tensor]:
     normal = torch.randn(2, 4, generator=torch_stream(seed, "hard to compress"))
-    return {
+    vectors = {
         "a normal vector": normal,
         "a vector of numbers near 1": 1 + 0.01 * normal,
         "a vector of equal numbers": torch.full((2, 4), 3.0),
     }
+    found = [(_off(kind, vector, seed), name) for name, vector in vectors.items()]
+    return max(found, key=lambda one: one[0] if one[0] == one[0] else float("inf"))
 
 
 def _off(kind: str, vector: Tensor, seed: int) -> float:

@@ -6,42 +6,35 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
-from simcluster.verify.running import Done
+from simcluster.experiment.read import read_experiment
+from simcluster.process.intra_op import use_one_thread
+from simcluster.verify.running import Done, run_plan
 from simcluster.verify.subject import Subject
-from simcluster.verify.tell import failed, held
-from simcluster.verify.verdict import Check
+from simcluster.verify.verdict import expect
 
-NAME = "determinism"
 LIMIT_S = 120.0
 
 
-def determinism(subject: Subject) -> Iterator[Check]:
+def determinism(subject: Subject) -> str:
     request = subject.request(uneven=True)
-    first, second = subject.runner.run(request), subject.run(uneven=True, again=1)
     where = f"N = {request.size}"
-    if first.error is not None:
-        yield failed(NAME, f"{where}: {first.failure}")
-        return
-    if first.trace_sha256 != second.trace_sha256 or not first.same_weights(second):
-        yield failed(NAME, f"{where}, seed {request.seed}: run twice in one process, {_what_differs(first, second)}")
-        return
+    first, second = subject.runner.run(request).ended(where), subject.run(uneven=True, again=1)
+    same = first.trace_sha256 == second.trace_sha256 and first.same_weights(second)
+    expect(same, f"{where}, seed {request.seed}: run twice in one process, {_what_differs(first, second)}")
     other_seed = subject.run(uneven=True, seed=request.seed + 1)
-    if other_seed.trace_sha256 == first.trace_sha256:
-        yield failed(NAME, f"{where}: seeds {request.seed} and {request.seed + 1} give one trace: nothing is drawn")
-        return
+    another = other_seed.trace_sha256 != first.trace_sha256
+    expect(another, f"{where}: seeds {request.seed} and {request.seed + 1} give one trace: nothing is drawn")
     told = f"{where}: twice in one process the same trace and weights"
     if not subject.quick:
         elsewhere = _elsewhere(json.dumps(subject.runner.document(request)))
-        if elsewhere != digests(first):
-            yield failed(NAME, f"{told}, but a process with another PYTHONHASHSEED has others: {elsewhere[:200]}")
-            return
+        others = f"{told}, but a process with another PYTHONHASHSEED has others: {elsewhere[:200]}"
+        expect(elsewhere == _digests(first), others)
         told += ", and in another with another PYTHONHASHSEED"
-    yield held(NAME, f"{told}; seed {request.seed + 1} gives another trace")
+    return f"{told}; seed {request.seed + 1} gives another trace"
 
 
-def digests(done: Done) -> str:
+def _digests(done: Done) -> str:
     """Return everything that must be equal, as one line."""
     return json.dumps([done.trace_sha256, [node.weights_sha256 for node in done.nodes]])
 
@@ -56,7 +49,7 @@ def _elsewhere(document: str) -> str:
     hash_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     try:
         done = subprocess.run(  # this interpreter, with a module of ours
-            [sys.executable, "-m", "simcluster.verify.again"],
+            [sys.executable, "-m", "simcluster.verify.checks.determinism"],
             input=document,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
@@ -66,3 +59,8 @@ def _elsewhere(document: str) -> str:
     except subprocess.TimeoutExpired:
         return f"it did not end within {LIMIT_S:g} s"
     return done.stdout.strip() if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it failed"])[-1]
+
+
+if __name__ == "__main__":  # run the experiment on standard input, and print its digests
+    use_one_thread()
+    print(_digests(run_plan(read_experiment(json.load(sys.stdin), backend="sim"))))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from simcluster.documents.settings import Setting, settings_of
+from simcluster.documents.settings import settings_of
 from simcluster.errors import UsageError
 from simcluster.verify.claim import Variant
 from simcluster.verify.subject import Subject
-from simcluster.verify.tell import failed, held, listed, not_claimed, shown
-from simcluster.verify.verdict import Check
+from simcluster.verify.verdict import Check, Failed, NotClaimed, judged, listed, shown
 
 NAME = "every setting changes something"
 
@@ -20,30 +20,30 @@ NAME = "every setting changes something"
 def knobs(subject: Subject) -> Iterator[Check]:
     """Yield one line per setting."""
     if not subject.several:
-        yield not_claimed(NAME, "one rank alone shows nothing")
+        yield Check(NAME, "not claimed", "one rank alone shows nothing")
         return
     function = subject.runner.plan(subject.request()).algorithm
     settings = settings_of(function)
     if not settings:
-        yield held(NAME, "there is none")
+        yield Check(NAME, "holds", "there is none")
     hints = get_type_hints(function, include_extras=True)
     for setting in settings:
-        yield _check(subject, setting, hints.get(setting.name, Any))
+        hint = hints.get(setting.name, Any)
+        yield judged(f"setting {setting.name}", partial(_check, subject, setting.name, hint))
 
 
-def _check(subject: Subject, setting: Setting, hint: Any) -> Check:
-    name = f"setting {setting.name}"
-    claimed = subject.claim.variants.get(setting.name) if subject.claim is not None else None
-    if subject.claim is not None and setting.name in subject.claim.variants:
+def _check(subject: Subject, name: str, hint: Any) -> str:
+    usual = subject.complete_settings()[name]
+    if name in subject.claim.variants:
+        claimed = subject.claim.variants[name]
         variants = [claimed if isinstance(claimed, Variant) else Variant(claimed)]
     else:
-        usual = subject.complete_settings()[setting.name]
         values = [value for value in other_values(hint, usual) if value != usual]
         variants = [Variant(value, uneven=uneven) for value, uneven in product(values, (False, True))]
     tried: list[str] = []
+    size = max(subject.middle, 2)
     for variant in variants:
-        size = max(subject.middle, 2)
-        given, with_it = dict(variant.given), {**variant.given, setting.name: variant.value}
+        given, with_it = dict(variant.given), {**variant.given, name: variant.value}
         try:
             changed = subject.run(size, settings=with_it, uneven=variant.uneven)
         except UsageError:
@@ -51,19 +51,15 @@ def _check(subject: Subject, setting: Setting, hint: Any) -> Check:
         plain = subject.run(size, settings=given, uneven=variant.uneven)
         on = f"N = {size}{', one node slower' if variant.uneven else ''}"
         if plain.error is not None or changed.error is not None:
-            return failed(name, f"{on}, {shown(with_it)}: {plain.failure or changed.failure}")
+            raise Failed(f"{on}, {shown(with_it)}: {plain.failure or changed.failure}")
         if changed.trace_sha256 != plain.trace_sha256 or not changed.same_weights(plain):
             what = "the trace" if changed.same_weights(plain) else "the weights"
-            return held(name, f"{on}: {variant.value!r} in place of {_usual(subject, setting, given)!r} changes {what}")
+            before = subject.complete_settings(**given)[name]
+            return f"{on}: {variant.value!r} in place of {before!r} changes {what}"
         tried.append(repr(variant.value) + (" with one node slower" if variant.uneven else ""))
     if not tried:
-        return not_claimed(name, "no other value of it is known; a claim's variants could name one")
-    usual_value = _usual(subject, setting, {})
-    return failed(name, f"{listed(tried)} in place of {usual_value!r} changes neither trace nor weights")
-
-
-def _usual(subject: Subject, setting: Setting, given: dict[str, Any]) -> Any:
-    return subject.complete_settings(**given)[setting.name]
+        raise NotClaimed("no other value of it is known; a claim's variants could name one")
+    raise Failed(f"{listed(tried)} in place of {usual!r} changes neither trace nor weights")
 
 
 def other_values(hint: Any, usual: Any) -> list[Any]:

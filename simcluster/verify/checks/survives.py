@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from simcluster.errors import NodeFailed, PeerLost, Stuck
 from simcluster.verify import faults
+from simcluster.verify.claim import Outcome
 from simcluster.verify.running import Done
 from simcluster.verify.subject import Subject
-from simcluster.verify.tell import failed, held, not_claimed
-from simcluster.verify.verdict import Check
+from simcluster.verify.verdict import Check, Failed, expect, judged
 
-NAME = "fault"
 SIZE = 3
 STEPS = {"sim": 24, "sockets": 100_000}
 QUICK = ("crash of a worker", "crash of the server", "short hang", "long hang of a worker", "short cut")
@@ -24,36 +24,28 @@ UNTIL = {"ends well": "1.5 s", "goes on": "3.5 s", "fails": "30 s"}
 def survives(subject: Subject) -> Iterator[Check]:
     """Yield one line per fault with a declared outcome; without declarations, check that a crash makes no rank hang."""
     if SIZE not in subject.sizes:
-        yield not_claimed(NAME, f"faults need {SIZE} ranks, which were not requested")
-        return
-    declared = dict(subject.claim.outcomes) if subject.claim is not None else {}
-    if not declared:
-        yield _ends_somehow(subject)
-        return
-    for name, expected in declared.items():
-        line = f"{NAME}: {name}"
-        if subject.quick and name in faults.NAMES and name not in QUICK:
-            continue
-        if name not in faults.NAMES:
-            yield failed(line, "unknown fault; docs/faults.md lists them")
-            continue
-        reasons = []
-        for backend in subject.backends:
-            if backend == "sockets" and (subject.quick or name not in ON_SOCKETS):
-                continue
-            done = _run(subject, name, backend, UNTIL[expected])
-            found = outcome_of(done)
-            if found != expected:
-                there = f"lost {', '.join(done.lost)}" if done.lost else "all ranks finish"
-                words = done.failure or there
-                yield failed(line, f"on {backend} it {found}, and {expected} is declared: {words}")
-                break
-            if not done.faults:
-                yield failed(line, f"on {backend} the run ended before it happened")
-                break
-            reasons.append(backend)
-        else:
-            yield held(line, f"{expected}, as declared, on {' and '.join(reasons)}")
+        yield Check("fault", "not claimed", f"faults need {SIZE} ranks, which were not requested")
+    elif not subject.claim.outcomes:
+        yield judged("fault: crash of a worker", partial(_ends_somehow, subject))
+    else:
+        for name, expected in subject.claim.outcomes.items():
+            if not subject.quick or name in QUICK or name not in faults.NAMES:
+                yield judged(f"fault: {name}", partial(_as_declared, subject, name, expected))
+
+
+def _as_declared(subject: Subject, name: str, expected: Outcome) -> str:
+    if name not in faults.NAMES:
+        raise Failed("unknown fault; docs/faults.md lists them")
+    on_sockets = name in ON_SOCKETS and not subject.quick
+    tried = [backend for backend in subject.backends if backend == "sim" or on_sockets]
+    for backend in tried:
+        time = UNTIL[expected] if backend == "sockets" else ""
+        done = subject.run(SIZE, fault=name, backend=backend, steps=STEPS[backend], time=time)
+        found = outcome_of(done)
+        words = done.failure or (f"lost {', '.join(done.lost)}" if done.lost else "all ranks finish")
+        expect(found == expected, f"on {backend} it {found}, and {expected} is declared: {words}")
+        expect(bool(done.faults), f"on {backend} the run ended before it happened")
+    return f"{expected}, as declared, on {' and '.join(tried)}"
 
 
 def outcome_of(done: Done) -> str:
@@ -65,18 +57,11 @@ def outcome_of(done: Done) -> str:
     return "never ends" if isinstance(done.error, Stuck) else "breaks"
 
 
-def _ends_somehow(subject: Subject) -> Check:
-    name = "crash of a worker"
-    done = _run(subject, name, "sim", "")
+def _ends_somehow(subject: Subject) -> str:
+    done = subject.run(SIZE, fault="crash of a worker", steps=STEPS["sim"])
     found = outcome_of(done)
-    line = f"{NAME}: {name}"
     if isinstance(done.error, NodeFailed) or found == "never ends":
-        return failed(line, f"it {found}: {done.failure}")
+        raise Failed(f"it {found}: {done.failure}")
     if found == "breaks":
-        return failed(line, done.failure)
-    return held(line, f"no outcome is declared; it {found}, and no rank waits for ever")
-
-
-def _run(subject: Subject, fault: str, backend: str, until: str) -> Done:
-    time = until if backend == "sockets" else ""
-    return subject.run(SIZE, fault=fault, backend=backend, steps=STEPS[backend], time=time)
+        raise Failed(done.failure)
+    return f"no outcome is declared; it {found}, and no rank waits for ever"

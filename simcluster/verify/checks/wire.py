@@ -2,89 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import get_args
+from itertools import product
+from typing import Final
 
 from simcluster.errors import RunError, UsageError
 from simcluster.verify.checks.learning import loss_before_and_after
-from simcluster.verify.cluster import Shape, islands
+from simcluster.verify.running import Shape
 from simcluster.verify.subject import Subject
-from simcluster.verify.tell import failed, held, listed, not_claimed
-from simcluster.verify.verdict import Check
+from simcluster.verify.verdict import NotClaimed, expect, listed
 
-BYTES, NETWORKS, DISCONNECTED = "bytes = formula", "any network", "a disconnected network"
+SHAPES: Final[tuple[Shape, ...]] = ("star", "line", "ring", "complete")
 
 
-def formula(subject: Subject) -> Iterator[Check]:
+def formula(subject: Subject) -> str:
     """Check the tensor bytes that all ranks send against the formula."""
-    if subject.claim is None or subject.claim.payload_bytes is None:
-        yield not_claimed(BYTES, "no formula is claimed")
-        return
+    if subject.claim.payload_bytes is None:
+        raise NotClaimed("no formula is claimed")
     told: list[str] = []
-    for backend in subject.backends if not subject.quick else subject.backends[:1]:
-        for size in subject.sizes:
-            done = subject.run(size, backend=backend)
-            if done.error is not None:
-                yield failed(BYTES, f"N = {size} on {backend}: {done.failure}")
-                return
-            parameters = done.plan.workload.replica(0, size, done.plan.seed, 1).parameters
-            if sum(parameter.numel() for parameter in parameters) % size:
-                continue
-            model = sum(parameter.nbytes for parameter in parameters)
-            expected = subject.claim.payload_bytes(size, model, done.plan.steps, done.plan.algorithm_settings)
-            if done.tensor_bytes != expected:
-                yield failed(
-                    BYTES,
-                    f"N = {size} on {backend}, {done.plan.steps} steps of {model} B: {done.tensor_bytes} B sent, "
-                    f"{expected} by the formula",
-                )
-                return
-            told.append(f"{expected} B")
+    for backend, size in product(subject.backends[:1] if subject.quick else subject.backends, subject.sizes):
+        done = subject.run(size, backend=backend).ended(f"N = {size} on {backend}")
+        steps, parameters = done.plan.steps, done.plan.workload.replica(0, size, done.plan.seed, 1).parameters
+        if sum(parameter.numel() for parameter in parameters) % size:
+            continue
+        model = sum(parameter.nbytes for parameter in parameters)
+        expected = subject.claim.payload_bytes(size, model, steps, done.plan.algorithm_settings)
+        where, sent = f"N = {size} on {backend}, {steps} steps of {model} B", done.tensor_bytes
+        expect(sent == expected, f"{where}: {sent} B sent, {expected} by the formula")
+        told.append(f"{expected} B")
     if not told:
-        yield not_claimed(BYTES, "the model's elements cannot be divided by any of these world sizes")
-        return
-    yield held(BYTES, f"N = {listed(subject.sizes)}: {', '.join(told[: len(subject.sizes)])}")
+        raise NotClaimed("the model's elements cannot be divided by any of these world sizes")
+    return f"N = {listed(subject.sizes)}: {', '.join(told[: len(subject.sizes)])}"
 
 
-def networks(subject: Subject) -> Iterator[Check]:
+def networks(subject: Subject) -> str:
     """Check a line, a ring, a star and a complete network: the same weights, or at least a run that learns."""
     size = next((size for size in (4, 3, 2) if size in subject.sizes), max(subject.sizes))
-    shapes: tuple[Shape, ...] = get_args(Shape)
-    star = subject.run(size)
-    if star.error is not None:
-        yield failed(NETWORKS, f"N = {size} on a star: {star.failure}")
-        return
+    star = subject.run(size).ended(f"N = {size} on a star")
     same = True
-    for shape in shapes:
-        done = subject.run(size, shape=shape)
-        if done.error is not None:
-            yield failed(NETWORKS, f"N = {size} on a {shape}: {done.failure}")
-            return
+    for shape in SHAPES:
+        done = subject.run(size, shape=shape).ended(f"N = {size} on a {shape}")
         same = same and done.same_weights(star)
-        if subject.order_free and not same:
-            yield failed(NETWORKS, f"N = {size}: on a {shape} the weights differ from those on a star")
-            return
-        before, after = loss_before_and_after(subject, done)
-        if not after < before:
-            yield failed(NETWORKS, f"N = {size} on a {shape}: the loss goes from {before:.4g} to {after:.4g}")
-            return
-    weights = "the same weights to the bit" if same else "the loss falls on each"
-    yield held(NETWORKS, f"N = {size} on {listed(shapes)}: {weights}")
+        differs = f"N = {size}: on a {shape} the weights differ from those on a star"
+        expect(same or not subject.claim.order_free, differs)
+        before, after = loss_before_and_after(done)
+        expect(after < before, f"N = {size} on a {shape}: the loss goes from {before:.4g} to {after:.4g}")
+    return f"N = {size} on {listed(SHAPES)}: {'the same weights to the bit' if same else 'the loss falls on each'}"
 
 
-def disconnected(subject: Subject) -> Iterator[Check]:
+def disconnected(subject: Subject) -> str:
     """Check that an unreachable node is reported before anything runs."""
     size = max(subject.sizes)
     if size < 2:
-        yield not_claimed(DISCONNECTED, "one rank alone is always connected")
-        return
+        raise NotClaimed("one rank alone is always connected")
     last = f"n{size - 1}"
     try:
-        done = subject.runner.run_on(islands(size), subject.request(size))
+        done = subject.run(size, shape="islands")
     except UsageError as refused:
         told = str(refused).splitlines()[0]
-        yield (held if last in told else failed)(DISCONNECTED, f"refused: {told}")
-        return
-    error = done.error
-    named = isinstance(error, RunError) and last in str(error)
-    yield (held if named else failed)(DISCONNECTED, f"nothing leads to {last}, and the run ends with: {done.failure}")
+        return expect(last in told, f"refused: {told}")
+    named = isinstance(done.error, RunError) and last in str(done.error)
+    return expect(named, f"nothing leads to {last}, and the run ends with: {done.failure}")

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from itertools import islice
 
 from torch import Tensor
 
-from simcluster.verify.claim import Claim, Identity, Settings, Variant
-from simcluster.verify.outcomes import REFORMED
+from simcluster.verify.claim import Claim, Identity, Settings, Variant, Weights
+from simcluster.verify.faults import REFORMED
+from simcluster.verify.naive import born, models_sent, rounds
 from simcluster.workloads import Workload
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """One model: the mean gradient of all ranks' batches, applied *staleness* steps late; no compression."""
-    replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
+    replicas = born(workload, size, seed, steps)
     alone, under_way = replicas[0], deque[list[Tensor]]()
     streams = [replica.batches() for replica in replicas]
-    for _ in range(-(-steps // settings["accumulate"])):
+    for _ in range(rounds(steps, settings["accumulate"])):
         of_ranks = [list(islice(stream, settings["accumulate"])) for stream in streams]
         gradients = [alone.loss_and_gradients(batch)[1] for batches in of_ranks for batch in batches]
         under_way.append([sum(parts[1:], start=parts[0]) / len(parts) for parts in zip(*gradients, strict=True)])
@@ -31,10 +31,8 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
 
 def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
     """Models sent by all ranks together: in every all-reduce, and in the initial broadcast, if there is one."""
-    models = {"ring": 2 * (size - 1), "direct": 2 * (size - 1), "naive": size * (size - 1)}[settings["schedule"]]
     first = size - 1 if settings["initial_weights"] == "broadcast" else 0
-    updates: int = -(-steps // settings["accumulate"])
-    return (updates * models + first) * model_bytes
+    return (rounds(steps, settings["accumulate"]) * models_sent(size, settings) + first) * model_bytes
 
 
 ALL = {"kind": "top_k", "fraction": 1.0}

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from simcluster.verify.claim import Claim, Identity, Settings
+from simcluster.collectives import flatten, unflatten
+from simcluster.verify.claim import Claim, Identity, Settings, Weights
 from simcluster.verify.naive import born, vector
 from simcluster.workloads import Replica, Workload
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """Adam on the mean gradient; then on momenta that are sent as signs, to and from the owner of each chunk."""
     replicas = born(workload, size, seed, steps)
     alone = replicas[0]
@@ -22,7 +23,7 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
     residuals = [torch.zeros_like(like).double() for _ in range(size + 1)]  # of each rank, and of the owners
     beta1, beta2, warmup = settings["beta1"], settings["beta2"], settings["warmup"]
     for step, batches in enumerate(zip(*(replica.batches() for replica in replicas), strict=True), start=1):
-        gradients = [torch.cat([g.flatten() for g in alone.loss_and_gradients(batch)[1]]) for batch in batches]
+        gradients = [flatten(alone.loss_and_gradients(batch)[1]) for batch in batches]
         if step <= warmup:
             mean = sum(gradients[1:], start=gradients[0]) / size
             v = v * beta2 + mean.square() * (1 - beta2)
@@ -35,8 +36,7 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
             m = _signs(m, pieces, residuals[-1]) if size > 1 else m
         root = (v / (1 - beta2 ** min(step, warmup))).sqrt() + settings["epsilon"]
         step_of_each = torch.where(v > 0, m / (1 - beta1**step) / root, torch.zeros_like(m))
-        parts = torch.split(step_of_each, [parameter.numel() for parameter in alone.parameters])
-        alone.apply([part.view(own.shape) for part, own in zip(parts, alone.parameters, strict=True)])
+        alone.apply(unflatten(step_of_each, alone.parameters))
     return [alone.parameters] * size
 
 

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-
-from torch import Tensor
-
-from simcluster.verify.claim import Claim, Identity, Settings, Variant
+from simcluster.verify.claim import Claim, Identity, Settings, Variant, Weights
+from simcluster.verify.claims.data_parallel import all_reduce_dp
+from simcluster.verify.faults import TOGETHER
 from simcluster.workloads import Workload
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """One model: the mean gradient of all ranks' batches, applied *staleness* steps late. Nothing is sharded."""
-    replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
-    alone, under_way = replicas[0], deque[list[Tensor]]()
-    for batches in zip(*(replica.batches() for replica in replicas), strict=True):
-        gradients = [alone.loss_and_gradients(batch)[1] for batch in batches]
-        under_way.append([sum(parts[1:], start=parts[0]) / size for parts in zip(*gradients, strict=True)])
-        if len(under_way) > settings["staleness"]:
-            alone.apply(under_way.popleft())
-    for late in under_way:
-        alone.apply(late)
-    return [alone.parameters] * size
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
+    """Plain data parallelism: nothing is sharded."""
+    return all_reduce_dp.reference(workload, size, seed, steps, {**settings, "accumulate": 1})
 
 
 def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
@@ -74,19 +62,5 @@ CLAIM = Claim(
     ),
     payload_bytes=payload_bytes,
     replicas_agree=True,
-    outcomes={
-        "crash of a worker": "fails",
-        "restart of a worker": "fails",
-        "short hang": "ends well",
-        "long hang of a worker": "fails",
-        "slow-down": "ends well",
-        "short cut": "ends well",
-        "long cut of a worker": "fails",
-        "flap": "ends well",
-        "short partition": "ends well",
-        "long partition": "fails",
-        "latency": "ends well",
-        "bandwidth": "ends well",
-        "loss": "ends well",
-    },
+    outcomes={name: end for name, end in TOGETHER.items() if "server" not in name and "," not in name},
 )

@@ -7,7 +7,7 @@ import numpy as np
 from simcluster.overlays import overlay_of
 from simcluster.overlays.overlay import Matrix
 from simcluster.verify.claim import Claim, Settings
-from simcluster.verify.claims.gossip.d_psgd import GOES_ON
+from simcluster.verify.faults import GOES_ON
 
 
 def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:

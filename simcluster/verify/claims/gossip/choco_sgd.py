@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-from torch import Tensor
 
 from simcluster.compression import Codec, compressor
 from simcluster.overlays import overlay_of
 from simcluster.rng import NodeRandom
-from simcluster.verify.claim import Claim, Identity, Settings
+from simcluster.verify.claim import Claim, Identity, Settings, Weights
 from simcluster.verify.claims.gossip import d_psgd
-from simcluster.verify.matrices import mean_of_all, times
+from simcluster.verify.faults import GOES_ON
+from simcluster.verify.naive import born, gradients_of, output, times
 from simcluster.workloads import Workload
 
 TOP = {"kind": "top_k", "fraction": 0.25, "error_feedback": False}
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """X <- X - eta G, X^ <- X^ + Q(X - X^), X <- X + gamma (W - I) X^; for a Q that is not random."""
     correction = overlay_of(settings["overlay"], size, seed).matrix() - np.eye(size)
-    replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
+    replicas = born(workload, size, seed, steps)
     copies = [replica.snapshot() for replica in replicas]
     codecs = [Codec(compressor(settings["compression"]), NodeRandom(seed, ""), "", copy) for copy in copies]
-    for batches in zip(*(replica.batches() for replica in replicas), strict=True):
-        for replica, copy, codec, batch in zip(replicas, copies, codecs, batches, strict=True):
-            replica.apply(replica.loss_and_gradients(batch)[1])
+    for all_gradients in gradients_of(replicas):
+        for replica, copy, codec, gradients in zip(replicas, copies, codecs, all_gradients, strict=True):
+            replica.apply(gradients)
             sent = codec.encode([mine - old for mine, old in zip(replica.parameters, copy, strict=True)])
             for old, moved in zip(copy, codec.decode(sent), strict=True):
                 old.add_(moved)
         for replica, towards in zip(replicas, times(correction, copies), strict=True):
             replica.load([x + settings["gamma"] * t for x, t in zip(replica.parameters, towards, strict=True)])
-    models = [replica.parameters for replica in replicas]
-    return mean_of_all(models) if settings["output"] == "mean" else models
+    return output([replica.parameters for replica in replicas], settings)
 
 
 CLAIM = Claim(
@@ -47,5 +44,5 @@ CLAIM = Claim(
     ],
     payload_bytes=d_psgd.payload_bytes,
     mixing=d_psgd.mixing,
-    outcomes=d_psgd.GOES_ON,
+    outcomes=GOES_ON,
 )

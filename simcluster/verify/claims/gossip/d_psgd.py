@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from simcluster.overlays import overlay_of
 from simcluster.overlays.overlay import Matrix
-from simcluster.verify.claim import Claim, Identity, Outcome, Settings, Variant
-from simcluster.verify.matrices import mean_of_all, times
-from simcluster.verify.outcomes import TOGETHER
+from simcluster.verify.claim import Claim, Identity, Settings, Variant, Weights
+from simcluster.verify.faults import GOES_ON
+from simcluster.verify.naive import born, gradients_of, output, times
 from simcluster.workloads import Replica, Workload
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """X <- W X - eta G, or X <- W (X - eta G)."""
     graph = overlay_of(settings["overlay"], size, seed)
-    replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
-    for number, batches in enumerate(zip(*(replica.batches() for replica in replicas), strict=True)):
-        gradients = [replica.loss_and_gradients(batch)[1] for replica, batch in zip(replicas, batches, strict=True)]
+    replicas = born(workload, size, seed, steps)
+    for number, gradients in enumerate(gradients_of(replicas)):
         if settings["order"] == "mix_then_step":
             _mix(graph.matrix(number), replicas)
         for replica, gradient in zip(replicas, gradients, strict=True):
             replica.apply(gradient)
         if settings["order"] == "step_then_mix":
             _mix(graph.matrix(number), replicas)
-    models = [replica.parameters for replica in replicas]
-    return mean_of_all(models) if settings["output"] == "mean" else models
+    return output([replica.parameters for replica in replicas], settings)
 
 
 def _mix(matrix: Matrix, replicas: Sequence[Replica]) -> None:
@@ -48,11 +44,6 @@ def mixing(size: int, number: int, settings: Settings) -> Matrix:
     return overlay_of(settings["overlay"], size, seed=0).matrix(number)
 
 
-GOES_ON: dict[str, Outcome] = {
-    fault: "goes on" if outcome == "fails" else outcome for fault, outcome in TOGETHER.items()
-}
-"""The outcomes where ranks continue without a lost rank, as long as they have a neighbour left."""
-
 CLAIM = Claim(
     paper="Lian et al. 2017 (NeurIPS), algorithm 1",
     reference=reference,
@@ -61,12 +52,7 @@ CLAIM = Claim(
         {"overlay": "star", "order": "step_then_mix"},
         {"output": "mean"},
     ],
-    variants={
-        "overlay": "line",
-        "order": "step_then_mix",
-        "consensus_every": 2,
-        "output": Variant("mean"),
-    },
+    variants={"overlay": "line", "order": "step_then_mix", "consensus_every": 2, "output": Variant("mean")},
     identities=[
         Identity(
             {"overlay": "complete", "order": "step_then_mix"},

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor
 
 from simcluster.overlays import overlay_of
-from simcluster.verify.claim import Claim, Settings
+from simcluster.verify.claim import Claim, Settings, Weights
 from simcluster.verify.claims.gossip import d_psgd
-from simcluster.verify.matrices import mean_of_all, times
+from simcluster.verify.faults import GOES_ON
+from simcluster.verify.naive import born, gradients_of, output, times
 from simcluster.workloads import Workload
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """Y <- W Y + G - G_old, X <- W X - eta Y."""
     graph = overlay_of(settings["overlay"], size, seed)
-    replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
+    replicas = born(workload, size, seed, steps)
     y = [[torch.zeros_like(tensor) for tensor in replica.parameters] for replica in replicas]
     old = y
-    for number, batches in enumerate(zip(*(replica.batches() for replica in replicas), strict=True)):
-        new = [replica.loss_and_gradients(batch)[1] for replica, batch in zip(replicas, batches, strict=True)]
+    for number, new in enumerate(gradients_of(replicas)):
         matrix = graph.matrix(number)
         y = [
             [mixed + now - before for mixed, now, before in zip(*three, strict=True)]
@@ -32,8 +29,7 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
         for replica, mixed, estimate in zip(replicas, x, y, strict=True):
             replica.load(mixed)
             replica.apply(estimate)
-    models = [replica.parameters for replica in replicas]
-    return mean_of_all(models) if settings["output"] == "mean" else models
+    return output([replica.parameters for replica in replicas], settings)
 
 
 def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
@@ -49,5 +45,5 @@ CLAIM = Claim(
     variants={"overlay": "line", "consensus_every": 2, "output": "mean"},
     payload_bytes=payload_bytes,
     mixing=d_psgd.mixing,
-    outcomes=d_psgd.GOES_ON,
+    outcomes=GOES_ON,
 )

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from simcluster.verify.claim import Claim, Settings, Variant
-from simcluster.verify.naive import account, born, ended, overwrite, rounds, vector, walk
-from simcluster.verify.outcomes import SERVED
+from simcluster.verify.claim import Claim, Settings, Variant, Weights
+from simcluster.verify.faults import SERVED
+from simcluster.verify.naive import account, born, ended, overwrite, up_and_down, vector, walk
 from simcluster.workloads import Workload
 
 
@@ -31,7 +31,7 @@ def delayed_nesterov(
     return after
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """One rank alone, with sequential updates; with more ranks the order of arrival decides."""
     if size > 1:
         return []
@@ -46,11 +46,6 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
         theta = delayed_nesterov(torch.zeros_like(theta), arrivals, *outer)[-1] + vector(born(workload, 1, seed, 1)[0])
     overwrite(replica, theta)
     return ended([replica])
-
-
-def _bytes(size: int, model: int, steps: int, settings: Settings) -> int:
-    # A change up and weights down, per worker and round, on equally fast ranks.
-    return 2 * (size - 1) * rounds(steps, settings["interval"]) * model
 
 
 CLAIM = Claim(
@@ -68,7 +63,7 @@ CLAIM = Claim(
         "compression": "int8",
         "server_trains": False,
     },
-    payload_bytes=_bytes,
+    payload_bytes=up_and_down,
     contributions=account,
     outcomes=SERVED,
 )

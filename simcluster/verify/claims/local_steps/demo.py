@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from simcluster.verify.claim import Claim, Identity, Settings
-from simcluster.verify.naive import born, ended
-from simcluster.verify.outcomes import REFORMED
+from simcluster.collectives import flatten, unflatten
+from simcluster.verify.claim import Claim, Identity, Settings, Weights
+from simcluster.verify.faults import REFORMED
+from simcluster.verify.naive import born, ended, gradients_of
 from simcluster.workloads import Workload
 
 
@@ -36,24 +37,22 @@ def fast_components(m: Tensor, basis: Sequence[Tensor], k: int) -> Tensor:
     return torch.cat(fast).to(m.dtype)
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """Every rank removes the fast components from its momentum, and all step along their mean or its signs."""
     replicas = born(workload, size, seed, steps)
     basis = waves(settings["chunk"])
     momenta: list[Tensor | None] = [None] * size
-    for batches in zip(*(replica.batches() for replica in replicas), strict=True):
+    for gradients in gradients_of(replicas):
         shared = []
-        for rank, (replica, batch) in enumerate(zip(replicas, batches, strict=True)):
-            gradient = torch.cat([part.flatten() for part in replica.loss_and_gradients(batch)[1]])
-            before = momenta[rank]
+        for rank, before in enumerate(momenta):
+            gradient = flatten(gradients[rank])
             m = gradient if before is None else settings["momentum"] * before + gradient
             shared.append(fast_components(m, basis, settings["top_k"]))
             momenta[rank] = m - shared[-1]
         Q = sum(shared[1:], shared[0]) / size
         direction = Q.sign() if settings["update"] == "sign" else Q
         for replica in replicas:
-            pieces = torch.split(direction, [parameter.numel() for parameter in replica.parameters])
-            replica.apply([p.view(like.shape) for p, like in zip(pieces, replica.parameters, strict=True)])
+            replica.apply(unflatten(direction, replica.parameters))
     return ended(replicas)
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor
 
-from simcluster.verify.claim import Claim, Identity, Settings
+from simcluster.verify.claim import Claim, Identity, Settings, Weights
+from simcluster.verify.faults import REFORMED
 from simcluster.verify.naive import born, descend, ended, models_sent, outer_sgd, overwrite, rounds, vector, walk
-from simcluster.verify.outcomes import REFORMED
 from simcluster.workloads import Workload
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """Replicas train from theta; torch's own Nesterov moves theta along the mean of their changes."""
     replicas = born(workload, size, seed, steps)
     batches = [replica.batches() for replica in replicas]

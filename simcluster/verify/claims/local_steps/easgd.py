@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from torch import Tensor
-
-from simcluster.verify.claim import Claim, Settings
-from simcluster.verify.naive import account, born, ended, overwrite, rounds, vector
-from simcluster.verify.outcomes import SERVED
+from simcluster.verify.claim import Claim, Settings, Weights
+from simcluster.verify.faults import SERVED
+from simcluster.verify.naive import account, born, ended, gradients_of, overwrite, rounds, vector
 from simcluster.workloads import Workload, train_alone
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """Elastic forces, all at once or one after another; the asynchronous form has a reference for one rank only."""
     if size == 1:
         return [train_alone(workload, 1, seed, steps)]
@@ -20,12 +16,10 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
         return []
     replicas = born(workload, size, seed, steps)
     centre, alpha = vector(replicas[0]), settings["beta"] / size
-    all_batches = zip(*(replica.batches() for replica in replicas), strict=True)
-    for step, batches in enumerate(all_batches, start=1):
+    for step, all_gradients in enumerate(gradients_of(replicas), start=1):
         meets = step % settings["interval"] == 0 or step == steps
         met = centre
-        for replica, batch in zip(replicas, batches, strict=True):
-            gradients = replica.loss_and_gradients(batch)[1]
+        for replica, gradients in zip(replicas, all_gradients, strict=True):
             if meets:
                 seen = centre if settings["form"] == "synchronous" else met
                 force = alpha * (vector(replica) - seen)

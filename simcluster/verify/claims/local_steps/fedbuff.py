@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from simcluster.verify.claim import Claim, Settings, Variant
-from simcluster.verify.naive import account, rounds
-from simcluster.verify.outcomes import SERVED
-
-
-def _bytes(size: int, model: int, steps: int, settings: Settings) -> int:
-    # A change up and weights down, per worker and round.
-    return 2 * (size - 1) * rounds(steps, settings["interval"]) * model
-
+from simcluster.verify.claim import Claim, Variant
+from simcluster.verify.faults import SERVED
+from simcluster.verify.naive import account, up_and_down
 
 CLAIM = Claim(
     paper="Nguyen et al. 2022, algorithm 1",
@@ -25,7 +19,7 @@ CLAIM = Claim(
         "compression": "int8",
         "server_trains": False,
     },
-    payload_bytes=_bytes,
+    payload_bytes=up_and_down,
     contributions=account,
     outcomes=SERVED,
 )

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor
 
 from simcluster.rng import numpy_stream
-from simcluster.verify.claim import Claim, Identity, Settings
+from simcluster.verify.claim import Claim, Identity, Settings, Weights
+from simcluster.verify.faults import REFORMED
 from simcluster.verify.naive import born, ended, models_sent, overwrite, rounds, vector, walk
-from simcluster.verify.outcomes import REFORMED
 from simcluster.workloads import Workload
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """FedAvg as published: chosen ranks train from the common weights; their weighted mean is the next model."""
     replicas = born(workload, size, seed, steps)
     batches = [replica.batches() for replica in replicas]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
-from torch import Tensor
 
 from simcluster.rng import numpy_stream
-from simcluster.verify.claim import Claim, Identity, Settings
+from simcluster.verify.claim import Claim, Identity, Settings, Weights
+from simcluster.verify.faults import REFORMED
 from simcluster.verify.naive import born, ended, overwrite, vector, walk
-from simcluster.verify.outcomes import REFORMED
 from simcluster.workloads import Workload
 
 
@@ -24,7 +21,7 @@ def shared_at(step: int, length: int, seed: int, fraction: float) -> np.ndarray[
     return mask
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """Replicas train in parallel; the coordinates of a common mask are averaged."""
     replicas = born(workload, size, seed, steps)
     batches = [replica.batches() for replica in replicas]

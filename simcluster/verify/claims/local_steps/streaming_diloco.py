@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
-from simcluster.verify.claim import Claim, Identity, Settings
+from simcluster.verify.claim import Claim, Identity, Settings, Weights
+from simcluster.verify.faults import REFORMED
 from simcluster.verify.naive import born, descend, ended, models_sent, outer_sgd, overwrite, vector, walk
-from simcluster.verify.outcomes import REFORMED
 from simcluster.workloads import Workload
 
 
@@ -18,7 +16,7 @@ def due(step: int, steps: int, p: int, settings: Settings) -> bool:
     return step == steps or (step + p * H // P) % H == 0
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """Replicas train in parallel; a fragment's result is held back until its overlap has passed."""
     replicas = born(workload, size, seed, steps)
     batches = [replica.batches() for replica in replicas]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from torch import Tensor
-
-from simcluster.verify.claim import Claim, Identity, Settings, Variant
-from simcluster.verify.outcomes import TOGETHER
+from simcluster.verify.claim import Claim, Identity, Settings, Variant, Weights
+from simcluster.verify.faults import TOGETHER
 from simcluster.workloads import Workload, train_alone
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """One process without layers; only rank 0 has all weights."""
     return [train_alone(workload, size, seed, steps)]
 

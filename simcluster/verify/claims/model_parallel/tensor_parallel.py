@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simcluster.verify.claim import Claim, Identity
 from simcluster.verify.claims.model_parallel.pipeline import reference
-from simcluster.verify.outcomes import TOGETHER
+from simcluster.verify.faults import TOGETHER
 
 CLAIM = Claim(
     paper="Shoeybi et al. 2019, section 3",

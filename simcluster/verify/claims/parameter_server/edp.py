@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from torch import Tensor
-
-from simcluster.verify.claim import Claim, Identity, Settings, Variant
-from simcluster.verify.naive import account, rounds
-from simcluster.verify.outcomes import SERVED
+from simcluster.verify.claim import Claim, Identity, Settings, Variant, Weights
+from simcluster.verify.faults import SERVED
+from simcluster.verify.naive import account, rounds, walk
 from simcluster.workloads import Workload, train_alone
 
 
-def one_worker(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def one_worker(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """One rank alone trains ordinarily; so does one worker that pulls every time from a server that does not train."""
     if size == 1:
         return [train_alone(workload, 1, seed, steps)]
     if size > 2 or settings["server_trains"] or settings.get("pull_interval", 1) > 1:
         return []
     worker = workload.replica(1, size, seed, steps)
-    for batch in worker.batches():
-        worker.apply(worker.loss_and_gradients(batch)[1])
+    walk(worker, worker.batches(), steps)
     return [worker.parameters] * 2
 
 

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from torch import Tensor
-
-from simcluster.verify.claim import Claim, Identity, Settings, Variant
+from simcluster.verify.claim import Claim, Identity, Settings, Variant, Weights
 from simcluster.verify.claims.parameter_server import edp, sync_ps
-from simcluster.verify.naive import account
-from simcluster.verify.outcomes import SERVED
+from simcluster.verify.faults import SERVED
+from simcluster.verify.naive import account, up_and_down
 from simcluster.workloads import Workload
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """All ranks together, each once per step; or one after another."""
     if settings["k"] is None and not settings["batch"]:
-        return sync_ps.reference(workload, size, seed, steps, {**settings, "pull_interval": 1, "polyak": 1.0})
+        return sync_ps.reference(workload, size, seed, steps, settings)
     return edp.one_worker(workload, size, seed, steps, settings)
-
-
-def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """A gradient up and, once it is applied, weights down, for every batch of every worker."""
-    return 2 * (size - 1) * steps * model_bytes
 
 
 CLAIM = Claim(
@@ -36,7 +27,7 @@ CLAIM = Claim(
         Identity({"k": 1, "batch": True}, "edp", exact=True, why="K = 1"),
         Identity({"k": 1, "batch": True}, "softsync", {"n": 3}, exact=True, why="K = lambda / n", sizes=(3,)),
     ),
-    payload_bytes=payload_bytes,
+    payload_bytes=up_and_down,
     contributions=account,
     replicas_agree=True,
     outcomes=SERVED,

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from torch import Tensor
-
-from simcluster.verify.claim import Claim, Identity, Settings, Variant
+from simcluster.verify.claim import Claim, Identity, Settings, Variant, Weights
 from simcluster.verify.claims.parameter_server import sync_ps
-from simcluster.verify.naive import account
-from simcluster.verify.outcomes import SERVED
+from simcluster.verify.faults import SERVED
+from simcluster.verify.naive import account, up_and_down
 from simcluster.workloads import Workload
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     if settings["k"] is None and not settings["batch"]:
-        return sync_ps.reference(workload, size, seed, steps, {**settings, "pull_interval": 1, "polyak": 1.0})
+        return sync_ps.reference(workload, size, seed, steps, settings)
     return []
-
-
-def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """With K = P no gradient is late: a gradient up and weights down, for every step and worker."""
-    return 2 * (size - 1) * steps * model_bytes
 
 
 CLAIM = Claim(
@@ -42,7 +33,7 @@ CLAIM = Claim(
             sizes=(3, 4, 7),
         ),
     ),
-    payload_bytes=payload_bytes,
+    payload_bytes=up_and_down,
     contributions=account,
     replicas_agree=True,
     outcomes=SERVED,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from simcluster.verify.claim import Claim, Identity, Variant
 from simcluster.verify.claims.parameter_server.edp import one_worker
+from simcluster.verify.faults import SERVED
 from simcluster.verify.naive import account
-from simcluster.verify.outcomes import SERVED
 
 CLAIM = Claim(
     paper="Zhang, Gupta, Lian and Liu 2016, sections 2 and 3",

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from torch import Tensor
-
-from simcluster.verify.claim import Claim, Identity, Settings
+from simcluster.verify.claim import Claim, Identity, Settings, Weights
 from simcluster.verify.claims.parameter_server import edp, sync_ps
-from simcluster.verify.naive import account
-from simcluster.verify.outcomes import SERVED
+from simcluster.verify.faults import SERVED
+from simcluster.verify.naive import account, up_and_down
 from simcluster.workloads import Workload
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     if settings["staleness"] == 0:
-        return sync_ps.reference(workload, size, seed, steps, {**settings, "pull_interval": 1, "polyak": 1.0})
+        return sync_ps.reference(workload, size, seed, steps, settings)
     return edp.one_worker(workload, size, seed, steps, settings)
-
-
-def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """A gradient up and weights down, for every clock of every worker."""
-    return 2 * (size - 1) * steps * model_bytes
 
 
 CLAIM = Claim(
@@ -41,7 +32,7 @@ CLAIM = Claim(
             why="of the workers alone, too",
         ),
     ),
-    payload_bytes=payload_bytes,
+    payload_bytes=up_and_down,
     contributions=account,
     outcomes=SERVED,
 )

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from torch import Tensor
-
-from simcluster.verify.claim import Claim, Identity, Settings, Variant
-from simcluster.verify.naive import account, born, ended
-from simcluster.verify.outcomes import SERVED
+from simcluster.verify.claim import Claim, Identity, Settings, Variant, Weights
+from simcluster.verify.faults import SERVED
+from simcluster.verify.naive import account, born, ended, gradients_of
 from simcluster.workloads import Workload
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """The server steps with the mean gradient; then every worker moves towards it, or takes a step by itself."""
     replicas = born(workload, size, seed, steps)
     server, workers = replicas[0], replicas[1:]
     trained = replicas if settings["server_trains"] else workers
-    for step, batches in enumerate(zip(*(replica.batches() for replica in trained), strict=True), start=1):
-        gradients = [replica.loss_and_gradients(batch)[1] for replica, batch in zip(trained, batches, strict=True)]
+    share = settings.get("polyak", 1.0)
+    for step, gradients in enumerate(gradients_of(trained), start=1):
         server.apply([sum(parts[1:], start=parts[0]) / len(parts) for parts in zip(*gradients, strict=True)])
         for worker, own in zip(workers, gradients[len(trained) - len(workers) :], strict=True):
-            if step % settings["pull_interval"]:
+            if step % settings.get("pull_interval", 1):
                 worker.apply(own)
             else:
                 pairs = zip(worker.parameters, server.parameters, strict=True)
-                share = settings["polyak"]
                 worker.load([(1 - share) * mine + share * new for mine, new in pairs])
     return ended(replicas)
 
