@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from simcluster.experiment.node import prepare, run_node
@@ -46,7 +45,5 @@ async def run_counted(node: Transport, recorder: Recorder, config_json: str) -> 
     try:
         return await run_node(counting, recorder, config_json, keep_weights=True, evaluate=False)
     finally:
-        record = recorder.record
-        counts: Mapping[str, float] = {TAKEN: counting.taken, TENSOR_BYTES: counting.tensor_bytes}
-        for name, count in counts.items():
-            recorder.metric_at(recorder.now(), record.steps, name, count)
+        for name, count in ((TAKEN, counting.taken), (TENSOR_BYTES, counting.tensor_bytes)):
+            recorder.metric_at(recorder.now(), recorder.record.steps, name, count)

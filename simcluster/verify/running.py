@@ -185,21 +185,16 @@ def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIM
     try:
         with wall_limit(limit_s):
             record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
-    except TimeIsUp:
-        return _broken(plan, RunError(f"did not end within {limit_s:g} s of wall time"))
-    except AssertionError as error:  # the simulator's own accounts are inconsistent
-        return _broken(plan, error)
+    except (TimeIsUp, AssertionError) as error:  # an assertion: the simulator's own accounts are inconsistent
+        late = RunError(f"did not end within {limit_s:g} s of wall time")
+        nodes = [NodeRecord(rank, name) for rank, name in enumerate(plan.topology.workers)]
+        return Done(plan, late if isinstance(error, TimeIsUp) else error, nodes, [None] * len(nodes), "", {}, [])
     names = names_of(plan) if any(node.weights for node in record.nodes) else []
     load = safetensors.torch.load
     found = [None if node.weights is None else load(node.weights) for node in record.nodes]
     weights = [None if tensors is None else [tensors[name] for name in names] for tensors in found]
     extra = record.extra
     return Done(plan, record.error, record.nodes, weights, record.trace_sha256, extra["lost"], extra["faults"])
-
-
-def _broken(plan: Experiment, error: BaseException) -> Done:
-    nodes = [NodeRecord(rank, name) for rank, name in enumerate(plan.topology.workers)]
-    return Done(plan, error, nodes, [None] * len(nodes), "", {}, [])
 
 
 def names_of(plan: Experiment) -> list[str]:

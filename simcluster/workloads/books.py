@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from simcluster.workloads.ledger import OWN, Fate
+from simcluster.workloads.ledger import OWN, Fate, Ledger
 
 SERVER: Final = 0
 """The rank that judges the batches that other ranks hand in."""
@@ -37,7 +37,7 @@ def closed(
     verdicts = _verdicts(ranks[SERVER] if server is None else server, held) if ranks else {}
     for rank, life in verdicts:
         if not any(notes["incarnation"] == life for notes in lives[rank]):
-            lives[rank].append(_unheard(life))
+            lives[rank].append(Ledger().notes(in_hand=True) | {"incarnation": life})  # unheard of
     for rank, of_rank in enumerate(lives):
         width = next((run[2] for notes in of_rank for run in notes["runs"] if run[3] == Fate.HANDED_IN), 1)
         for notes in of_rank:
@@ -55,18 +55,6 @@ def _verdicts(server: Iterable[Notes], held: bool) -> dict[tuple[int, int], tupl
             numbers |= {group[2] for group in notes["held"] if held and group[:2] == [rank, life]}
             found[SERVER if rank == OWN else rank, life] = came, numbers
     return found
-
-
-def _unheard(life: int) -> Notes:
-    return {
-        "runs": [],
-        "judged": [],
-        "held": [],
-        "incarnation": life,
-        "joined": False,
-        "in_step": False,
-        "partial": True,
-    }
 
 
 def _judged(groups: Sequence[Batches], came: int, taken: set[int], width: int) -> Iterator[list[int]]:

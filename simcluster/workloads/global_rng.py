@@ -9,18 +9,20 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from simcluster.rng import seed_sequence
+
 # Nodes of one process may compute in threads, but torch has one generator for all of them.
 _lock = threading.RLock()
 
 
-def seed_number(sequence: np.random.SeedSequence) -> int:
-    """Return a seed that torch accepts."""
-    return int(sequence.generate_state(1, np.uint64)[0]) & (2**63 - 1)
-
-
 @contextmanager
-def borrowed(seed: int) -> Iterator[torch.Generator]:
-    """Yield torch's global CPU generator seeded with *seed*, then restore it; one borrower at a time."""
+def borrowed(seed: int, *names: str) -> Iterator[torch.Generator]:
+    """Yield torch's global CPU generator seeded with *seed*, then restore it; one borrower at a time.
+
+    With *names*, it is seeded for the stream of these names under *seed*.
+    """
+    if names:
+        seed = int(seed_sequence(seed, *names).generate_state(1, np.uint64)[0]) & (2**63 - 1)
     generator = torch.default_generator
     with _lock:
         before = generator.get_state()

@@ -41,7 +41,8 @@ class Ledger:
     (rank, incarnation) handed in, and *taken* lists the applied ones as [first group, groups]. All others are lost;
     *held* ones only if the run ends before they are taken. *incarnation* is this rank's. *in_step*: all ranks that have
     ended a step have every rank's batches of it in their weights. *place* is [number of the group, rank, size] if
-    samples are dealt out to a regrouped set of ranks; *earlier* has the notes of the groups before it.
+    samples are dealt out to a regrouped set of ranks; *earlier* has the notes of the groups before it. *drawn* is the
+    number of the first batch not yet drawn, *settled* that of the first batch still in hand.
     """
 
     def __init__(self) -> None:
@@ -53,37 +54,27 @@ class Ledger:
         self.held: list[Group] = []
         self.incarnation = 0
         self.joined = self.in_step = False
-        self._settled = self._drawn = 0
+        self.settled = self.drawn = 0
         self._asked = False
 
     def begin(self, first: int, *, joined: bool = False) -> None:
         """Start drawing at batch *first*; *joined*: each batch is that of all ranks."""
-        self._settled = self._drawn = first
+        self.settled = self.drawn = first
         self.joined = joined
 
     def draw(self, number: int) -> None:
         """Note that batch *number* is in this rank's hands."""
-        self._drawn = number + 1
-
-    @property
-    def drawn(self) -> int:
-        """The number of the first batch not yet drawn."""
-        return self._drawn
-
-    @property
-    def settled(self) -> int:
-        """The number of the first batch still in hand."""
-        return self._settled
+        self.drawn = number + 1
 
     def settle(self, end: int, *, used: bool = True) -> None:
         """Settle the batches in hand before number *end* as one more group: used in the weights, or lost."""
         self._asked = True
-        self._note(min(end, self._drawn), Fate.USED if used else Fate.LOST)
+        self._note(min(end, self.drawn), Fate.USED if used else Fate.LOST)
 
     def hand_in(self, end: int) -> Group:
         """Hand in the batches before number *end* as one more group: lost unless the server takes it."""
         self._asked = True
-        self._note(min(end, self._drawn), Fate.HANDED_IN)
+        self._note(min(end, self.drawn), Fate.HANDED_IN)
         return self._next(OWN, self.incarnation)
 
     def receive(self, push: Message) -> Group:
@@ -107,25 +98,21 @@ class Ledger:
 
     def end(self, *, well: bool) -> None:
         """Settle the rest: used if this rank ended *well* and never settled anything itself, else still in hand."""
-        self._note(self._drawn, Fate.USED if well and not self._asked else Fate.IN_HAND)
+        self._note(self.drawn, Fate.USED if well and not self._asked else Fate.IN_HAND)
 
     def notes(self, *, in_hand: bool = False) -> dict[str, Any]:
         """Return the ledger as plain values. *in_hand*: include the batches in hand; the notes may not be final."""
         runs = [list(run) for run in self.runs]
-        if in_hand and self._drawn > self._settled:
-            runs.append([self._settled, 1, self._drawn - self._settled, int(Fate.IN_HAND)])
+        if in_hand and self.drawn > self.settled:
+            runs.append([self.settled, 1, self.drawn - self.settled, int(Fate.IN_HAND)])
         came = dict(self.came)  # may be called from another thread
         judged = [
             [rank, life, number, [list(run) for run in self.taken.get((rank, life), ())]]
             for (rank, life), number in sorted(came.items())
         ]
         found: dict[str, Any] = {"runs": runs, "judged": judged, "incarnation": self.incarnation}
-        found |= {
-            "held": [list(group) for group in self.held],
-            "joined": self.joined,
-            "in_step": self.in_step,
-            "partial": in_hand,
-        }
+        found |= {"held": [list(group) for group in self.held], "joined": self.joined, "in_step": self.in_step}
+        found |= {"partial": in_hand}
         return found | ({"place": list(self.place), "earlier": list(self.earlier)} if self.place else {})
 
     def follow(self, before: Ledger, place: list[int]) -> None:
@@ -145,10 +132,10 @@ class Ledger:
         return Group(rank, incarnation, number)
 
     def _note(self, end: int, fate: Fate) -> None:
-        first, width = self._settled, end - self._settled
+        first, width = self.settled, end - self.settled
         if width <= 0:
             return
-        self._settled = end
+        self.settled = end
         last = self.runs[-1] if self.runs else [0, 0, 0, 0]
         if last[2:] == [width, int(fate)] and last[0] + last[1] * width == first:
             last[1] += 1

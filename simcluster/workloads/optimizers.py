@@ -8,13 +8,16 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from typing import TypeAlias
+from functools import partial
+from typing import Annotated, Literal, TypeAlias
 
 import torch
+from pydantic import Field
 from torch import nn
 
 from simcluster.errors import Problem, UsageError
 
+PositiveFinite = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 MakeOptimizer: TypeAlias = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
@@ -38,21 +41,22 @@ class AdamW(torch.optim.AdamW):
 def sgd(learning_rate: float, momentum: float = 0.0, weight_decay: float = 0.0) -> MakeOptimizer:
     """Make stochastic gradient descent. Raises UsageError for settings out of range."""
     _check(learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay)
-
-    def make(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        return SGD(parameters, lr=learning_rate, momentum=momentum, weight_decay=weight_decay, foreach=False)
-
-    return make
+    return partial(SGD, lr=learning_rate, momentum=momentum, weight_decay=weight_decay, foreach=False)
 
 
 def adamw(learning_rate: float, weight_decay: float = 0.01) -> MakeOptimizer:
     """Make AdamW (Loshchilov and Hutter 2019). Raises UsageError for settings out of range."""
     _check(learning_rate=learning_rate, weight_decay=weight_decay)
+    return partial(AdamW, lr=learning_rate, weight_decay=weight_decay, foreach=False)
 
-    def make(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        return AdamW(parameters, lr=learning_rate, weight_decay=weight_decay, foreach=False)
 
-    return make
+def named_optimizer(name: Literal["sgd", "adamw"], learning_rate: float, momentum: float) -> MakeOptimizer:
+    """Return the optimizer of a workload's settings. Raises UsageError for settings that contradict each other."""
+    if name == "sgd":
+        return sgd(learning_rate, momentum)
+    if momentum:
+        raise UsageError(Problem("momentum", repr(momentum), "0 with adamw, which has its own"))
+    return adamw(learning_rate)
 
 
 def _check(learning_rate: float, weight_decay: float, momentum: float = 0.0) -> None:

@@ -40,7 +40,9 @@ def dirichlet(
     Raises UsageError unless *labels* is a 1-D array of integers with at least *shards* * *at_least* entries, and
     *alpha* > 0.
     """
-    check_labels(labels)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        found = f"targets of {labels.dtype} and shape {labels.shape}"
+        raise UsageError(Problem("partition", found, "integer class labels, one per sample; or use iid"))
     _check_enough(len(labels), shards, at_least)
     if not 0 < alpha < np.inf:
         raise UsageError(Problem("alpha", repr(alpha), "a finite number above 0"))
@@ -54,13 +56,6 @@ def dirichlet(
     dealt = [np.concatenate(shard) for shard in pieces]
     _level_up(dealt, at_least)
     return [np.sort(shard) for shard in dealt]
-
-
-def check_labels(labels: npt.NDArray[Any]) -> None:
-    """Raise UsageError unless *labels* are classes: one integer per sample."""
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        found = f"targets of {labels.dtype} and shape {labels.shape}"
-        raise UsageError(Problem("partition", found, "integer class labels, one per sample; or use iid"))
 
 
 def _check_enough(samples: int, shards: int, at_least: int) -> None:

@@ -64,11 +64,9 @@ class Progress:
         Several come as a tuple, in the order given. Stateful objects (a codec, a mean) are filled and returned.
         Weights, optimizer, generators and the position in the batches are already restored.
         """
-        found = [self._restored(name, value) for name, value in initial.items()]
+        kept = self.kept
+        found = [_filled(value, kept[name]) if name in kept else value for name, value in initial.items()]
         return found[0] if len(found) == 1 else tuple(found)
-
-    def _restored(self, name: str, value: Any) -> Any:
-        return _filled(value, self.kept[name]) if name in self.kept else value
 
     def is_due(self, step: int) -> bool:
         """Whether `checkpoint` at *step* will keep a checkpoint: for work that only a checkpoint needs."""

@@ -15,23 +15,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from simcluster.rng import seed_sequence
 from simcluster.transport import Cost
-from simcluster.workloads.costs.costs import kind_of
-from simcluster.workloads.costs.counter import Counted, Counter
+from simcluster.workloads.costs.counter import Counter
 from simcluster.workloads.evaluation import copy_into, evaluated
-from simcluster.workloads.global_rng import borrowed, seed_number
+from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.layers.layer_costs import LayerCost
-from simcluster.workloads.layers.layers import Layers, modules_in_order
-from simcluster.workloads.layers.part import Part, count_part
-from simcluster.workloads.layers.pieces import Pieces, make_pieces
-from simcluster.workloads.layers.tensor_shard import TensorShard, share_of
-from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.layers.layers import Layer, Layers, modules_in_order
+from simcluster.workloads.layers.part import Part
+from simcluster.workloads.layers.tensor_shard import Share, TensorShard, share_of
 from simcluster.workloads.partition import Indices
 from simcluster.workloads.progress import Progress
 from simcluster.workloads.samples import Batch, Samples
-from simcluster.workloads.saved import load_model, load_optimizer, model_state, optimizer_state
-from simcluster.workloads.steps import Loss, differentiate, separate, take_step, trainable_of
+from simcluster.workloads.saved import load_model, load_optimizer, model_state, optimizer_state, training_state
+from simcluster.workloads.steps import differentiate, separate, take_step, trainable_of
 from simcluster.workloads.streams import joined, stream
 
 
@@ -52,39 +48,29 @@ class Replica(Progress):
     def __init__(
         self,
         *,
-        make_model: Callable[[], nn.Module],
-        loss: Loss,
-        make_optimizer: MakeOptimizer,
+        counter: Counter,
         train: Samples,
         shards: Sequence[Indices],
         test: Samples | None,
         batch_size: int,
         steps: int,
-        clip_norm: float | None,
         seed: int,
         rank: int,
-        counted: Counted,
-        name: str = "",
     ) -> None:
-        self._name = name
-        self._make_model = make_model
-        self._model = make_model().train()
-        self._loss = loss
+        self._counter = counter
+        self._model = counter.make_model().train()
         trainable = trainable_of(self._model)
         self.names = [name for name, _ in trainable]
         self._trainable = [parameter for _, parameter in trainable]
         self.parameters: list[Tensor] = [parameter.detach() for parameter in self._trainable]
-        self._make_optimizer = make_optimizer
-        self._optimizer = make_optimizer(self._trainable)
+        self._optimizer = counter.make_optimizer(self._trainable)
         self._train, self._shards, self._test = train, shards, test
         self.batch_size, self.steps = batch_size, steps
-        self._clip_norm = clip_norm
         self._seed, self._rank = seed, rank
-        self._counted = counted
-        self._counter = Counter(counted, make_model, loss, make_optimizer, clip_norm, name)
         self._draws: bool | None = None
         self._evaluated: nn.Module | None = None
         self._layers: Layers | None = None
+        self._make_layer: Callable[..., Layer] = Layer
         self._layer_runs: dict[int, int] = {}
 
     @property
@@ -127,18 +113,17 @@ class Replica(Progress):
         responsibility.
         """
         if self._draws is None:
-            self._draws = self._counted.draws
+            self._draws = self._counter.counted.draws
         if self._draws is False:
             return self._loss_and_gradients(batch)
-        seed = seed_number(seed_sequence(self._seed, "forward", str(self._rank), str(batch.step)))
-        with borrowed(seed) as generator:
+        with borrowed(self._seed, "forward", str(self._rank), str(batch.step)) as generator:
             before = generator.get_state()
             result = self._loss_and_gradients(batch)
             self._draws = self._draws or not torch.equal(before, generator.get_state())
         return result
 
     def _loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
-        loss, gradients = differentiate(self._model, self._loss, self._trainable, batch)
+        loss, gradients = differentiate(self._model, self._counter.loss, self._trainable, batch)
         return loss.item(), separate(gradients)
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
@@ -147,7 +132,7 @@ class Replica(Progress):
         With *clip_norm* set, the gradients are first scaled down to that joint Euclidean norm if they exceed it.
         """
         self._check_shapes("gradients", gradients)
-        take_step(self._optimizer, self._trainable, gradients, self._clip_norm)
+        take_step(self._optimizer, self._trainable, gradients, self._counter.clip_norm)
 
     def load(self, parameters: Sequence[Tensor]) -> None:
         """Overwrite the weights in place. Raises ValueError if number or shapes differ."""
@@ -174,14 +159,33 @@ class Replica(Progress):
     def part(self, places: Sequence[int]) -> Part:
         """Return the parameters at *places* with their share of the optimizer."""
         self.is_parted = True
-        parameters = [self._trainable[place] for place in places]
-        costs = count_part(parameters, self._make_optimizer, self._clip_norm, kind_of(self._name, "apply"))
-        step = partial(take_step, self._optimizer, parameters, clip_norm=None)
-        return Part(places, [self.parameters[place] for place in places], self._clip_norm, step, costs)
+        trainable = [self._trainable[place] for place in places]
+        return self._part(places, [self.parameters[place] for place in places], trainable, self._optimizer)
 
-    def pieces(self, vectors: Sequence[Tensor]) -> Pieces:
-        """Return *vectors*, cut out of parameters in any way, with an optimizer separate from the replica's."""
-        return make_pieces(vectors, self._make_optimizer, self._clip_norm, kind_of(self._name, "apply"))
+    def pieces(self, vectors: Sequence[Tensor]) -> Part:
+        """Return *vectors*, cut out of parameters in any way, with an optimizer separate from the replica's.
+
+        The optimizer must work elementwise, as SGD and AdamW do: it sees vectors, not the parameters' shapes.
+        """
+        trainable = [nn.Parameter(vector) for vector in vectors]
+        return self._part(
+            range(len(vectors)), vectors, trainable, self._counter.make_optimizer(trainable), sharded=True
+        )
+
+    def _part(
+        self,
+        places: Sequence[int],
+        values: Sequence[Tensor],
+        trainable: list[nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        *,
+        sharded: bool = False,
+    ) -> Part:
+        """Return the Part of *trainable*, with its live *values*."""
+        counted = self._counter.part(trainable)
+        step = partial(take_step, optimizer, trainable, clip_norm=None)
+        separate = None if optimizer is self._optimizer else optimizer
+        return Part(places, values, self._counter.clip_norm, step, counted, optimizer=separate, sharded=sharded)
 
     def layers(self) -> Layers:
         """Return the live model as layers; always the same ones. Raises UsageError if the layers are unknown.
@@ -190,14 +194,14 @@ class Replica(Progress):
         numbers: each layer then draws from a separate stream.
         """
         if self._layers is None:
-            self._layers = Layers(self._model, self._trainable, self._loss, self._drawing)
+            self._layers = Layers(self._model, self._trainable, self._counter.loss, self._drawing, self._make_layer)
         return self._layers
 
     def _drawing(self, layer: int) -> AbstractContextManager[object]:
-        if self._counted.draws is False:
+        if self._counter.counted.draws is False:
             return nullcontext()
         runs = self._layer_runs[layer] = self._layer_runs.get(layer, -1) + 1
-        return borrowed(seed_number(seed_sequence(self._seed, "layers", str(self._rank), f"{layer}/{runs}")))
+        return borrowed(self._seed, "layers", str(self._rank), f"{layer}/{runs}")
 
     def tensor_shard(self) -> TensorShard:
         """Return this rank's tensor-parallel shard of the model: see `simcluster.workloads.layers.tensor_shard`.
@@ -205,14 +209,14 @@ class Replica(Progress):
         Raises UsageError if the model cannot be split over this world size.
         """
         self.is_parted = True
-        rank, size = self._rank, len(self._shards)
-        share = share_of(modules_in_order(self._model), self._trainable, rank, size)
-        costs = count_part(share.parameters, self._make_optimizer, self._clip_norm, kind_of(self._name, "apply"))
-        optimizer = self._make_optimizer(share.parameters)
-        step = partial(take_step, optimizer, share.parameters, clip_norm=None)
-        live = [parameter.detach() for parameter in share.parameters]
-        part = Part(range(len(live)), live, self._clip_norm, step, costs, optimizer=optimizer)
-        return TensorShard(share, size, part, partial(self._counter.shares, size=size), self._loss, self._drawing)
+        size = len(self._shards)
+        share = share_of(modules_in_order(self._model), self._trainable, self._rank, size)
+        live, optimizer = [p.detach() for p in share.parameters], self._counter.make_optimizer(share.parameters)
+        return self._shard_of(share, self._part(range(len(live)), live, share.parameters, optimizer), size)
+
+    def _shard_of(self, share: Share, part: Part, size: int) -> TensorShard:
+        costs = partial(self._counter.shares, size=size)
+        return TensorShard(share, size, part, costs, self._counter.loss, self._drawing, self._make_layer)
 
     def layer_costs(self, batch: Batch) -> list[LayerCost]:
         """Return the cost of each layer for such a (micro-)batch; counted once per shape on a separate model."""
@@ -229,19 +233,15 @@ class Replica(Progress):
             return {}
         # A second model: the live one may be in a forward pass, and must stay in training mode.
         if self._evaluated is None:
-            self._evaluated = self._make_model().eval()
+            self._evaluated = self._counter.make_model().eval()
         with torch.no_grad(), borrowed(0):
             copy_into(self._evaluated, self._model, parameters)
-            return evaluated(self._evaluated, self._loss, self._test)
+            return evaluated(self._evaluated, self._counter.loss, self._test)
 
     def state(self) -> dict[str, Tensor]:
         """Return copies of everything that training changes: "model.<name>" and "optimizer.<parameter>.<name>"."""
-        state = {f"model.{name}": value.detach().clone() for name, value in self._model.state_dict().items()}
-        for name, parameter in zip(self.names, self._trainable, strict=True):
-            for key, value in self._optimizer.state.get(parameter, {}).items():
-                if isinstance(value, (Tensor, int, float)):
-                    state[f"optimizer.{name}.{key}"] = torch.as_tensor(value).detach().clone()
-        return state
+        state = training_state(self._model, self.names, self._trainable, self._optimizer)
+        return {name: value.detach().clone() for name, value in state.items()}
 
     def checkpoint_state(self, places: Sequence[int] | None = None) -> dict[str, Any]:
         """Return {"model", "optimizer", "layers": draws per layer}, not copied; *places* limits the parameters."""

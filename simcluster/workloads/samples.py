@@ -24,15 +24,10 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class Batch(Samples):
     """*inputs* (batch, ...) and *targets* (batch, ...); *step* counts a rank's batches from 0."""
 
-    inputs: Tensor
-    targets: Tensor
     step: int = 0
-
-    def __len__(self) -> int:
-        return len(self.inputs)
 
 
 Data: TypeAlias = Samples | tuple[Tensor, Tensor] | Dataset[Any]

@@ -17,6 +17,22 @@ class Sharded:
     tensor: Tensor
 
 
+def training_state(
+    model: nn.Module, names: Sequence[str], parameters: Sequence[nn.Parameter], optimizer: torch.optim.Optimizer
+) -> dict[str, Tensor]:
+    """Return everything that training changes: "model.<name>" and "optimizer.<parameter>.<name>". Not copied."""
+    state = {f"model.{name}": value for name, value in model.state_dict().items()}
+    for name, parameter in zip(names, parameters, strict=False):
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, (Tensor, int, float)):
+                state[f"optimizer.{name}.{key}"] = torch.as_tensor(value)
+    return state
+
+
+def state_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
+
+
 def model_state(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
     """Return *parameters* and, by their names in the model, everything not trained. Not copied."""
     trained = {parameter.data_ptr() for parameter in model.parameters() if parameter.requires_grad}
@@ -39,12 +55,18 @@ def optimizer_state(
 
     *sharded*: each parameter, and each entry with its shape, is one rank's part of a whole vector.
     """
+
+    def part(value: Any, parameter: nn.Parameter) -> Any:
+        is_part = sharded and isinstance(value, Tensor) and value.shape == parameter.shape
+        return Sharded(value) if is_part else value
+
     groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-    state: dict[str, dict[str, Any]] = {}
-    for name, parameter in parameters.items():
-        found = optimizer.state.get(parameter, {})
-        if found:
-            state[name] = {key: _part(value, parameter, sharded) for key, value in found.items()}
+    found = {name: (parameter, optimizer.state.get(parameter)) for name, parameter in parameters.items()}
+    state = {
+        name: {key: part(value, parameter) for key, value in entries.items()}
+        for name, (parameter, entries) in found.items()
+        if entries
+    }
     return {"groups": groups, "state": state}
 
 
@@ -58,14 +80,3 @@ def load_optimizer(
     for name, parameter in parameters.items():
         if name in state["state"]:
             optimizer.state[parameter] = dict(state["state"][name])
-
-
-def numbered(parameters: Sequence[nn.Parameter]) -> dict[str, nn.Parameter]:
-    """Return *parameters* keyed by number, for optimizers of unnamed tensors."""
-    return {str(number): parameter for number, parameter in enumerate(parameters)}
-
-
-def _part(value: Any, parameter: nn.Parameter, sharded: bool) -> Any:
-    if sharded and isinstance(value, Tensor) and value.shape == parameter.shape:
-        return Sharded(value)
-    return value

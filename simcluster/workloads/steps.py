@@ -6,12 +6,14 @@ Neither depends on values, so both work on fake tensors too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from simcluster.errors import Problem, UsageError
+from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.samples import Batch
 
 Loss: TypeAlias = Callable[[Any, Tensor], Tensor]
@@ -61,6 +63,20 @@ def take_step(
     optimizer.step()
     for parameter in parameters:
         parameter.grad = None
+
+
+def rehearsed(
+    parameters: Sequence[Tensor], make_optimizer: MakeOptimizer, clip_norm: float | None
+) -> tuple[list[nn.Parameter], torch.optim.Optimizer, Callable[[], None]]:
+    """Return (copies of *parameters*, their optimizer, another step).
+
+    One step is already taken: it sets up the optimizer's state, and later steps all cost the same.
+    """
+    copies = [nn.Parameter(parameter.detach().clone()) for parameter in parameters]
+    optimizer, gradients = make_optimizer(copies), [torch.ones_like(copy) for copy in copies]
+    step = partial(take_step, optimizer, copies, gradients, clip_norm)
+    step()
+    return copies, optimizer, step
 
 
 def _clip(gradients: Sequence[Tensor], clip_norm: float) -> Sequence[Tensor]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import torch
-from torch import Tensor
 
 from simcluster.rng import numpy_stream
 from simcluster.workloads.partition import Indices
@@ -20,22 +19,17 @@ def stream(
     Each pass over the shard is reshuffled. A batch may span two passes, so all batches have one size and the use of
     samples differs by at most one.
     """
-    for step, chosen in enumerate(chosen_samples(shard, seed, rank, size, steps)):
-        if step >= first:
-            yield Batch(train.inputs.index_select(0, chosen), train.targets.index_select(0, chosen), step)
-
-
-def chosen_samples(shard: Indices, seed: int, rank: int, size: int, steps: int) -> Iterator[Tensor]:
-    """Yield the samples of each of *steps* batches: passes over *shard*, end to end, cut into batches."""
     rng = numpy_stream(seed, "batches", str(rank))
     order = torch.from_numpy(rng.permutation(shard))
     start = 0
-    for _ in range(steps):
+    for step in range(steps):
         if start + size > len(order):
             order = torch.cat([order[start:], torch.from_numpy(rng.permutation(shard))])
             start = 0
-        yield order[start : start + size]
+        chosen = order[start : start + size]
         start += size
+        if step >= first:
+            yield Batch(train.inputs.index_select(0, chosen), train.targets.index_select(0, chosen), step)
 
 
 def joined(streams: Iterable[Iterator[Batch]]) -> Iterator[Batch]:

@@ -15,25 +15,26 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
-from torch import nn
+from torch import Tensor, nn
 
 from simcluster.errors import Problem, UsageError
-from simcluster.rng import numpy_stream, seed_sequence
-from simcluster.workloads.costs.counter import Counted
-from simcluster.workloads.costs.memory import Memory, count_memory
+from simcluster.rng import numpy_stream
+from simcluster.workloads.costs.counter import Counted, Counter
+from simcluster.workloads.costs.memory import Memory
 from simcluster.workloads.costs.sketch import Sketch
 from simcluster.workloads.costs.timing import TimingReplica
-from simcluster.workloads.global_rng import borrowed, seed_number
+from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.partition import Indices, Partition, iid
 from simcluster.workloads.replica import Replica
 from simcluster.workloads.samples import Batch, Data, Samples, as_samples
 from simcluster.workloads.steps import Loss
+from simcluster.workloads.streams import joined
 
 Numerics = Literal["real", "none"]
 """Whether work is computed, or only timed."""
@@ -111,21 +112,18 @@ class Workload:
         with borrowed(0):
             return Sketch(self.model, self.loss, self.optimizer, self.clip_norm, self.name)
 
+    def _counter(self, seed: int) -> Counter:
+        make_model = partial(self._initial_model, seed)
+        return Counter(make_model, self.loss, self.optimizer, self.clip_norm, self.name, self._counted)
+
     def memory(self, numerics: Numerics = "real") -> Memory:
         """Return the bytes that training takes on one node, whatever the algorithm; counted on a separate model."""
         train = self.train_samples
-        batch = Batch(train.inputs[: self.batch_size], train.targets[: self.batch_size])
+        # A copy: a slice would share the storage of all samples.
+        batch = Batch(train.inputs[: self.batch_size].clone(), train.targets[: self.batch_size].clone())
         data = [train, *([self.test_samples] if self.test_samples is not None else [])]
-        if numerics == "none":
-            return self.sketch.memory(batch, data)
-        with borrowed(0):
-            # A copy: a slice would share the storage of all samples.
-            own = Batch(batch.inputs.clone(), batch.targets.clone())
-            return count_memory(self.model().train(), self.loss, self.optimizer, own, data)
-
-    def steps_per_epoch(self, size: int) -> int:
-        """Return the batches per rank, of *size* ranks, that use as many samples as there are, rounded up."""
-        return -(-len(self.train_samples) // (size * self.batch_size))
+        counter = self.sketch if numerics == "none" else self._counter(0)
+        return counter.memory(batch, data)
 
     def replica(
         self,
@@ -153,27 +151,34 @@ class Workload:
         if self.train_samples.inputs.is_meta or self.train_samples.targets.is_meta:
             raise UsageError(Problem("train", "tensors without values", "values, or numerics: none"))
         return Replica(
-            make_model=lambda: self._initial_model(seed),
-            loss=self.loss,
-            make_optimizer=self.optimizer,
+            counter=self._counter(seed),
             train=self.train_samples,
-            shards=self._dealt(size, seed),
+            shards=self.shards(size, seed),
             test=self.test_samples,
             batch_size=self.batch_size,
             steps=self._steps(size, steps, epochs),
-            clip_norm=self.clip_norm,
             seed=seed,
             rank=rank,
-            counted=self._counted,
-            name=self.name,
         )
 
     def shards(self, size: int, seed: int) -> list[Indices]:
         """Return the sample numbers of each of *size* ranks. Raises UsageError if the data cannot be dealt out."""
-        return self._dealt(size, seed)
+        if (size, seed) not in self._shards:
+            labels = self.train_samples.targets.numpy()
+            shards = self.partition(labels, size, rng=numpy_stream(seed, "partition"))
+            if len(shards) != size:
+                raise UsageError(Problem("partition", f"{len(shards)} shards", f"{size}, one per rank"))
+            sizes = [len(shard) for shard in shards]
+            smallest = min(sizes)
+            if smallest < self.batch_size:
+                where = f"the shard of rank {sizes.index(smallest)} of {size}, the smallest"
+                expected = f"at most {smallest}, the samples in {where} ({len(self.train_samples)} in all)"
+                raise UsageError(Problem("batch_size", repr(self.batch_size), expected))
+            self._shards[size, seed] = shards
+        return self._shards[size, seed]
 
     def _initial_model(self, seed: int) -> nn.Module:
-        with borrowed(seed_number(seed_sequence(seed, "weights"))):
+        with borrowed(seed, "weights"):
             return self.model()
 
     def _steps(self, size: int, steps: int | None, epochs: float | None) -> int:
@@ -186,23 +191,25 @@ class Workload:
         assert epochs is not None
         if not 0 < epochs < math.inf:
             raise UsageError(Problem("epochs", repr(epochs), "a finite number above 0"))
+        steps_per_epoch = -(-len(self.train_samples) // (size * self.batch_size))
         # Rounded first: 0.1 * 30 is slightly more than 3, but means 3.
-        return max(1, math.ceil(round(epochs * self.steps_per_epoch(size), 9)))
+        return max(1, math.ceil(round(epochs * steps_per_epoch, 9)))
 
-    def _dealt(self, size: int, seed: int) -> list[Indices]:
-        if (size, seed) not in self._shards:
-            labels = self.train_samples.targets.numpy()
-            shards = self.partition(labels, size, rng=numpy_stream(seed, "partition"))
-            self._check_shards(shards, size)
-            self._shards[size, seed] = shards
-        return self._shards[size, seed]
 
-    def _check_shards(self, shards: list[Indices], size: int) -> None:
-        if len(shards) != size:
-            raise UsageError(Problem("partition", f"{len(shards)} shards", f"{size}, one per rank"))
-        sizes = [len(shard) for shard in shards]
-        smallest = min(sizes)
-        if smallest < self.batch_size:
-            where = f"the shard of rank {sizes.index(smallest)} of {size}, the smallest"
-            expected = f"at most {smallest}, the samples in {where} ({len(self.train_samples)} in all)"
-            raise UsageError(Problem("batch_size", repr(self.batch_size), expected))
+def joined_batches(replicas: Sequence[Replica]) -> Iterator[Batch]:
+    """Yield the batches of all *replicas* at each step as one, in rank order."""
+    return joined([replica.batches() for replica in replicas])
+
+
+def train_alone(workload: Workload, size: int, seed: int, steps: int) -> list[Tensor]:
+    """Return the weights after *steps* steps of one process on the joined batches of *size* ranks.
+
+    The reference for every synchronous algorithm: the mean gradient of *size* batches of one size is the gradient of
+    the joined batch, so it must end with these weights, up to rounding. (Not with dropout: it draws once for the joined
+    batch.)
+    """
+    replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
+    alone = replicas[0]
+    for batch in joined_batches(replicas):
+        alone.apply(alone.loss_and_gradients(batch)[1])
+    return alone.snapshot()

@@ -21,7 +21,7 @@ ZERO_SUMS, ACCUMULATOR = REDUCED + "zero_sums.py", REDUCED + "accumulator.py"
 ARITHMETIC = [
     Mutant(
         "1", "no common seed and no broadcast: gradients are averaged that were taken at different points", WORKLOAD,
-        "make_model=lambda: self._initial_model(seed),", "make_model=lambda: self._initial_model(seed + rank),",
+        "counter=self._counter(seed),", "counter=self._counter(seed + rank),",
         "all_reduce_dp", "agree",
     ),
     Mutant(
@@ -218,20 +218,20 @@ RANKS_AND_DATA = [
     ),
     Mutant(
         "24", "worker ids from 1 for ranks from 0: two nodes share a shard", WORKLOAD,
-        "            shards=self._dealt(size, seed),\n",
-        "            shards=self._dealt(size, seed)[:1] + self._dealt(size, seed)[:-1],\n",
+        "            shards=self.shards(size, seed),\n",
+        "            shards=self.shards(size, seed)[:1] + self.shards(size, seed)[:-1],\n",
         "all_reduce_dp", "shards",
     ),
     Mutant(
         "25", "a worker loads the whole set instead of its shard", WORKLOAD,
-        "            shards=self._dealt(size, seed),\n",
-        "            shards=self._dealt(size, seed)[:1] + self._dealt(1, seed) * (size - 1),\n",
+        "            shards=self.shards(size, seed),\n",
+        "            shards=self.shards(size, seed)[:1] + self.shards(1, seed) * (size - 1),\n",
         "all_reduce_dp", "shards",
     ),
     Mutant(
         "26", "as many steps as one's own shard has batches: synchronous algorithms hang at the tail", WORKLOAD,
-        "            steps=self._steps(size, steps, epochs),\n            clip_norm",
-        "            steps=steps or len(self._dealt(size, seed)[rank]) // self.batch_size,\n            clip_norm",
+        "            steps=self._steps(size, steps, epochs),\n            seed",
+        "            steps=steps or len(self.shards(size, seed)[rank]) // self.batch_size,\n            seed",
         "all_reduce_dp", "shards",
     ),
     Mutant(

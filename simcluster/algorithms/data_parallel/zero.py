@@ -22,7 +22,7 @@ from simcluster.algorithms.steps import Lag, Late, resumable, steps
 from simcluster.collectives import flatten, naive_all_reduce
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
-from simcluster.workloads.layers.pieces import Pieces
+from simcluster.workloads.layers.part import Part
 
 
 @Facts(copies=zero_copies, shares=zero_shares, whole=lambda settings: settings.get("stage") != 3)
@@ -106,7 +106,7 @@ async def _backward(node: Transport, replica: Replica, batch: Batch, weights: We
     return gradient
 
 
-async def _squared_norm(node: Transport, owner: Pieces, mean: list[Tensor], stage: int, tag: str) -> Tensor:
+async def _squared_norm(node: Transport, owner: Part, mean: list[Tensor], stage: int, tag: str) -> Tensor:
     """Return that of the whole gradient, added up by owner, so its bits are the same in every stage."""
     if stage > 0:
         own = await node.compute(owner.squared_norm, mean, cost=owner.norm_cost())

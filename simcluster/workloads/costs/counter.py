@@ -1,90 +1,144 @@
-"""The costs of a replica's work, each counted once for all replicas of a workload, on a separate model."""
+"""The costs of training a model, each counted once for all replicas of a workload, on a separate model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from simcluster.transport import Cost
 from simcluster.workloads.costs.costs import elementwise_cost, kind_of, matrix_cost
+from simcluster.workloads.costs.memory import Memory, count_memory
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.layers.layer_costs import LayerCost, count_layers
 from simcluster.workloads.layers.layers import modules_in_order
-from simcluster.workloads.layers.tensor_shard import PieceCost, share_of
+from simcluster.workloads.layers.part import count_part
+from simcluster.workloads.layers.tensor_shard import PieceCost, Share, share_of
 from simcluster.workloads.optimizers import MakeOptimizer
-from simcluster.workloads.samples import Batch
-from simcluster.workloads.steps import Loss, differentiate, take_step, trainable_of
+from simcluster.workloads.samples import Batch, Samples
+from simcluster.workloads.steps import Loss, differentiate, rehearsed, trainable_of
+
+T = TypeVar("T")
 
 
 @dataclass
 class Counted:
     """Facts found once for all replicas of a workload: costs, and whether the model draws random numbers."""
 
-    costs: dict[Hashable, Cost] = field(default_factory=dict)
-    layers: dict[Hashable, list[LayerCost]] = field(default_factory=dict)
-    shares: dict[Hashable, list[PieceCost]] = field(default_factory=dict)
+    found: dict[Hashable, Any] = field(default_factory=dict)
     draws: bool | None = None
 
 
-@dataclass(frozen=True)
 class Counter:
-    """*name* is the workload's, for the kinds of its costs."""
+    """The parts of a workload that make and train a model, and the costs of their work.
 
-    counted: Counted
-    make_model: Callable[[], nn.Module]
-    loss: Loss
-    make_optimizer: MakeOptimizer
-    clip_norm: float | None
-    name: str
+    *name* is the workload's, for the kinds of costs; it is empty if no profile can refer to it.
+    """
+
+    def __init__(
+        self,
+        make_model: Callable[[], nn.Module],
+        loss: Loss,
+        make_optimizer: MakeOptimizer,
+        clip_norm: float | None,
+        name: str,
+        counted: Counted,
+    ) -> None:
+        self.make_model, self.loss, self.make_optimizer = make_model, loss, make_optimizer
+        self.clip_norm, self.name, self.counted = clip_norm, name, counted
 
     def gradient(self, batch: Batch) -> Cost:
         """Return the cost of the loss and gradient of *batch*, and note whether the model draws random numbers."""
-        key, costs = ("gradient", *_shapes(batch)), self.counted.costs
-        if key not in costs:
-            model = self.make_model().train()
-            trainable = [p for p in model.parameters() if p.requires_grad]
-            with borrowed(0) as generator:
-                before = generator.get_state()
-                work = partial(differentiate, model, self.loss, trainable, batch)
-                costs[key] = matrix_cost(work, kind_of(self.name, "gradient"))
-                if self.counted.draws is None:
-                    self.counted.draws = not torch.equal(before, generator.get_state())
-        return costs[key]
 
-    def apply(self, trainable: Sequence[nn.Parameter]) -> Cost:
-        """Return the cost of one optimizer step on copies of *trainable*."""
-        costs = self.counted.costs
-        if "apply" not in costs:
-            copies = [nn.Parameter(parameter.detach().clone()) for parameter in trainable]
-            gradients = [torch.ones_like(parameter) for parameter in copies]
-            step = partial(take_step, self.make_optimizer(copies), copies, gradients, self.clip_norm)
-            step()  # it also sets up the optimizer's state; later steps cost the same
-            costs["apply"] = elementwise_cost(step, kind_of(self.name, "apply"))
-        return costs["apply"]
+        def count() -> Cost:
+            model, like = self.a_model(), self.like_batch(batch)
+            work = partial(differentiate, model, self.loss, [p for _, p in trainable_of(model)], like)
+            before = torch.default_generator.get_state() if self.counted.draws is None else None
+            cost = matrix_cost(work, kind_of(self.name, "gradient"))
+            if before is not None:
+                self.counted.draws = not torch.equal(before, torch.default_generator.get_state())
+            return cost
+
+        return self.once(("gradient", *_shapes(batch)), "the model and its loss", count)
+
+    def apply(self, parameters: Sequence[Tensor]) -> Cost:
+        """Return the cost of one optimizer step on copies of *parameters*, which are all of the model's."""
+
+        def count() -> Cost:
+            *_, step = rehearsed([self.like(p) for p in parameters], self.make_optimizer, self.clip_norm)
+            return elementwise_cost(step, kind_of(self.name, "apply"))
+
+        return self.once("apply", "the optimizer", count)
+
+    def part(self, parameters: Sequence[Tensor]) -> tuple[Cost, Cost, int]:
+        """Return the costs of a Part of *parameters*: see `count_part`."""
+
+        def count() -> tuple[Cost, Cost, int]:
+            kind = kind_of(self.name, "apply")
+            return count_part([self.like(p) for p in parameters], self.make_optimizer, self.clip_norm, kind)
+
+        return self.once(("part", *((p.shape, p.dtype) for p in parameters)), "the optimizer", count)
 
     def layers(self, batch: Batch) -> list[LayerCost]:
         """Return the cost of each layer for such a (micro-)batch."""
-        key, counted = _shapes(batch), self.counted.layers
-        if key not in counted:
-            self.gradient(batch)  # also finds out whether the model draws numbers
-            with borrowed(0):
-                counted[key] = count_layers(self.make_model().train(), self.loss, batch, self.name)
-        return counted[key]
+
+        def count() -> list[LayerCost]:
+            return count_layers(self.a_model(), self.loss, self.like_batch(batch), self.name)
+
+        if self.counted.draws is None:
+            self.gradient(batch)
+        return self.once(("layers", *_shapes(batch)), "the model's layers", count)
 
     def shares(self, batch: Batch, size: int) -> list[PieceCost]:
         """Return the costs of the layers of one of *size* tensor-parallel shards."""
-        key, counted = (size, *_shapes(batch)), self.counted.shares
-        if key not in counted:
-            self.gradient(batch)  # also finds out whether the model draws numbers
-            with borrowed(0):
-                model = self.make_model().train()
-                share = share_of(modules_in_order(model), [p for _, p in trainable_of(model)], 0, size)
-                counted[key] = share.count(self.loss, batch, self.name)
-        return counted[key]
+
+        def count() -> list[PieceCost]:
+            return self.share(size).count(self.loss, self.like_batch(batch), self.name)
+
+        if self.counted.draws is None:
+            self.gradient(batch)
+        return self.once(("shares", size, *_shapes(batch)), "the model's layers", count)
+
+    def share(self, size: int) -> Share:
+        """Return the share of the first of *size* tensor-parallel ranks; the others' have the same shapes."""
+        model = self.a_model()
+        return share_of(modules_in_order(model), [p for _, p in trainable_of(model)], 0, size)
+
+    def memory(self, batch: Batch, data: Iterable[Samples]) -> Memory:
+        """Return `count_memory` of the model, such a batch and *data*."""
+
+        def count() -> Memory:
+            like = self.like_batch(batch)
+            return count_memory(self.a_model(), self.loss, self.make_optimizer, like, data)
+
+        return self.run("the model and its loss", count)
+
+    def once(self, key: Hashable, what: str, work: Callable[[], T]) -> T:
+        """Return the result of *work*, which is called *what* and run once for each *key*."""
+        if key not in self.counted.found:
+            self.counted.found[key] = self.run(what, work)
+        found: T = self.counted.found[key]
+        return found
+
+    def run(self, what: str, work: Callable[[], T]) -> T:
+        """Return the result of *work*; *what* is its name in errors."""
+        with borrowed(0):
+            return work()
+
+    def a_model(self) -> nn.Module:
+        """Return a model that no replica has."""
+        return self.make_model().train()
+
+    def like(self, tensor: Tensor) -> Tensor:
+        """Return a tensor like *tensor* for work that is counted."""
+        return tensor
+
+    def like_batch(self, batch: Batch) -> Batch:
+        return Batch(self.like(batch.inputs), self.like(batch.targets), batch.step)
 
 
 def _shapes(batch: Batch) -> tuple[Hashable, ...]:

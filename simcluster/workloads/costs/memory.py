@@ -11,7 +11,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.samples import Batch, Samples
-from simcluster.workloads.steps import Loss, take_step, trainable_of
+from simcluster.workloads.saved import state_tensors
+from simcluster.workloads.steps import Loss, rehearsed, trainable_of
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,7 @@ def count_memory(
     """Return the memory that training *model* takes. Computes the loss of *batch* once; changes only buffers."""
     trainable = [parameter for _, parameter in trainable_of(model)]
     weights = _Storages([*model.parameters(), *model.buffers()])
-    own = _Storages([batch.inputs, batch.targets])
-    saved = _Storages([])
+    own, saved = _Storages([batch.inputs, batch.targets]), _Storages([])
 
     def keep(tensor: Tensor) -> Tensor:
         saved.add(tensor)
@@ -56,22 +56,16 @@ def count_memory(
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         value = loss(model(batch.inputs), batch.targets)
     del value
+    saved.forget(weights, own)
+    _, optimizer, _ = rehearsed(trainable, make_optimizer, None)
     return Memory(
         weights=weights.size_bytes,
         gradients=_Storages(trainable).size_bytes,
-        optimizer=_optimizer_bytes(trainable, make_optimizer),
-        activations=saved.without(weights, own).size_bytes,
+        optimizer=_Storages(state_tensors(optimizer)).size_bytes,
+        activations=saved.size_bytes,
         batch=own.size_bytes,
         data=_Storages([part for samples in data for part in (samples.inputs, samples.targets)]).size_bytes,
     )
-
-
-def _optimizer_bytes(trainable: list[nn.Parameter], make_optimizer: MakeOptimizer) -> int:
-    copies = [nn.Parameter(torch.zeros_like(parameter)) for parameter in trainable]
-    optimizer = make_optimizer(copies)
-    take_step(optimizer, copies, [torch.zeros_like(copy) for copy in copies], None)
-    state = (value for copy in copies for value in optimizer.state.get(copy, {}).values())
-    return _Storages([value for value in state if isinstance(value, Tensor)]).size_bytes
 
 
 class _Storages:
@@ -86,12 +80,9 @@ class _Storages:
         storage = tensor.untyped_storage()
         self._known.setdefault(storage._cdata, storage)
 
-    def without(self, *others: _Storages) -> _Storages:
-        rest = _Storages([])
-        rest._known = {
-            key: storage for key, storage in self._known.items() if not any(key in other._known for other in others)
-        }
-        return rest
+    def forget(self, *others: _Storages) -> None:
+        for key in [key for other in others for key in other._known]:
+            self._known.pop(key, None)
 
     @property
     def size_bytes(self) -> int:

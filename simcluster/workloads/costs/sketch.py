@@ -5,8 +5,8 @@ All replicas of a workload share one sketch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -14,23 +14,17 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from simcluster.errors import Problem, UsageError
-from simcluster.transport import Cost
-from simcluster.workloads.costs.costs import elementwise_cost, kind_of, matrix_cost
-from simcluster.workloads.costs.memory import Memory, count_memory
-from simcluster.workloads.layers.layer_costs import LayerCost, count_layers
-from simcluster.workloads.layers.layers import modules_in_order
-from simcluster.workloads.layers.part import Part, count_part
-from simcluster.workloads.layers.pieces import Pieces, count_pieces
-from simcluster.workloads.layers.tensor_shard import PieceCost, Share, share_of
+from simcluster.workloads.costs.counter import Counted, Counter
+from simcluster.workloads.layers.tensor_shard import Share
 from simcluster.workloads.optimizers import MakeOptimizer
-from simcluster.workloads.samples import Batch, Samples
-from simcluster.workloads.steps import Loss, differentiate, take_step, trainable_of
+from simcluster.workloads.saved import training_state
+from simcluster.workloads.steps import Loss, rehearsed, trainable_of
 
 T = TypeVar("T")
 
 
-class Sketch:
-    """Shapes and costs of a model, loss and optimizer.
+class Sketch(Counter):
+    """A Counter without values.
 
     *names* and *parameters* are those of `Replica`, on torch's meta device; *model* and *trainable* are fake. Raises
     UsageError, naming the work, if its control flow depends on values.
@@ -42,163 +36,56 @@ class Sketch:
         loss: Loss,
         make_optimizer: MakeOptimizer,
         clip_norm: float | None,
-        name: str = "",
+        name: str,
     ) -> None:
-        self._name = name
+        super().__init__(make_model, loss, make_optimizer, clip_norm, name, Counted(draws=False))
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self.loss, self._make_optimizer, self._clip_norm = loss, make_optimizer, clip_norm
-        self._costs: dict[Hashable, Cost] = {}
-        self._layers: dict[Hashable, list[LayerCost]] = {}
-        self._parts: dict[Hashable, tuple[Cost, Cost]] = {}
-        self._pieces: dict[Hashable, tuple[Cost, Cost, int]] = {}
-        self._shares: dict[int, tuple[Share, tuple[Cost, Cost]]] = {}
-        self._share_costs: dict[Hashable, list[PieceCost]] = {}
-        self._outputs: dict[Hashable, Tensor] = {}
-        self.model = self._without_values("the model", lambda: make_model().train())
+        self.model = self.run("the model", super().a_model)
         named = trainable_of(self.model)
-        self.names = [name for name, _ in named]
-        self.trainable = [parameter for _, parameter in named]
-        self.parameters = [_meta(parameter) for parameter in self.trainable]
-
-    def gradient_cost(self, batch: Batch) -> Cost:
-        """Return `Replica.gradient_cost` of such a batch; counted once per shape."""
-        key = _key(batch)
-        if key not in self._costs:
-            self._costs[key] = self._without_values("the model and its loss", lambda: self._count(batch))
-        return self._costs[key]
-
-    def _count(self, batch: Batch) -> Cost:
-        fake = Batch(_fake(batch.inputs), _fake(batch.targets), batch.step)
-        kind = kind_of(self._name, "gradient")
-        return matrix_cost(lambda: differentiate(self.model, self.loss, self.trainable, fake), kind)
-
-    def layer_costs(self, batch: Batch) -> list[LayerCost]:
-        """Return `Replica.layer_costs` of such a batch; counted once per shape."""
-        key = _key(batch)
-        if key not in self._layers:
-            fake = self._without_values("the batch", lambda: Batch(_fake(batch.inputs), _fake(batch.targets)))
-            work = partial(count_layers, self.model, self.loss, fake, self._name)
-            self._layers[key] = self._without_values("the model's layers", work)
-        return self._layers[key]
+        self.names, self.trainable = [name for name, _ in named], [parameter for _, parameter in named]
+        self.parameters = [meta(parameter) for parameter in self.trainable]
 
     def output_of(self, modules: Sequence[nn.Module], which: Hashable, inputs: Tensor) -> Tensor:
         """Return the output of *modules*, identified by *which*, for *inputs*, without values."""
-        key = (which, inputs.shape, inputs.dtype)
-        if key not in self._outputs:
 
-            def forward() -> Tensor:
-                value = _fake(inputs)
-                with torch.no_grad():
-                    for module in modules:
-                        value = module(value)
-                return value
+        def forward() -> Tensor:
+            value = self.like(inputs)
+            with torch.no_grad():
+                for module in modules:
+                    value = module(value)
+            return value
 
-            self._outputs[key] = _meta(self._without_values("a layer", forward))
-        return self._outputs[key]
-
-    def apply_cost(self) -> Cost:
-        """Return `Replica.apply_cost`."""
-        return self._step_counted[0]
-
-    def part(self, places: Sequence[int]) -> Part:
-        """Return `Replica.part` with steps that do nothing."""
-        key = tuple(places)
-        if key not in self._parts:
-            kind = kind_of(self._name, "apply")
-            fake = self._without_values("the optimizer", lambda: [_fake(self.parameters[place]) for place in places])
-            count = partial(count_part, fake, self._make_optimizer, self._clip_norm, kind)
-            self._parts[key] = self._without_values("the optimizer", count)
-        return self.part_of(places, [self.parameters[place] for place in places], self._parts[key])
-
-    def part_of(self, places: Sequence[int], parameters: Sequence[Tensor], costs: tuple[Cost, Cost]) -> Part:
-        """Return a Part with the shapes of *parameters* and steps that do nothing."""
-        metas = [_meta(parameter) for parameter in parameters]
-        return Part(places, metas, self._clip_norm, lambda _: None, costs, device="meta")
-
-    def pieces(self, vectors: Sequence[Tensor]) -> Pieces:
-        """Return `Replica.pieces` with steps that do nothing."""
-        key = tuple((vector.shape, vector.dtype) for vector in vectors)
-        if key not in self._pieces:
-            kind = kind_of(self._name, "apply")
-            fake = self._without_values("the optimizer", lambda: [_fake(vector) for vector in vectors])
-            count = partial(count_pieces, fake, self._make_optimizer, self._clip_norm, kind)
-            self._pieces[key] = self._without_values("the optimizer", count)
-        return Pieces(vectors, self._clip_norm, lambda _: None, self._pieces[key], device="meta")
-
-    def memory(self, batch: Batch, data: Iterable[Samples]) -> Memory:
-        """Return `count_memory` of the model, such a batch and *data*."""
-
-        def count() -> Memory:
-            fake = Batch(_fake(batch.inputs), _fake(batch.targets), batch.step)
-            return count_memory(self.model, self.loss, self._make_optimizer, fake, data)
-
-        return self._without_values("the model and its loss", count)
+        return meta(self.once(("output", which, inputs.shape, inputs.dtype), "a layer", forward))
 
     def state(self, *, stepped: bool) -> dict[str, Tensor]:
         """Return the entries of `Replica.state`, before or after the first step."""
-        state = {f"model.{name}": _meta(value) for name, value in self.model.state_dict().items()}
-        return state | self._step_counted[1] if stepped else state
+        copies, optimizer, _ = self.once("step", "the optimizer", self._first_step)
+        found = training_state(self.model, self.names, copies if stepped else [], optimizer)
+        return {name: meta(value) for name, value in found.items()}
 
-    def share(self, size: int) -> tuple[Share, tuple[Cost, Cost]]:
-        """Return (the share of each of *size* tensor-parallel ranks, the costs of its `Part`)."""
-        if size not in self._shares:
-            kind = kind_of(self._name, "apply")
+    def _first_step(self) -> tuple[list[nn.Parameter], torch.optim.Optimizer, Callable[[], None]]:
+        return rehearsed([self.like(parameter) for parameter in self.parameters], self.make_optimizer, self.clip_norm)
 
-            def share() -> tuple[Share, tuple[Cost, Cost]]:
-                share = share_of(modules_in_order(self.model), self.trainable, 0, size)
-                return share, count_part(share.parameters, self._make_optimizer, self._clip_norm, kind)
+    def share(self, size: int) -> Share:
+        return self.once(("share", size), "the model's layers", partial(super().share, size))
 
-            self._shares[size] = self._without_values("the model's layers", share)
-        return self._shares[size]
-
-    def share_costs(self, size: int, batch: Batch) -> list[PieceCost]:
-        """Return the costs of the layers of `share` for such a batch."""
-        key = (size, _key(batch))
-        if key not in self._share_costs:
-            fake = self._without_values("the batch", lambda: Batch(_fake(batch.inputs), _fake(batch.targets)))
-            work = partial(self.share(size)[0].count, self.loss, fake, self._name)
-            self._share_costs[key] = self._without_values("the model's layers", work)
-        return self._share_costs[key]
-
-    @cached_property
-    def _step_counted(self) -> tuple[Cost, dict[str, Tensor]]:
-        """(cost of a step, the optimizer's state after it)."""
-        return self._without_values("the optimizer", self._count_step)
-
-    def _count_step(self) -> tuple[Cost, dict[str, Tensor]]:
-        copies = [nn.Parameter(_fake(parameter)) for parameter in self.parameters]
-        optimizer = self._make_optimizer(copies)
-        gradients = [torch.ones_like(parameter) for parameter in copies]
-        take_step(optimizer, copies, gradients, self._clip_norm)
-        kind = kind_of(self._name, "apply")
-        cost = elementwise_cost(lambda: take_step(optimizer, copies, gradients, self._clip_norm), kind)
-        state = {
-            f"optimizer.{name}.{key}": _meta(torch.as_tensor(value))
-            for name, parameter in zip(self.names, copies, strict=True)
-            for key, value in optimizer.state.get(parameter, {}).items()
-            if isinstance(value, (Tensor, int, float))
-        }
-        return cost, state
-
-    def _without_values(self, what: str, step: Callable[[], T]) -> T:
+    def run(self, what: str, work: Callable[[], T]) -> T:
         try:
             with self._mode:
-                return step()
+                return work()
         except UsageError:
             raise
         except Exception as error:
             found = f"none, but {what} cannot do without values ({type(error).__name__}: {error})"
             raise UsageError(Problem("numerics", found, "real, or work that does not depend on values")) from error
 
+    def a_model(self) -> nn.Module:
+        return self.model
 
-def _key(batch: Batch) -> Hashable:
-    return batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype
+    def like(self, tensor: Tensor) -> Tensor:
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
 
 
-def _meta(tensor: Tensor) -> Tensor:
+def meta(tensor: Tensor) -> Tensor:
+    """Return a tensor without values, with the shape and dtype of *tensor*."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-
-
-def _fake(tensor: Tensor) -> Tensor:
-    """Return a fake CPU tensor. Call it in fake mode."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")

@@ -5,20 +5,17 @@ An algorithm that gets one in place of a Replica sends the same messages, unless
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from simcluster.transport import Cost
 from simcluster.unknown_number import UNKNOWN
-from simcluster.workloads.costs.sketch import Sketch
-from simcluster.workloads.costs.timing_layers import timing_layers, timing_shard
-from simcluster.workloads.layers.layer_costs import LayerCost
-from simcluster.workloads.layers.layers import Layers
+from simcluster.workloads.costs.sketch import Sketch, meta
+from simcluster.workloads.layers.layers import Layer, Layers
 from simcluster.workloads.layers.part import Part
-from simcluster.workloads.layers.pieces import Pieces
 from simcluster.workloads.layers.tensor_shard import TensorShard
 from simcluster.workloads.replica import Replica, check_shapes
 from simcluster.workloads.samples import Batch, Samples
@@ -33,17 +30,16 @@ class TimingReplica(Replica):
     computes = False
 
     def __init__(
-        self, sketch: Sketch, train: Samples, test: Samples | None, batch_size: int, steps: int, size: int = 1
+        self, sketch: Sketch, train: Samples, test: Samples | None, batch_size: int, steps: int, size: int
     ) -> None:
         # Replica's own constructor would make a model.
-        self._sketch = sketch
-        self.names = list(sketch.names)
+        self._counter = self._sketch = sketch
+        self._model, self._trainable, self.names = sketch.model, sketch.trainable, list(sketch.names)
+        self._train, self._test, self._size = train, test, size
         self.batch_size, self.steps = batch_size, steps
-        self._train, self._size = train, size
-        self._inputs, self._targets = (_batch_of(part, batch_size) for part in (train.inputs, train.targets))
-        self._test = test
-        self._stepped = False
+        self._make_layer = partial(TimingLayer, sketch)
         self._layers: Layers | None = None
+        self._stepped = False
 
     def __getattr__(self, name: str) -> Any:
         # Made on demand: few algorithms read the weights of every node, and with thousands of nodes they add up.
@@ -57,17 +53,21 @@ class TimingReplica(Replica):
         return 0
 
     def batches(self, first: int | None = None) -> Iterator[Batch]:
-        for step in range(self.done if first is None else first, self.steps):
-            yield Batch(self._inputs, self._targets, step)
+        return self._batches_of(self.batch_size, self.done if first is None else first)
 
     def joined_batches(self) -> Iterator[Batch]:
-        parts = (self._train.inputs, self._train.targets)
-        inputs, targets = (_batch_of(part, self._size * self.batch_size) for part in parts)
-        for step in range(self.steps):
+        return self._batches_of(self._size * self.batch_size, 0)
+
+    def _batches_of(self, size: int, first: int) -> Iterator[Batch]:
+        inputs, targets = (
+            torch.empty((size, *samples.shape[1:]), dtype=samples.dtype, device="meta")
+            for samples in (self._train.inputs, self._train.targets)
+        )
+        for step in range(first, self.steps):
             yield Batch(inputs, targets, step)
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
-        self._sketch.gradient_cost(batch)  # raises where the model does not take this shape
+        self._sketch.gradient(batch)  # raises where the model does not take this shape
         return UNKNOWN, _views(self._sketch.parameters)
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
@@ -80,30 +80,21 @@ class TimingReplica(Replica):
     def snapshot(self) -> list[Tensor]:
         return _views(self.parameters)
 
-    def gradient_cost(self, batch: Batch) -> Cost:
-        return self._sketch.gradient_cost(batch)
-
-    def apply_cost(self) -> Cost:
-        return self._sketch.apply_cost()
-
     def part(self, places: Sequence[int]) -> Part:
         self.is_parted = True
-        return self._sketch.part(places)
+        return self._timed_part(places, [self._sketch.parameters[place] for place in places])
 
-    def pieces(self, vectors: Sequence[Tensor]) -> Pieces:
-        return self._sketch.pieces(vectors)
-
-    def layers(self) -> Layers:
-        if self._layers is None:
-            self._layers = timing_layers(self._sketch)
-        return self._layers
-
-    def layer_costs(self, batch: Batch) -> list[LayerCost]:
-        return self._sketch.layer_costs(batch)
+    def pieces(self, vectors: Sequence[Tensor]) -> Part:
+        return self._timed_part(range(len(vectors)), vectors)
 
     def tensor_shard(self) -> TensorShard:
         self.is_parted = True
-        return timing_shard(self._sketch, self._size)
+        share = self._sketch.share(self._size)
+        return self._shard_of(share, self._timed_part(range(len(share.parameters)), share.parameters), self._size)
+
+    def _timed_part(self, places: Sequence[int], parameters: Sequence[Tensor]) -> Part:
+        counted, values = self._sketch.part(parameters), [meta(parameter) for parameter in parameters]
+        return Part(places, values, self._sketch.clip_norm, lambda _: None, counted, device="meta")
 
     def evaluate_weights(self, parameters: Sequence[Tensor]) -> dict[str, float]:
         self._check_shapes("parameters", parameters)
@@ -128,5 +119,30 @@ def _views(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [tensor.detach() for tensor in tensors]
 
 
-def _batch_of(samples: Tensor, batch_size: int) -> Tensor:
-    return torch.empty((batch_size, *samples.shape[1:]), dtype=samples.dtype, device="meta")
+class TimingLayer(Layer):
+    """A Layer that computes only shapes, once for all nodes; saved activations are only counted."""
+
+    def __init__(self, sketch: Sketch, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._sketch = sketch
+        # Fake tensors work only inside their mode; meta tensors are handed out instead.
+        self._shapes = [meta(parameter) for parameter in self._trainable]
+
+    def forward(self, inputs: Tensor, micro: Hashable = 0) -> Tensor:
+        self._check_new(micro)
+        outputs = self._sketch.output_of(self._modules, self._key, inputs)
+        self._stash[micro] = inputs, outputs, False
+        return outputs
+
+    def loss(self, inputs: Tensor, targets: Tensor, micro: Hashable = 0) -> float:
+        self._check_has_loss()
+        self._check_new(micro)
+        self._stash[micro] = inputs, self._sketch.output_of(self._modules, self._key, inputs), True
+        return UNKNOWN
+
+    def backward(
+        self, gradient: Tensor | None = None, micro: Hashable = 0, share: float = 1.0
+    ) -> tuple[Tensor | None, list[Tensor]]:
+        inputs, _, _ = self._take(micro)
+        gradients = [torch.empty_like(parameter, device="meta") for parameter in self._shapes]
+        return (inputs.detach() if self._wants_input_gradient and inputs.is_floating_point() else None), gradients

@@ -48,7 +48,13 @@ def count_layers(model: nn.Module, loss_function: Loss, batch: Batch, name: str 
     loss, costs = count_modules(modules, trainable, loss_function, batch, name)
     if type(loss) is Tensor and not loss.is_meta:
         torch.default_generator.set_state(drawn_from)
-        _check_same(model, loss_function, batch, loss)
+        with torch.no_grad():
+            whole = loss_function(model(batch.inputs), batch.targets)
+        # A model whose forward does more than its layers would silently be trained as a different model.
+        if not torch.allclose(whole, loss, rtol=1e-4, equal_nan=True):
+            kind, expected = type(model).__name__, "the modules that its forward applies, all of them and in order"
+            found = f"layers of {kind} with a loss of {loss.item():.6g} where the model has {whole.item():.6g}"
+            raise UsageError(Problem("model.layers", found, expected))
     return costs
 
 
@@ -97,16 +103,3 @@ def _count_backward(
 
         costs.append(matrix_cost(run, kind))
     return costs[::-1]
-
-
-def _check_same(model: nn.Module, loss_function: Loss, batch: Batch, loss: Tensor) -> None:
-    """Refuse a model whose forward does more than its layers: it would silently be trained as a different model."""
-    with torch.no_grad():
-        whole = loss_function(model(batch.inputs), batch.targets)
-    if not torch.allclose(whole, loss, rtol=1e-4, equal_nan=True):
-        found = (
-            f"layers of {type(model).__name__} with a loss of {loss.item():.6g} where the model has {whole.item():.6g}"
-        )
-        raise UsageError(
-            Problem("model.layers", found, "the modules that its forward applies, all of them and in order")
-        )

@@ -4,9 +4,8 @@ the backward pass is complete, and for weights that are present only while in us
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from typing import overload
 
 import torch
 from torch import Tensor, nn
@@ -131,7 +130,7 @@ class Layer:
         return self._loss
 
 
-class Layers(Sequence[Layer]):
+class Layers(list[Layer]):
     """The layers of a model, in order; `replica.layers()` makes them. The last one computes the loss."""
 
     def __init__(
@@ -150,24 +149,11 @@ class Layers(Sequence[Layer]):
             for module in self._modules
         ]
         found = {place for parameters in self._parameters for place, _ in parameters}
-        if len(found) < len(trainable):
-            raise UsageError(
-                _uncovered(model, [name_of(model, trainable[p]) for p in places.values() if p not in found])
-            )
-        self._layers = [self.merged(number, number + 1) for number in range(len(self._modules))]
-
-    @overload
-    def __getitem__(self, index: int) -> Layer: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Layer]: ...
-    def __getitem__(self, index: int | slice) -> Layer | list[Layer]:
-        return self._layers[index]
-
-    def __len__(self) -> int:
-        return len(self._layers)
-
-    def __iter__(self) -> Iterator[Layer]:
-        return iter(self._layers)
+        names = [name_of(model, trainable[place]) for place in places.values() if place not in found]
+        if names:
+            what = f"none of {type(model).__name__} that has the parameter {', '.join(names)}"
+            raise UsageError(Problem("model.layers", what, f"every trainable parameter in a layer: {_ADD}"))
+        super().__init__(self.merged(number, number + 1) for number in range(len(self._modules)))
 
     def merged(self, start: int, stop: int) -> Layer:
         """Return layers *start* to *stop* - 1 as one, with a separate stash: a pipeline stage."""
@@ -219,11 +205,6 @@ def modules_in_order(model: nn.Module) -> list[nn.Module]:
 
 
 _ADD = "a method `layers(self) -> list[nn.Module]` that returns the modules it applies, in order"
-
-
-def _uncovered(model: nn.Module, names: Sequence[str]) -> Problem:
-    found = f"none of {type(model).__name__} that has the parameter {', '.join(names)}"
-    return Problem("model.layers", found, f"every trainable parameter in a layer: {_ADD}")
 
 
 def name_of(model: nn.Module, parameter: nn.Parameter) -> str:

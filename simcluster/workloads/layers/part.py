@@ -11,15 +11,16 @@ from torch import Tensor, nn
 from simcluster.transport import Cost
 from simcluster.workloads.costs.costs import elementwise_cost
 from simcluster.workloads.optimizers import MakeOptimizer
-from simcluster.workloads.saved import Sharded, load_optimizer, numbered, optimizer_state
-from simcluster.workloads.steps import take_step
+from simcluster.workloads.saved import Sharded, load_optimizer, optimizer_state, state_tensors
+from simcluster.workloads.steps import rehearsed, take_step
 
 
 class Part:
     """The parameters at *places* of `Replica.parameters`; `replica.part(places)` makes one.
 
     If the norm of all gradients is limited (*clips*), the sum of `squared_norm` over all parts must be given to
-    `apply`.
+    `apply`. *counted* is from `count_part`; *optimizer* is given if it is not the replica's; *sharded*: parameters and
+    their state are one rank's part of a whole.
     """
 
     def __init__(
@@ -28,14 +29,15 @@ class Part:
         parameters: Sequence[Tensor],
         clip_norm: float | None,
         step: Callable[[Sequence[Tensor]], None],
-        costs: tuple[Cost, Cost],
+        counted: tuple[Cost, Cost, int],
         device: str = "cpu",
         optimizer: torch.optim.Optimizer | None = None,
+        sharded: bool = False,
     ) -> None:
-        self._optimizer = optimizer
         self.places, self.parameters = list(places), list(parameters)
-        self._clip_norm, self._step, self._costs = clip_norm, step, costs
-        self._device = device
+        self._clip_norm, self._step, self._device = clip_norm, step, device
+        self._apply_cost, self._norm_cost, self.state_bytes = counted
+        self._optimizer, self._sharded = optimizer, sharded
 
     @property
     def clips(self) -> bool:
@@ -56,61 +58,57 @@ class Part:
         if self._clip_norm is not None:
             if squared_norm is None:
                 raise ValueError("gradients are clipped by the norm of all of them, so apply needs squared_norm")
-            gradients = clipped(gradients, self._clip_norm, squared_norm)
+            scale = torch.clamp(self._clip_norm / squared_norm.sqrt(), max=1.0)
+            gradients = [gradient * scale.to(gradient.dtype) for gradient in gradients]
         self._step(gradients)
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Return the parameters and the optimizer's state for them, if the part has a separate optimizer."""
-        return self._state(sharded=False)
+        optimizer, numbered = self._separate()
+        parameters = [Sharded(tensor) if self._sharded else tensor for tensor in self.parameters]
+        return {"parameters": parameters, "optimizer": optimizer_state(optimizer, numbered, sharded=self._sharded)}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Overwrite both in place."""
-        assert self._optimizer is not None, "a separate optimizer"
+        optimizer, numbered = self._separate()
         for mine, saved in zip(self.parameters, state["parameters"], strict=True):
             mine.copy_(saved)
-        load_optimizer(self._optimizer, numbered(self._trainable), state["optimizer"])
+        load_optimizer(optimizer, numbered, state["optimizer"])
 
-    def _state(self, *, sharded: bool) -> dict[str, Any]:
+    def _separate(self) -> tuple[torch.optim.Optimizer, dict[str, nn.Parameter]]:
+        """Return (the separate optimizer, its parameters by number, in its order)."""
         assert self._optimizer is not None, "a separate optimizer"
-        parameters = [Sharded(tensor) if sharded else tensor for tensor in self.parameters]
-        optimizer = optimizer_state(self._optimizer, numbered(self._trainable), sharded=sharded)
-        return {"parameters": parameters, "optimizer": optimizer}
-
-    @property
-    def _trainable(self) -> list[nn.Parameter]:
-        """The parameters as the optimizer has them, in its order."""
-        assert self._optimizer is not None
-        return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+        parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+        return self._optimizer, {str(number): parameter for number, parameter in enumerate(parameters)}
 
     def apply_cost(self) -> Cost:
         """Return the cost of `apply`, counted as in `Replica.apply_cost`."""
-        return self._costs[0]
+        return self._apply_cost
 
     def norm_cost(self) -> Cost:
         """Return the cost of `squared_norm`."""
-        return self._costs[1]
-
-
-def clipped(gradients: Sequence[Tensor], clip_norm: float, squared_norm: Tensor) -> list[Tensor]:
-    """Return *gradients* scaled down so that the norm over all parts is at most *clip_norm*."""
-    scale = torch.clamp(clip_norm / squared_norm.sqrt(), max=1.0)
-    return [gradient * scale.to(gradient.dtype) for gradient in gradients]
+        return self._norm_cost
 
 
 def count_part(
     parameters: Sequence[Tensor], make_optimizer: MakeOptimizer, clip_norm: float | None, kind: str
-) -> tuple[Cost, Cost]:
-    """Return (cost of a step with *parameters*, cost of their squared norm), counted on copies, which may be fake."""
-    copies = [nn.Parameter(parameter.detach().clone()) for parameter in parameters]
-    optimizer = make_optimizer(copies) if copies else None
-    gradients = [torch.ones_like(copy) for copy in copies]
+) -> tuple[Cost, Cost, int]:
+    """Return (cost of a step with *parameters*, cost of their squared norm, bytes of the optimizer's state).
+
+    Counted on copies, which may be fake.
+    """
+    copies: list[nn.Parameter] = []
+    optimizer = None
+    if parameters:
+        copies, optimizer, _ = rehearsed(parameters, make_optimizer, None)
 
     def step(gradients: Sequence[Tensor]) -> None:
         if optimizer is not None:
             take_step(optimizer, copies, gradients, None)
 
-    part = Part(range(len(copies)), copies, clip_norm, step, (Cost(0.0), Cost(0.0)))
+    part = Part(range(len(copies)), copies, clip_norm, step, (Cost(0.0), Cost(0.0), 0))
+    gradients = [torch.ones_like(copy) for copy in copies]
     total = part.squared_norm(gradients)
-    step(gradients)  # sets up the optimizer's state; later steps cost the same
     apply = elementwise_cost(lambda: part.apply(gradients, total), kind)
-    return apply, elementwise_cost(lambda: part.squared_norm(gradients), kind)
+    norm = elementwise_cost(lambda: part.squared_norm(gradients), kind)
+    return apply, norm, sum(value.nbytes for value in state_tensors(optimizer)) if optimizer is not None else 0

@@ -20,7 +20,7 @@ ELEMENTWISE = (nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.LeakyR
 class Cut:
     """One rank's part of the parameter *full*: its share of each of *groups*, which are consecutive along *dim*."""
 
-    full: nn.Parameter
+    full: Tensor
     dim: int
     groups: tuple[int, ...]
 
@@ -30,17 +30,14 @@ class Cut:
 
     def put(self, tensor: Tensor, part: Tensor, rank: int, size: int) -> None:
         """Write the *part* of *rank* into *tensor*."""
-        start = 0
-        for view in self._views(tensor, rank, size):
-            view.copy_(part.narrow(self.dim, start, view.shape[self.dim]))
-            start += view.shape[self.dim]
+        views = self._views(tensor, rank, size)
+        pieces = torch.split(part, [view.shape[self.dim] for view in views], self.dim)
+        for view, piece in zip(views, pieces, strict=True):
+            view.copy_(piece)
 
     def _views(self, tensor: Tensor, rank: int, size: int) -> list[Tensor]:
-        views, start = [], 0
-        for group in self.groups:
-            views.append(tensor.narrow(self.dim, start + rank * (group // size), group // size))
-            start += group
-        return views
+        groups = torch.split(tensor, list(self.groups), self.dim)
+        return [group.tensor_split(size, self.dim)[rank] for group in groups]
 
 
 @dataclass(frozen=True)
@@ -108,16 +105,10 @@ def _split_pair(modules: Sequence[nn.Module], index: int, size: int) -> Split:
     check_divides(f"{inner} columns of layer {index}", inner, size)
     column = nn.Linear(first.in_features, inner // size, bias=first.bias is not None, dtype=dtype)
     row = nn.Linear(inner // size, second.out_features, bias=False, dtype=dtype)
-    cuts = {"0.weight": Cut(_own(first.weight), 0, (inner,))}
-    cuts[f"{len(modules) - 1}.weight"] = Cut(_own(second.weight), 1, (inner,))
+    cuts = {"0.weight": Cut(first.weight, 0, (inner,)), f"{len(modules) - 1}.weight": Cut(second.weight, 1, (inner,))}
     if first.bias is not None:
         cuts["0.bias"] = Cut(first.bias, 0, (inner,))
     return Split(nn.Sequential(column, *modules[1:-1], row), cuts, bias=second.bias)
-
-
-def _own(parameter: Tensor) -> nn.Parameter:
-    assert isinstance(parameter, nn.Parameter)
-    return parameter
 
 
 def check_divides(what: str, count: int, size: int) -> None:

@@ -36,11 +36,6 @@ class Tokenizer:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_ranks", {pair: rank for rank, pair in enumerate(self.merges)})
 
-    @property
-    def vocabulary(self) -> int:
-        """The number of tokens."""
-        return BYTES + len(self.merges)
-
     def encode(self, text: bytes) -> Tensor:
         """Return the tokens of *text*, as int32."""
         return torch.tensor([token for word in _WORD.findall(text) for token in self._word(word)], dtype=torch.int32)

@@ -15,15 +15,14 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
 from simcluster.errors import Problem, UsageError
+from simcluster.workloads.models.bpe import BYTES
 from simcluster.workloads.models.text import cut, read_text, read_tokens
 from simcluster.workloads.models.transformer import GPT, Shape
-from simcluster.workloads.optimizers import adamw, sgd
+from simcluster.workloads.optimizers import PositiveFinite, named_optimizer
 from simcluster.workloads.workload import Workload
 
-PositiveFinite = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Size = Literal["tiny", "125m", "350m", "1.3b", "2.7b", "6.7b", "7b", "13b", "70b", "175b"]
 
-BYTES = 256
 TOKENS = 512
 MOST_HELD_OUT = 2**24
 """Limit on the model's outputs for all held-out windows together, in numbers: 64 MB."""
@@ -82,9 +81,11 @@ def gpt(
     """
     if tokenizer == "bpe" and vocabulary is None and SIZES[size].vocabulary == BYTES:
         vocabulary = TOKENS
-    shape = _shape(size, layers, width, heads, kv_heads, feed_forward, vocabulary, context)
-    if optimizer == "adamw" and momentum:
-        raise UsageError(Problem("momentum", repr(momentum), "0 with adamw, which has its own"))
+    shape = _shape(
+        size, layers=layers, width=width, heads=heads, kv_heads=kv_heads, feed_forward=feed_forward,
+        vocabulary=vocabulary, context=context,
+    )  # fmt: skip
+    make_optimizer = named_optimizer(optimizer, learning_rate, momentum)
     most_held_out = max(1, MOST_HELD_OUT // (shape.context * shape.vocabulary))
     text = read_text(data) if tokenizer == "bytes" else read_tokens(data, shape.vocabulary)
     train, test = cut(text, shape.context, most_held_out, "bytes" if tokenizer == "bytes" else "tokens")
@@ -96,34 +97,19 @@ def gpt(
         train=train,
         test=test,
         batch_size=batch_size,
-        optimizer=adamw(learning_rate) if optimizer == "adamw" else sgd(learning_rate, momentum),
+        optimizer=make_optimizer,
         clip_norm=clip_norm,
     )
 
 
-def _shape(
-    size: Size,
-    layers: int | None,
-    width: int | None,
-    heads: int | None,
-    kv_heads: int | None,
-    feed_forward: int | None,
-    vocabulary: int | None,
-    context: int | None,
-) -> Shape:
-    shape = SIZES[size]
-    if heads is not None:
-        shape = replace(shape, heads=heads, kv_heads=heads)
-    if width is not None:
-        shape = replace(shape, width=width, feed_forward=4 * width)
-    shape = replace(
-        shape,
-        layers=layers or shape.layers,
-        kv_heads=kv_heads or shape.kv_heads,
-        feed_forward=feed_forward or shape.feed_forward,
-        vocabulary=vocabulary or shape.vocabulary,
-        context=context or shape.context,
-    )
+def _shape(size: Size, **changes: int | None) -> Shape:
+    """Return the shape of *size* with those *changes* that are not None."""
+    given = {name: value for name, value in changes.items() if value is not None}
+    if "heads" in given:
+        given.setdefault("kv_heads", given["heads"])
+    if "width" in given:
+        given.setdefault("feed_forward", 4 * given["width"])
+    shape = replace(SIZES[size], **given)  # type: ignore[arg-type]
     problems = []
     if shape.width % shape.heads:
         problems.append(Problem("width", repr(shape.width), f"a multiple of the {shape.heads} heads"))

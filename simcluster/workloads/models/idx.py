@@ -43,41 +43,31 @@ def read_mnist_folder(folder: Path) -> tuple[Bytes, Bytes, Bytes, Bytes]:
     each plain or with .gz. Raises UsageError with all missing files, or with the first damaged one.
     """
     names = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
-    paths = [_find(folder, name) for name in names]
-    missing = [name for name, path in zip(names, paths, strict=True) if path is None]
+    files = {name: [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()] for name in names}
+    missing = [name for name, paths in files.items() if not paths]
     if missing:
         raise UsageError([Problem("data", f"no {name} in {folder}", f"{name} or {name}.gz") for name in missing])
-    arrays = []
-    for images_path, labels_path in (paths[:2], paths[2:]):
-        assert images_path is not None
-        assert labels_path is not None
-        images, labels = read_idx(images_path, 3), read_idx(labels_path, 1)
-        if images.shape[1:] != (28, 28):
-            raise _bad(images_path, f"images of {images.shape[1:]}", "(28, 28)")
-        if len(images) != len(labels):
-            raise _bad(
-                labels_path,
-                f"{len(labels)} labels",
-                f"{len(images)}, as many as {images_path.name} has images",
-            )
-        if len(labels) and labels.max() > 9:
-            raise _bad(labels_path, f"label {labels.max()}", "0 to 9")
-        arrays += [images, labels]
-    return arrays[0], arrays[1], arrays[2], arrays[3]
+    paths = [found[0] for found in files.values()]
+    images, labels = _pair(paths[0], paths[1])
+    return images, labels, *_pair(paths[2], paths[3])
 
 
-def _find(folder: Path, name: str) -> Path | None:
-    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+def _pair(images_path: Path, labels_path: Path) -> tuple[Bytes, Bytes]:
+    images, labels = read_idx(images_path, 3), read_idx(labels_path, 1)
+    if images.shape[1:] != (28, 28):
+        raise _bad(images_path, f"images of {images.shape[1:]}", "(28, 28)")
+    if len(images) != len(labels):
+        raise _bad(labels_path, f"{len(labels)} labels", f"{len(images)}, as many as {images_path.name} has images")
+    if len(labels) and labels.max() > 9:
+        raise _bad(labels_path, f"label {labels.max()}", "0 to 9")
+    return images, labels
 
 
 def _parse(file: BinaryIO, path: Path, dimensions: int) -> Bytes:
     head = file.read(4)
     if head != bytes([0, 0, UNSIGNED_BYTE, dimensions]):
-        raise _bad(
-            path,
-            f"magic {head.hex(' ') or 'nothing'}",
-            f"00 00 08 {dimensions:02x}: IDX, bytes, {dimensions}-D",
-        )
+        expected = f"00 00 08 {dimensions:02x}: IDX, bytes, {dimensions}-D"
+        raise _bad(path, f"magic {head.hex(' ') or 'nothing'}", expected)
     sizes = file.read(4 * dimensions)
     if len(sizes) != 4 * dimensions:
         raise _bad(path, "a header cut short", f"{dimensions} sizes")

@@ -11,9 +11,8 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import nn
 
-from simcluster.errors import Problem, UsageError
 from simcluster.workloads.models.idx import Bytes, read_mnist_folder
-from simcluster.workloads.optimizers import adamw, sgd
+from simcluster.workloads.optimizers import PositiveFinite, named_optimizer
 from simcluster.workloads.partition import Partition, dirichlet, iid
 from simcluster.workloads.samples import Samples
 from simcluster.workloads.workload import Workload
@@ -23,8 +22,6 @@ EMBEDDED = Path(__file__).parent / "data" / "mnist_5k.npz"
 # Mean and deviation of the 60,000 training images' pixels, from 0 to 1.
 MEAN = 0.1307
 DEVIATION = 0.3081
-
-PositiveFinite = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 def mnist_mlp(
@@ -48,23 +45,17 @@ def mnist_mlp(
     """
     train, test = load_mnist(data)
     deal: Partition = iid if partition == "iid" else partial(dirichlet, alpha=alpha, at_least=batch_size)
-    if optimizer == "adamw" and momentum:
-        raise UsageError(Problem("momentum", repr(momentum), "0 with adamw, which has its own"))
     return Workload(
         name="mnist_mlp",
-        model=partial(_network, hidden),
+        model=lambda: nn.Sequential(nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10)),
         loss=nn.functional.cross_entropy,
         train=train,
         test=test,
         batch_size=batch_size,
-        optimizer=adamw(learning_rate) if optimizer == "adamw" else sgd(learning_rate, momentum),
+        optimizer=named_optimizer(optimizer, learning_rate, momentum),
         partition=deal,
         clip_norm=clip_norm,
     )
-
-
-def _network(hidden: int) -> nn.Module:
-    return nn.Sequential(nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
 
 
 @lru_cache(maxsize=2)

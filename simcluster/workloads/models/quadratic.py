@@ -9,10 +9,8 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from simcluster.rng import numpy_stream
-from simcluster.workloads.optimizers import sgd
+from simcluster.workloads.optimizers import PositiveFinite, sgd
 from simcluster.workloads.workload import Workload
-
-PositiveFinite = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 def quadratic(

@@ -47,10 +47,8 @@ def cut(text: Tensor, context: int, most_held_out: int, unit: str = "bytes") -> 
     """
     border = len(text) - len(text) // HELD_OUT
     if len(text) - border <= context:
-        # 1 + the context must fit into the last tenth.
-        expected = (
-            f"at most {max(0, len(text) // HELD_OUT - 1)}, as a tenth of the text's {len(text)} {unit} is held out"
-        )
+        most = max(0, len(text) // HELD_OUT - 1)  # 1 + the context must fit into the last tenth
+        expected = f"at most {most}, as a tenth of the text's {len(text)} {unit} is held out"
         raise UsageError(Problem("context", repr(context), expected))
     training, held_out = _windows(text[:border], context, 1), _windows(text[border:], context, context)
     return training, Samples(held_out.inputs[:most_held_out], held_out.targets[:most_held_out])

@@ -110,11 +110,8 @@ class Attention(nn.Module):
         check_divides(f"{self.kv_heads} heads of keys and values", self.kv_heads, size)
         columns = tuple(count * self.head_width for count in (self.heads, self.kv_heads, self.kv_heads))
         own = Attention(*_pair(self.split, self.merge, size), self.heads // size, self.kv_heads // size)
-        rows = self.merge.in_features
-        return own, {
-            "split.weight": Cut(_parameter(self.split), 0, columns),
-            "merge.weight": Cut(_parameter(self.merge), 1, (rows,)),
-        }
+        rows = Cut(self.merge.weight, 1, (self.merge.in_features,))
+        return own, {"split.weight": Cut(self.split.weight, 0, columns), "merge.weight": rows}
 
 
 class FeedForward(nn.Module):
@@ -138,10 +135,9 @@ class FeedForward(nn.Module):
         """Return (one rank's module, with some of the inner columns; the cuts that fill its weights)."""
         inner = self.down.in_features
         check_divides(f"feed_forward {inner}", inner, size)
-        return FeedForward(*_pair(self.up, self.down, size), self.gated), {
-            "up.weight": Cut(_parameter(self.up), 0, (inner, inner) if self.gated else (inner,)),
-            "down.weight": Cut(_parameter(self.down), 1, (inner,)),
-        }
+        columns = Cut(self.up.weight, 0, (inner, inner) if self.gated else (inner,))
+        own = FeedForward(*_pair(self.up, self.down, size), self.gated)
+        return own, {"up.weight": columns, "down.weight": Cut(self.down.weight, 1, (inner,))}
 
 
 def _pair(first: nn.Linear, second: nn.Linear, size: int) -> tuple[nn.Linear, nn.Linear]:
@@ -150,10 +146,6 @@ def _pair(first: nn.Linear, second: nn.Linear, size: int) -> tuple[nn.Linear, nn
         nn.Linear(first.in_features, first.out_features // size, bias=False),
         nn.Linear(second.in_features // size, second.out_features, bias=False),
     )
-
-
-def _parameter(linear: nn.Linear) -> nn.Parameter:
-    return cast(nn.Parameter, linear.weight)
 
 
 class Residual(nn.Module):
