@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -41,15 +41,16 @@ def walk(replica: Replica, batches: Iterator[Batch], count: int) -> None:
         replica.apply(replica.loss_and_gradients(batch)[1])
 
 
-def outer_sgd(start: Tensor, learning_rate: float, momentum: float) -> tuple[torch.nn.Parameter, torch.optim.SGD]:
-    """Return (a weight that starts at *start*, torch's own Nesterov for it)."""
+def outer_sgd(start: Tensor, learning_rate: float, momentum: float) -> tuple[Tensor, Callable[[Tensor], None]]:
+    """Return (a weight that starts at *start*, a step of torch's own Nesterov along a given gradient)."""
     theta = torch.nn.Parameter(start.clone())
-    return theta, torch.optim.SGD([theta], lr=learning_rate, momentum=momentum, nesterov=momentum > 0)
+    optimizer = torch.optim.SGD([theta], lr=learning_rate, momentum=momentum, nesterov=momentum > 0)
 
+    def step(gradient: Tensor) -> None:
+        theta.grad = gradient
+        optimizer.step()
 
-def descend(theta: torch.nn.Parameter, optimizer: torch.optim.SGD, gradient: Tensor) -> None:
-    theta.grad = gradient
-    optimizer.step()
+    return theta.detach(), step
 
 
 def ended(replicas: Sequence[Replica]) -> Weights:

@@ -85,12 +85,13 @@ class Done:
             raise Failed(f"{where}: {self.failure}")
         return self
 
-    def values(self, rank: int) -> dict[str, list[tuple[int, float]]]:
-        """Return what *rank* recorded, name -> (step, value) in order."""
-        found: dict[str, list[tuple[int, float]]] = {}
-        for metric in self.nodes[rank].metrics:
-            if metric.name not in (TAKEN, TENSOR_BYTES):
-                found.setdefault(metric.name, []).append((metric.step, metric.value))
+    def metrics(self) -> list[dict[str, list[tuple[int, float]]]]:
+        """Return what each rank recorded, name -> (step, value) in order."""
+        found: list[dict[str, list[tuple[int, float]]]] = [{} for _ in self.nodes]
+        for own, node in zip(found, self.nodes, strict=True):
+            for metric in node.metrics:
+                if metric.name not in (TAKEN, TENSOR_BYTES):
+                    own.setdefault(metric.name, []).append((metric.step, metric.value))
         return found
 
     def total(self, name: str) -> int:

@@ -61,10 +61,6 @@ class Subject:
         return Runner(self.algorithm, self.workload)
 
     @property
-    def name(self) -> str:
-        return str(self.algorithm.get("name") or self.algorithm["path"])
-
-    @property
     def is_claimed(self) -> bool:
         """Whether there is any claim."""
         return self.claim is not UNCLAIMED

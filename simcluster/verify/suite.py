@@ -8,18 +8,14 @@ from typing import Final
 
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.verify.checks import (
-    backends,
-    compressors,
     conservation,
     data,
     determinism,
-    identities,
     knobs,
     learning,
     mixing,
     one_process,
     survives,
-    waiting,
     wire,
 )
 from simcluster.verify.subject import BACKENDS, Subject
@@ -35,12 +31,12 @@ CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
     "alone": _line("N = 1", one_process.alone),
     "one process": _line("N = one process", one_process.joined),
     "momentum": _line("N = one process, with momentum and clipping", one_process.tuned),
-    "identities": identities.identities,
-    "backends": _line("simulator = sockets", backends.backends),
+    "identities": one_process.identities,
+    "backends": _line("simulator = sockets", determinism.backends),
     "determinism": _line("determinism", determinism.determinism),
     "messages": _line("conservation of messages", conservation.messages),
     "contributions": _line("conservation of contributions", conservation.contributions),
-    "staleness": _line("staleness", waiting.staleness),
+    "staleness": _line("staleness", conservation.staleness),
     "mixing": _line("mixing matrix", mixing.matrix),
     "fixed point": _line("fixed point", mixing.fixed_point),
     "settings": knobs.knobs,
@@ -51,8 +47,8 @@ CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
     "arrives": _line("the gradient arrives", learning.arrives),
     "agree": _line("replicas agree", learning.agree),
     "faults": survives.survives,
-    "compression": _line("compression", compressors.compressors),
-    "sums": _line("sums by step and shard", waiting.sums),
+    "compression": _line("compression", wire.compressors),
+    "sums": _line("sums by step and shard", conservation.sums),
     "shards": _line("shards", data.shards),
     "clipping": _line("clipping", data.clipping),
     "birth": _line("initial weights", data.birth),
@@ -63,7 +59,8 @@ CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
 def run_checks(subject: Subject, only: Sequence[str] | None) -> Verification:
     """Run the checks in *only*, by default all."""
     found = [check for name, checks in CHECKS.items() if only is None or name in only for check in checks(subject)]
-    return Verification(subject.name, str(subject.workload.get("name") or subject.workload["path"]), tuple(found))
+    algorithm, workload = (str(block.get("name") or block["path"]) for block in (subject.algorithm, subject.workload))
+    return Verification(algorithm, workload, tuple(found))
 
 
 def refuse_wrong(nodes: Sequence[int] | None, backend: str, seed: int, only: Sequence[str] | None) -> None:

@@ -61,17 +61,13 @@ def _pair(data: Data, name: str) -> Samples:
     if not (hasattr(pair, "__len__") and hasattr(pair, "__getitem__")):
         expected = "(inputs, targets), a TensorDataset or a dataset with __len__ and __getitem__"
         raise UsageError(Problem(name, type(pair).__name__, expected))
-    return _stack(pair, name)
-
-
-def _stack(dataset: Any, name: str) -> Samples:
-    if len(dataset) == 0:
+    if len(pair) == 0:
         raise UsageError(Problem(name, "0 samples", "at least one"))
     try:
-        items = [dataset[index] for index in range(len(dataset))]
+        items = [pair[index] for index in range(len(pair))]
         inputs = torch.stack([torch.as_tensor(item) for item, _ in items])
         targets = torch.stack([torch.as_tensor(target) for _, target in items])
     except (TypeError, ValueError, RuntimeError) as error:
-        found = f"{type(dataset).__name__} whose items do not stack ({error})"
+        found = f"{type(pair).__name__} whose items do not stack ({error})"
         raise UsageError(Problem(name, found, "(input, target) pairs, all of one shape")) from error
     return Samples(inputs.detach(), targets.detach())

@@ -110,7 +110,8 @@ class Workload:
     def sketch(self) -> Sketch:
         """Sizes and costs of the model, found without computing it; one for all replicas."""
         with borrowed(0):
-            return Sketch(self.model, self.loss, self.optimizer, self.clip_norm, self.name)
+            known = Counted(draws=False)
+            return Sketch(self.model, self.loss, self.optimizer, self.clip_norm, self.name, known)
 
     def _counter(self, seed: int) -> Counter:
         make_model = partial(self._initial_model, seed)

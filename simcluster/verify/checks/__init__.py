@@ -1,1 +1,1 @@
-"""The laws that algorithms are checked against, one per file. A check takes a `Subject` and yields table lines."""
+"""The laws that algorithms are checked against. A check takes a `Subject` and returns why it holds, or yields lines."""

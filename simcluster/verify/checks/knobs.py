@@ -12,7 +12,7 @@ from simcluster.documents.settings import settings_of
 from simcluster.errors import UsageError
 from simcluster.verify.claim import Variant
 from simcluster.verify.subject import Subject
-from simcluster.verify.verdict import Check, Failed, NotClaimed, judged, listed, shown
+from simcluster.verify.verdict import Check, Failed, NotClaimed, expect, judged, listed, shown
 
 NAME = "every setting changes something"
 
@@ -50,8 +50,7 @@ def _check(subject: Subject, name: str, hint: Any) -> str:
             continue  # no value that it may have
         plain = subject.run(size, settings=given, uneven=variant.uneven)
         on = f"N = {size}{', one node slower' if variant.uneven else ''}"
-        if plain.error is not None or changed.error is not None:
-            raise Failed(f"{on}, {shown(with_it)}: {plain.failure or changed.failure}")
+        expect(not (plain.error or changed.error), f"{on}, {shown(with_it)}: {plain.failure or changed.failure}")
         if changed.trace_sha256 != plain.trace_sha256 or not changed.same_weights(plain):
             what = "the trace" if changed.same_weights(plain) else "the weights"
             before = subject.complete_settings(**given)[name]

@@ -1,11 +1,18 @@
-"""N ranks compute what one process computes: the claimed reference, or training alone on the joined batches."""
+"""Equalities: N ranks compute what one process computes, and pairs of settings or algorithms give the same weights."""
 
 from __future__ import annotations
 
-from simcluster.verify.claim import Settings, Weights
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from simcluster.verify.claim import Identity, Settings, Weights
 from simcluster.verify.running import Done, as_json, far_apart
 from simcluster.verify.subject import Subject, workload_block
-from simcluster.verify.verdict import Failed, NotClaimed, expect, listed, shown
+from simcluster.verify.verdict import Check, Failed, NotClaimed, expect, judged, listed, shown
 from simcluster.workloads import train_alone
 
 MOMENTUM_AND_CLIPPING = {"learning_rate": 0.05, "momentum": 0.9, "clip_norm": 0.5}
@@ -60,13 +67,54 @@ def tuned(subject: Subject) -> str:
     if name not in ITS_WORKLOADS:
         raise NotClaimed(f"it is for {name} only")
     done = subject.run(workload=as_json({**workload_block(name), **MOMENTUM_AND_CLIPPING}))
-    if done.error is not None:
-        raise Failed(done.failure)
+    expect(done.error is None, done.failure)
     distances, size = _distances(done, _reference(subject, done)), len(done.nodes)
     if not distances:
         raise NotClaimed(f"its reference says nothing of {size} ranks")
     told = f"N = {size}, {name} with momentum 0.9 and clip_norm 0.5: {max(distances):.1g} apart"
     return expect(max(distances) <= 2e-4, told)
+
+
+def identities(subject: Subject) -> Iterator[Check]:
+    """Yield one line per claimed identity."""
+    if not subject.claim.identities:
+        yield Check("identity", "not claimed", "no identity is claimed")
+    for identity in subject.claim.identities:
+        yield judged("identity", partial(_equal, subject, identity))
+
+
+def _equal(subject: Subject, identity: Identity) -> str:
+    told = f"with {shown(identity.settings)} = {identity.other}"
+    if identity.other_settings:
+        told += f" with {shown(identity.other_settings)}"
+    told += f" ({identity.why})" if identity.why else ""
+    sizes = [size for size in subject.several if identity.sizes is None or size in identity.sizes]
+    if not sizes:
+        raise NotClaimed(f"{told}: for none of the requested world sizes")
+    if subject.quick:
+        sizes = [min(sizes, key=lambda size: abs(size - 3))]
+    worst = 0.0
+    for size in sizes:
+        where = f"{told}: N = {size}"
+        mine = subject.run(size, settings=identity.settings).ended(where).weights[0] or []
+        other = _other(subject, identity, size, where)
+        apart = far_apart(mine, other)
+        same_bits = len(mine) == len(other) and all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
+        if apart > subject.rounding or (identity.exact and not same_bits):
+            raise Failed(f"{told}: with N = {size}, rank 0 ends {apart:.2g} apart")
+        worst = max(worst, apart)
+    return f"{told}: N = {listed(sizes)}, {'to the bit' if identity.exact else f'at most {worst:.1g} apart'}"
+
+
+def _other(subject: Subject, identity: Identity, size: int, where: str) -> list[Tensor]:
+    """Return rank 0's weights on the other side. Raises Failed, with *where*, if there are none."""
+    request = subject.request(size)
+    if identity.other == "one process":
+        return train_alone(subject.model, size, request.seed, request.steps)
+    same = identity.other == subject.algorithm.get("name")
+    given = {**subject.settings, **identity.other_settings} if same else identity.other_settings
+    other = replace(request, algorithm=as_json({"name": identity.other}), settings=as_json(given))
+    return subject.runner.run(other).ended(where).weights[0] or []
 
 
 def _reference(subject: Subject, done: Done) -> Weights:

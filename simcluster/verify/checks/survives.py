@@ -10,7 +10,7 @@ from simcluster.verify import faults
 from simcluster.verify.claim import Outcome
 from simcluster.verify.running import Done
 from simcluster.verify.subject import Subject
-from simcluster.verify.verdict import Check, Failed, expect, judged
+from simcluster.verify.verdict import Check, expect, judged
 
 SIZE = 3
 STEPS = {"sim": 24, "sockets": 100_000}
@@ -34,8 +34,7 @@ def survives(subject: Subject) -> Iterator[Check]:
 
 
 def _as_declared(subject: Subject, name: str, expected: Outcome) -> str:
-    if name not in faults.NAMES:
-        raise Failed("unknown fault; docs/faults.md lists them")
+    expect(name in faults.NAMES, "unknown fault; docs/faults.md lists them")
     on_sockets = name in ON_SOCKETS and not subject.quick
     tried = [backend for backend in subject.backends if backend == "sim" or on_sockets]
     for backend in tried:
@@ -60,8 +59,6 @@ def outcome_of(done: Done) -> str:
 def _ends_somehow(subject: Subject) -> str:
     done = subject.run(SIZE, fault="crash of a worker", steps=STEPS["sim"])
     found = outcome_of(done)
-    if isinstance(done.error, NodeFailed) or found == "never ends":
-        raise Failed(f"it {found}: {done.failure}")
-    if found == "breaks":
-        raise Failed(done.failure)
+    expect(not isinstance(done.error, NodeFailed) and found != "never ends", f"it {found}: {done.failure}")
+    expect(found != "breaks", done.failure)
     return f"no outcome is declared; it {found}, and no rank waits for ever"

@@ -1,15 +1,13 @@
-"""The claims about our algorithms: one file per algorithm, in its family, with its name and a `CLAIM`."""
-
-import importlib
+"""The claims about our algorithms: one file per family, in which each `Claim` has the algorithm's name in capitals."""
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.verify.claim import Claim
+from simcluster.verify.claims import data_parallel, diloco, gossip, local_steps, model_parallel, parameter_server
+
+FAMILIES = (data_parallel, model_parallel, parameter_server, local_steps, diloco, gossip)
 
 
 def claim_about(algorithm: str) -> Claim | None:
     """Return the claim about one of our algorithms; None if *algorithm* is none of them."""
-    if algorithm not in ALGORITHMS:
-        return None
-    family = ALGORITHMS[algorithm].__module__.removeprefix("simcluster.algorithms.")
-    claim: Claim = importlib.import_module(f"{__name__}.{family}").CLAIM
-    return claim
+    found = [vars(family).get(algorithm.upper()) for family in FAMILIES if algorithm in ALGORITHMS]
+    return next((claim for claim in found if claim is not None), None)

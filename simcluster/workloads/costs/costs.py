@@ -34,17 +34,13 @@ def _recurrent(sequence: Tensor, from_input: Tensor, from_hidden: Tensor, *_: An
     return 2 * (sequence.numel() // sequence.shape[-1]) * (from_input.numel() + from_hidden.numel())
 
 
-def _recurrent_backward(*args: Any, **kwargs: Any) -> int:
-    return 2 * _recurrent(*args, **kwargs)
-
-
 # Operators that run on CPUs but are missing from torch's own table.
 _more_operators: dict[Any, Callable[..., int]] = {
     _aten.dot: lambda a, _: 2 * a.numel(),
     _aten.mv: lambda matrix, _: 2 * matrix.numel(),
     _aten.addmv: lambda _, matrix, __, **___: 2 * matrix.numel(),
     _aten.mkldnn_rnn_layer: _recurrent,
-    _aten.mkldnn_rnn_layer_backward: _recurrent_backward,
+    _aten.mkldnn_rnn_layer_backward: lambda *args, **kwargs: 2 * _recurrent(*args, **kwargs),
     _aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
 }

@@ -33,23 +33,19 @@ class Counted:
     draws: bool | None = None
 
 
+@dataclass(eq=False)
 class Counter:
     """The parts of a workload that make and train a model, and the costs of their work.
 
     *name* is the workload's, for the kinds of costs; it is empty if no profile can refer to it.
     """
 
-    def __init__(
-        self,
-        make_model: Callable[[], nn.Module],
-        loss: Loss,
-        make_optimizer: MakeOptimizer,
-        clip_norm: float | None,
-        name: str,
-        counted: Counted,
-    ) -> None:
-        self.make_model, self.loss, self.make_optimizer = make_model, loss, make_optimizer
-        self.clip_norm, self.name, self.counted = clip_norm, name, counted
+    make_model: Callable[[], nn.Module]
+    loss: Loss
+    make_optimizer: MakeOptimizer
+    clip_norm: float | None
+    name: str
+    counted: Counted
 
     def gradient(self, batch: Batch) -> Cost:
         """Return the cost of the loss and gradient of *batch*, and note whether the model draws random numbers."""

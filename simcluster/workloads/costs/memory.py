@@ -46,44 +46,31 @@ def count_memory(
 ) -> Memory:
     """Return the memory that training *model* takes. Computes the loss of *batch* once; changes only buffers."""
     trainable = [parameter for _, parameter in trainable_of(model)]
-    weights = _Storages([*model.parameters(), *model.buffers()])
-    own, saved = _Storages([batch.inputs, batch.targets]), _Storages([])
+    weights = _storages([*model.parameters(), *model.buffers()])
+    own, saved = _storages([batch.inputs, batch.targets]), _storages([])
 
     def keep(tensor: Tensor) -> Tensor:
-        saved.add(tensor)
+        saved.update(_storages([tensor]))
         return tensor
 
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         value = loss(model(batch.inputs), batch.targets)
     del value
-    saved.forget(weights, own)
     _, optimizer, _ = rehearsed(trainable, make_optimizer, None)
     return Memory(
-        weights=weights.size_bytes,
-        gradients=_Storages(trainable).size_bytes,
-        optimizer=_Storages(state_tensors(optimizer)).size_bytes,
-        activations=saved.size_bytes,
-        batch=own.size_bytes,
-        data=_Storages([part for samples in data for part in (samples.inputs, samples.targets)]).size_bytes,
+        weights=_bytes(weights),
+        gradients=_bytes(_storages(trainable)),
+        optimizer=_bytes(_storages(state_tensors(optimizer))),
+        activations=_bytes({key: saved[key] for key in saved.keys() - weights.keys() - own.keys()}),
+        batch=_bytes(own),
+        data=_bytes(_storages([part for samples in data for part in (samples.inputs, samples.targets)])),
     )
 
 
-class _Storages:
-    """The storages of some tensors; views share one. They are kept alive, so that no address is reused."""
+def _storages(tensors: Iterable[Tensor]) -> dict[int, torch.UntypedStorage]:
+    """Return the storages of *tensors*; views share one. They are kept alive, so that no address is reused."""
+    return {storage._cdata: storage for storage in [tensor.untyped_storage() for tensor in tensors]}
 
-    def __init__(self, tensors: Iterable[Tensor]) -> None:
-        self._known: dict[int, torch.UntypedStorage] = {}
-        for tensor in tensors:
-            self.add(tensor)
 
-    def add(self, tensor: Tensor) -> None:
-        storage = tensor.untyped_storage()
-        self._known.setdefault(storage._cdata, storage)
-
-    def forget(self, *others: _Storages) -> None:
-        for key in [key for other in others for key in other._known]:
-            self._known.pop(key, None)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(storage.nbytes() for storage in self._known.values())
+def _bytes(storages: dict[int, torch.UntypedStorage]) -> int:
+    return sum(storage.nbytes() for storage in storages.values())

@@ -6,6 +6,7 @@ All replicas of a workload share one sketch.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -14,15 +15,15 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from simcluster.errors import Problem, UsageError
-from simcluster.workloads.costs.counter import Counted, Counter
+from simcluster.workloads.costs.counter import Counter
 from simcluster.workloads.layers.tensor_shard import Share
-from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.saved import training_state
-from simcluster.workloads.steps import Loss, rehearsed, trainable_of
+from simcluster.workloads.steps import rehearsed, trainable_of
 
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class Sketch(Counter):
     """A Counter without values.
 
@@ -30,15 +31,7 @@ class Sketch(Counter):
     UsageError, naming the work, if its control flow depends on values.
     """
 
-    def __init__(
-        self,
-        make_model: Callable[[], nn.Module],
-        loss: Loss,
-        make_optimizer: MakeOptimizer,
-        clip_norm: float | None,
-        name: str,
-    ) -> None:
-        super().__init__(make_model, loss, make_optimizer, clip_norm, name, Counted(draws=False))
+    def __post_init__(self) -> None:
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.model = self.run("the model", super().a_model)
         named = trainable_of(self.model)

@@ -6,7 +6,7 @@ An algorithm that gets one in place of a Replica sends the same messages, unless
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -41,12 +41,10 @@ class TimingReplica(Replica):
         self._layers: Layers | None = None
         self._stepped = False
 
-    def __getattr__(self, name: str) -> Any:
+    @cached_property
+    def parameters(self) -> list[Tensor]:  # type: ignore[override]
         # Made on demand: few algorithms read the weights of every node, and with thousands of nodes they add up.
-        if name != "parameters":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self.parameters = _views(self._sketch.parameters)
-        return self.parameters
+        return _views(self._sketch.parameters)
 
     @property
     def shard_size(self) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
-from torch import Tensor, nn
+from torch import nn
 
 from simcluster.rng import numpy_stream
 from simcluster.workloads.optimizers import PositiveFinite, sgd
@@ -36,13 +36,9 @@ def quadratic(
     return Workload(
         name="quadratic",
         model=lambda: nn.Linear(features, 1, bias=False, dtype=kind),
-        loss=_half_squared_error,
+        loss=lambda outputs, targets: (outputs - targets).square().mean() / 2,
         train=(x[:samples], y[:samples]),
         test=(x[samples:], y[samples:]),
         batch_size=batch_size,
         optimizer=sgd(learning_rate),
     )
-
-
-def _half_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    return (outputs - targets).square().mean() / 2

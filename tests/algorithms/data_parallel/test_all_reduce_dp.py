@@ -18,7 +18,8 @@ from simcluster.algorithms.data_parallel.buckets import cut_into_buckets
 from simcluster.errors import PeerLost
 from simcluster.topology import Device
 from simcluster.transport import Transport
-from simcluster.verify.claims.data_parallel.all_reduce_dp import payload_bytes, reference
+from simcluster.verify.claims.data_parallel import all_reduce_dp as reference
+from simcluster.verify.claims.data_parallel import all_reduce_dp_bytes as payload_bytes
 from simcluster.workloads import Replica, Workload, gpt, mnist_mlp, quadratic, sgd
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.faults import Faults

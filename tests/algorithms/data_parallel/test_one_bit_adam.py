@@ -13,7 +13,7 @@ from simcluster.algorithms import one_bit_adam
 from simcluster.errors import PeerLost
 from simcluster.runs.record import NodeRecord
 from simcluster.transport import Transport
-from simcluster.verify.claims.data_parallel.one_bit_adam import reference
+from simcluster.verify.claims.data_parallel import one_bit_adam as reference
 from simcluster.workloads import Replica, Workload, joined_batches, mnist_mlp, quadratic
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.faults import Faults

@@ -16,7 +16,7 @@ from simcluster.algorithms.data_parallel.zero_weights import Held, Weights
 from simcluster.bench.collective import Counted
 from simcluster.errors import UsageError
 from simcluster.topology import Device
-from simcluster.verify.claims.data_parallel.zero import reference
+from simcluster.verify.claims.data_parallel import zero as reference
 from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, train_alone
 from simcluster.workloads.layers.units import cut_into_units
 from simcluster_backends.sim.cluster import Cluster

@@ -12,7 +12,8 @@ import torch
 
 from simcluster.compression import KINDS
 from simcluster.errors import PeerLost, UsageError
-from simcluster.verify.claims.gossip.choco_sgd import TOP, reference
+from simcluster.verify.claims.gossip import TOP
+from simcluster.verify.claims.gossip import choco_sgd as reference
 from simcluster.workloads import quadratic, sgd, train_alone
 from tests.algorithms.gossip.runs import INSTANT, SEED, WORKLOAD, noise, run
 from tests.support.clusters import star, with_nodes

@@ -14,7 +14,7 @@ import torch
 from simcluster.errors import PeerLost
 from simcluster.overlays import overlay_of
 from simcluster.topology import complete, ring
-from simcluster.verify.claims.gossip.d_psgd import reference
+from simcluster.verify.claims.gossip import d_psgd as reference
 from simcluster.workloads import sgd, train_alone
 from tests.algorithms.gossip.runs import INSTANT, SEED, STILL, WORKLOAD, noise, run
 from tests.support.clusters import chain, star, with_nodes

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcluster.errors import PeerLost
-from simcluster.verify.claims.gossip.gradient_tracking import reference
+from simcluster.verify.claims.gossip import gradient_tracking as reference
 from simcluster.workloads import quadratic, sgd
 from tests.algorithms.gossip.runs import INSTANT, SEED, WORKLOAD, run
 from tests.support.clusters import star, with_nodes

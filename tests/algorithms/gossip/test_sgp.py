@@ -15,7 +15,8 @@ from simcluster.errors import PeerLost
 from simcluster.overlays import overlay_of, swap
 from simcluster.payload import pack
 from simcluster.transport import Transport
-from simcluster.verify.claims.gossip.sgp import LOPSIDED, reference
+from simcluster.verify.claims.gossip import LOPSIDED
+from simcluster.verify.claims.gossip import sgp as reference
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.faults import Faults
 from tests.algorithms.gossip.runs import INSTANT, SEED, STILL, WORKLOAD, run

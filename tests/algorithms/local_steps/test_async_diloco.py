@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from simcluster.algorithms.local_steps import rounds as outer
 from simcluster.topology import Device
-from simcluster.verify.claims.local_steps.async_diloco import CLAIM, delayed_nesterov, reference
+from simcluster.verify.claims.diloco import ASYNC_DILOCO as CLAIM
+from simcluster.verify.claims.diloco import async_diloco as reference
+from simcluster.verify.claims.diloco import delayed_nesterov
 from simcluster.verify.naive import overwrite, vector, walk
 from tests.algorithms.trained import (
     EVEN,

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.algorithms.local_steps.demo import _combine, _dct, _extract
-from simcluster.verify.claims.local_steps.demo import reference, waves
+from simcluster.verify.claims.local_steps import demo as reference
+from simcluster.verify.claims.local_steps import waves
 from simcluster.workloads import quadratic, train_alone
 from tests.algorithms.trained import (
     EVEN,

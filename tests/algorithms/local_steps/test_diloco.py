@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from simcluster.verify.claims.local_steps.diloco import reference
+from simcluster.verify.claims.diloco import diloco as reference
 from simcluster.workloads import adamw
 from tests.algorithms.trained import (
     EVEN,

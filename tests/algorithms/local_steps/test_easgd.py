@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from simcluster.topology import Device
-from simcluster.verify.claims.local_steps.easgd import reference
+from simcluster.verify.claims.local_steps import easgd as reference
 from simcluster.verify.naive import overwrite, vector
 from simcluster.workloads import train_alone
 from tests.algorithms.trained import (

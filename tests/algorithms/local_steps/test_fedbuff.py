@@ -9,7 +9,7 @@ import torch
 
 from simcluster.errors import UsageError
 from simcluster.topology import Device
-from simcluster.verify.claims.local_steps.fedbuff import CLAIM
+from simcluster.verify.claims.diloco import FEDBUFF as CLAIM
 from simcluster.verify.naive import overwrite, vector, walk
 from simcluster.workloads import train_alone
 from tests.algorithms.trained import (

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import simcluster
-from simcluster.verify.claims.local_steps.local_sgd import reference
+from simcluster.verify.claims.local_steps import local_sgd as reference
 from simcluster.workloads import train_alone
 from tests.algorithms.trained import (
     EVEN,

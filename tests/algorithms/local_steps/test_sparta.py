@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from simcluster.verify.claims.local_steps.sparta import reference, shared_at
+from simcluster.verify.claims.local_steps import shared_at
+from simcluster.verify.claims.local_steps import sparta as reference
 from simcluster.workloads import quadratic
 from tests.algorithms.trained import (
     EVEN,

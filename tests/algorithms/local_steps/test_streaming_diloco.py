@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from simcluster.topology import Device
-from simcluster.verify.claims.local_steps.streaming_diloco import reference
+from simcluster.verify.claims.diloco import streaming_diloco as reference
 from tests.algorithms.trained import (
     EVEN,
     SEED,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from simcluster.topology.model.stragglers import Exponential
-from simcluster.verify.claims.parameter_server.edp import one_worker
+from simcluster.verify.claims.parameter_server import one_worker
 from simcluster.workloads import mnist_mlp, quadratic
 from tests.algorithms.served import Served, bowl, equal, serve, slow
 

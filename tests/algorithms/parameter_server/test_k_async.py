@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from simcluster.topology.model.stragglers import Exponential
-from simcluster.verify.claims.parameter_server.k_async import reference
+from simcluster.verify.claims.parameter_server import k_async as reference
 from simcluster.workloads import quadratic
 from tests.algorithms.served import Served, bowl, equal, harmonic, serve, slow
 

@@ -9,7 +9,7 @@ import torch
 
 from simcluster.errors import PeerLost
 from simcluster.topology.model.stragglers import Exponential, TwoPoint
-from simcluster.verify.claims.parameter_server.k_sync import reference
+from simcluster.verify.claims.parameter_server import k_sync as reference
 from simcluster.workloads import quadratic
 from tests.algorithms.served import Served, bowl, equal, harmonic, serve, slow
 

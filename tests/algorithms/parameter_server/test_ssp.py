@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcluster.topology.model.stragglers import Exponential, TwoPoint
-from simcluster.verify.claims.parameter_server.ssp import reference
+from simcluster.verify.claims.parameter_server import ssp as reference
 from simcluster.workloads import quadratic, sgd
 from tests.algorithms.served import bowl, equal, harmonic, serve, slow
 

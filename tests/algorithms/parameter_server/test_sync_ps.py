@@ -11,7 +11,7 @@ import torch
 
 from simcluster.errors import PeerLost
 from simcluster.topology.model.stragglers import Exponential, TwoPoint
-from simcluster.verify.claims.parameter_server.sync_ps import reference
+from simcluster.verify.claims.parameter_server import sync_ps as reference
 from simcluster.workloads import quadratic
 from tests.algorithms.served import Served, bowl, equal, harmonic, serve, slow
 

@@ -1,4 +1,4 @@
-"""Claims about `pipeline`: one process on the joined batches of all ranks, wherever the model is cut."""
+"""Claims about split models: one process on the joined batches of all ranks, wherever the model is cut."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from simcluster.verify.faults import TOGETHER
 from simcluster.workloads import Workload, train_alone
 
 
-def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
+def pipeline(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
     """One process without layers; only rank 0 has all weights."""
     return [train_alone(workload, size, seed, steps)]
 
 
 SPEEDS = {"flops_per_s": [1e9, 4e9, 1e9]}
 
-CLAIM = Claim(
+PIPELINE = Claim(
     paper="Huang et al. 2019, section 2; Narayanan et al. 2021, section 2.2",
-    reference=reference,
+    reference=pipeline,
     reference_for=({"schedule": "gpipe"}, {"schedule": "gpipe", "micro_batches": 1}),
     variants={
         "schedule": "gpipe",
@@ -40,4 +40,20 @@ CLAIM = Claim(
     ),
     outcomes=TOGETHER,
     workload="gpt",
+)
+
+TENSOR_PARALLEL = Claim(
+    paper="Shoeybi et al. 2019, section 3",
+    reference=pipeline,
+    reference_for=({"schedule": "naive"},),
+    variants={"schedule": "naive", "gather_interval": 3},
+    identities=(
+        Identity({}, "one process", why="a product is the sum of the products of its parts"),
+        Identity({}, "all_reduce_dp", why="both train on the batches of all ranks"),
+        Identity({}, "tensor_parallel", {"gather_interval": 1}, exact=True, why="gathering only looks"),
+    ),
+    outcomes=TOGETHER,
+    # 84 heads and 336 columns: other world sizes are refused.
+    workload="gpt",
+    sizes=(1, 2, 3, 4, 7),
 )
