@@ -12,15 +12,7 @@ TYPE_CHECKING = False  # typing's own takes a while to import, in which a Ctrl-C
 if TYPE_CHECKING:
     from typing import Any
 
-    from simcluster.errors import (
-        Deadlock,
-        NeverFinished,
-        NodeFailed,
-        PeerLost,
-        RunError,
-        SimclusterError,
-        UsageError,
-    )
+    from simcluster.errors import Deadlock, NeverFinished, NodeFailed, PeerLost, RunError, SimclusterError, UsageError
     from simcluster.experiment.run import resume, run
     from simcluster.fault_plans.plan import faults
     from simcluster.payload import Message, Payload, pack

@@ -1,36 +1,90 @@
-"""A real node's device as its event loop sees it: pieces of work and their outcomes."""
+"""A real node's device: a thread that runs one piece of work at a time, and the pieces as its event loop sees them."""
 
 from __future__ import annotations
 
 import asyncio
+import queue
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simcluster.fault_plans.kinds import Factors, stretched
+from simcluster.process.exits import left_behind
+from simcluster.process.intra_op import use_one_thread
 from simcluster.replays.order import Kind
 from simcluster_backends.common.arguments import name_of
-from simcluster_backends.common.device_thread import DeviceThread
 from simcluster_backends.common.node import Outcome
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from simcluster.replays.notes import Notes
     from simcluster.runs.recorder import Recorder
 
 T = TypeVar("T")
 
 
+class DeviceThread:
+    """A thread for device work, in order of submission. `submit` work; `close` at the end.
+
+    It is a daemon: unlike an executor's, it cannot keep a process with endless work from exiting.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+        self._queue.put((future, work))
+        return future
+
+    def settle(self, patience_s: float) -> bool:
+        """Wait for all submitted work; return False if it has not ended after *patience_s*."""
+        try:
+            self.submit(lambda: None).result(patience_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self, patience_s: float) -> bool:
+        """Drop queued work and wait for running work; after *patience_s* abandon it and return False."""
+        with suppress(queue.Empty):
+            while True:
+                if (waiting := self._queue.get_nowait()) is not None:
+                    waiting[0].cancel()
+        self._queue.put(None)
+        self._thread.join(patience_s)
+        if self._thread.is_alive():
+            left_behind(self._thread)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        use_one_thread()
+        while (waiting := self._queue.get()) is not None:
+            future, work = waiting
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except BaseException as error:
+                    future.set_exception(error)
+            del waiting, future, work  # free what they reference
+
+
+@dataclass(eq=False)
 class Piece:
-    """*work*; its outcome goes into *done*. *waiting* is its entry in the queue of the device's thread."""
+    """*work*; its outcome goes into *done*. *waiting* is its future in the queue of the device's thread."""
 
-    waiting: Future[None]
-
-    def __init__(self, number: int, work: Callable[[], Any], done: asyncio.Future[Outcome]) -> None:
-        self.number, self.work, self.done = number, work, done
-        self.outcome: Outcome = (None, None)
-        self.start_s = self.end_s = 0.0
+    number: int
+    work: Callable[[], Any]
+    done: asyncio.Future[Outcome]
+    outcome: Outcome = (None, None)
+    start_s: float = 0.0
+    end_s: float = 0.0
+    waiting: Future[None] = field(init=False)
 
 
 class Device:
@@ -66,7 +120,7 @@ class Device:
         return await asyncio.wrap_future(self._thread.submit(work))
 
     def close(self, patience_s: float) -> bool:
-        """Drop queued work and wait for running work; return False if it has not ended after *patience_s*."""
+        """See DeviceThread."""
         return self._thread.close(patience_s)
 
     # inside

@@ -69,18 +69,13 @@ def _closing(runner: asyncio.Runner) -> Iterator[None]:
     try:
         yield
     finally:
-        stubborn = _cancel_all(loop)
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        stubborn = loop.run_until_complete(asyncio.wait(left, timeout=LEAVE_S))[1] if left else ()
         if stubborn:  # a runner would wait for them forever
             log.warning("left behind: %s", ", ".join(other.get_name() for other in stubborn))
             asyncio.set_event_loop(None)
             loop.close()
         else:
             runner.close()
-
-
-def _cancel_all(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
-    """Cancel the tasks of *loop*; return those that do not end."""
-    left = asyncio.all_tasks(loop)
-    for task in left:
-        task.cancel()
-    return loop.run_until_complete(asyncio.wait(left, timeout=LEAVE_S))[1] if left else set()

@@ -27,24 +27,6 @@ class Inbox:
     recv that waits.
     """
 
-    __slots__ = (
-        *(
-            "_ask",
-            "_closed",
-            "_life_of",
-            "_listen",
-            "_loop",
-            "_names",
-            "_on_room",
-            "_on_told",
-            "_rank",
-            "_to_come",
-            "_told",
-            "_untold",
-        ),
-        *("lost", "mailbox"),
-    )
-
     def __init__(
         self,
         rank: int,
@@ -64,7 +46,7 @@ class Inbox:
         self._told: set[int] = set()  # only for membership tests
         self._untold: list[int] = []  # the dead not yet raised by any recv(ANY)
         self._to_come: set[int] = set()  # ranks that have never been there; only counted
-        self._closed = False
+        self.is_closed = False  # then messages are dropped
 
     @property
     def peers(self) -> list[int]:
@@ -118,16 +100,19 @@ class Inbox:
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            self._give_back(message)
+            self.put(message, again=True)
             raise
         self._on_room(message.source)
         return message
 
-    def put(self, message: Message) -> None:
-        """Hand *message*, which has arrived, to a waiting receiver, or queue it."""
-        if self._closed:
+    def put(self, message: Message, *, again: bool = False) -> None:
+        """Hand *message*, which has arrived, to a waiting receiver, or queue it.
+
+        *again*: it had been handed to a recv that was cancelled.
+        """
+        if self.is_closed:
             return
-        receiver = self.mailbox.deliver(message)
+        receiver = self.mailbox.restore(message) if again else self.mailbox.deliver(message)
         while receiver is not None and receiver.done():
             # Cancelled while waiting, but not resumed yet: serve the next one.
             receiver = self.mailbox.restore(message)
@@ -164,14 +149,9 @@ class Inbox:
         self._untold = [other for other in self._untold if other != rank]
         self.mailbox.drop(rank)
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether messages are dropped here."""
-        return self._closed
-
     def close(self) -> None:
         """Stop receiving: drop queued and future messages."""
-        self._closed = True
+        self.is_closed = True
         self.mailbox = Mailbox()
 
     # inside
@@ -194,21 +174,12 @@ class Inbox:
         except asyncio.CancelledError:
             if not receiver.done() or receiver.cancelled():
                 self.mailbox.withdraw(receiver)
-            elif receiver.exception() is None:
-                self._give_back(receiver.result())
-            elif isinstance(source, Any_):
-                self._tell_again(receiver.exception())
+            elif (error := receiver.exception()) is None:
+                self.put(receiver.result(), again=True)
+            elif isinstance(source, Any_) and isinstance(error, PeerLost) and error.reason != ENDED:
+                self._untold.insert(0, error.rank)  # another recv(ANY) must raise it
+                self._tell_any()
             raise
-
-    def _give_back(self, message: Message) -> None:
-        """Offer *message* to other receivers: the recv that was to return it was cancelled."""
-        if self._closed:
-            return
-        receiver = self.mailbox.restore(message)
-        while receiver is not None and receiver.done():
-            receiver = self.mailbox.restore(message)
-        if receiver is not None:
-            receiver.set_result(message)
 
     def _misses(self, source: int | Any_) -> bool:
         """Return whether a recv from *source* must raise; with no peer left, every recv(ANY) must."""
@@ -219,7 +190,6 @@ class Inbox:
     @property
     def _alone(self) -> bool:
         """Whether all other nodes are gone, at least one after having been there: absent ones may still join."""
-
         return len(self._to_come) < len(self.lost) == len(self._names) - 1
 
     def _loss(self, source: int | Any_) -> PeerLost:
@@ -235,12 +205,6 @@ class Inbox:
                 return
             if not receiver.done():
                 fail(receiver, self._loss(ANY))
-
-    def _tell_again(self, error: BaseException | None) -> None:
-        """Let another recv(ANY) raise *error*: the one that was to raise it was cancelled."""
-        if isinstance(error, PeerLost) and error.reason != ENDED:
-            self._untold.insert(0, error.rank)
-            self._tell_any()
 
 
 def fail(receiver: Waiting, error: BaseException) -> None:

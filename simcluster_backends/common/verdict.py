@@ -1,23 +1,53 @@
-"""Which of all failures is a run's error, and which nodes were lost along the way."""
+"""Which of all failures is a run's error, and which nodes were lost along the way: one rule for every backend."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from simcluster.errors import ABSENT, NobodyLeft, NodeFailed, PeerLost, RunError
+from simcluster.errors import ABSENT, ENDED, TIME_IS_UP, NobodyLeft, NodeFailed, PeerLost, RunError
 from simcluster.fault_plans.kinds import NEVER_JOINED, too_late
-from simcluster_backends.common.attribution import Report, excuse, excuses
 from simcluster_backends.common.failure import LEFT, Failure
 
 
-@dataclass(frozen=True)
-class _Cause:
-    """A candidate for the run's error. *ended_well* counts the nodes that had when it was reported."""
+class Report(NamedTuple):
+    """The algorithm of *rank* raised *lost*, or another error if that is None.
 
-    error: RunError
-    report: Report
-    ended_well: int
+    *is_cut*: the plan had cut the node off from the lost peer. *absence* is why the node was absent before, None if it
+    was there from the beginning. *others_ended*: all nodes that ended well had done so before; *ended_well* had. A
+    candidate for the run's error has *error*.
+    """
+
+    rank: int
+    lost: PeerLost | None
+    is_cut: bool = False
+    absence: str | None = None
+    others_ended: bool = False
+    error: RunError | None = None
+    ended_well: int = 0
+
+
+def excuse(report: Report) -> str | None:
+    """Return why the node of *report* is lost, or None if its error fails the run.
+
+    A node that joined late or rejoined is lost with any peer that it needs; so is one that the plan has cut off from
+    that peer. A bug in any node fails the run.
+    """
+    if report.lost is None:
+        return None
+    if report.absence is not None and (report.lost.reason in (ENDED, TIME_IS_UP) or report.others_ended):
+        return too_late(report.absence)
+    return str(report.lost) if report.is_cut or report.absence is not None else None
+
+
+def excuses(reports: Iterable[Report], *, anybody_well: bool) -> dict[int, str]:
+    """Return why each node of *reports* that has an `excuse` is lost, by rank.
+
+    If no node has ended well, the run has failed, possibly because of a late node's error.
+    """
+    given = {report.rank: excuse(report) for report in reports if anybody_well or report.is_cut}
+    return {rank: why for rank, why in given.items() if why is not None}
 
 
 @dataclass
@@ -30,7 +60,7 @@ class Verdict:
     not do without; else the first report.
 
     *planned* has the ranks that the fault plan kills; *cut_off* returns whether it has cut two ranks off from each
-    other. `attribution` decides which reports are not failures. A node that left on request is no failure; one that
+    other. `excuses` decides which reports are not failures. A node that left on request is no failure; one that
     returns is no longer lost.
     """
 
@@ -41,10 +71,10 @@ class Verdict:
     own: RunError | None = None  # of the judging process: a failed start, or a limit reached
     has_failed: bool = False  # a node has, against the plan
     _deaths: dict[int, str] = field(default_factory=dict)
-    _causes: list[_Cause] = field(default_factory=list)
+    _causes: list[Report] = field(default_factory=list)
     _ended_well: int = 0
     _left: bool = False  # a node has
-    _before: dict[int, tuple[str, _Cause | None]] = field(default_factory=dict)  # by rank: why a node now back was lost
+    _before: dict[int, tuple[str, Report | None]] = field(default_factory=dict)  # by rank: why a node now back was lost
 
     def died(self, rank: int, reason: str) -> None:
         self._deaths.setdefault(rank, reason)
@@ -61,12 +91,10 @@ class Verdict:
 
     def came(self, rank: int, reason: str) -> None:
         """Record that *rank*, which was absent for *reason*, has come."""
-        death = next((cause for cause in self._causes if _is_death(cause) and cause.report.rank == rank), None)
-        self._causes = [
-            cause
-            for cause in self._causes
-            if cause is not death and (cause.report.lost is None or cause.report.rank != rank)
-        ]
+        causes = [cause for cause in self._causes if cause.rank == rank]
+        death = next((cause for cause in causes if cause.lost is None and isinstance(cause.error, PeerLost)), None)
+        gone = [cause for cause in causes if cause is death or cause.lost is not None]
+        self._causes = [cause for cause in self._causes if cause not in gone]
         self._deaths.pop(rank, None)
         self._before[rank] = reason, death
 
@@ -100,8 +128,9 @@ class Verdict:
             self._add(rank, error)
             return
         absence, death = self._before.get(rank, (None, None))
-        report = Report(rank, error, self.cut_off(rank, error.rank), absence)
-        self._causes.append(_Cause(error, report, self._ended_well))
+        is_cut = self.cut_off(rank, error.rank)
+        report = Report(rank, error, is_cut, absence, error=error, ended_well=self._ended_well)
+        self._causes.append(report)
         if excuse(report) is None:
             self.has_failed = True
         elif death is not None:
@@ -110,16 +139,16 @@ class Verdict:
     @property
     def is_lost(self) -> bool:
         """Whether something unplanned has gone wrong."""
-        return self.has_failed or any(cause.report.lost is None for cause in self._causes)
+        return self.has_failed or any(cause.lost is None for cause in self._causes)
 
     @property
     def error(self) -> RunError | None:
         if self.own is not None:
             return self.own
         excused = self._excused()
-        rest = [cause for cause in self._causes if cause.report.lost is None or cause.report.rank not in excused]
-        missed = [cause.report.lost for cause in rest if cause.report.lost is not None]
-        cut = {cause.report.rank: cause.report.lost for cause in self._causes if cause.report.is_cut}
+        rest = [cause for cause in self._causes if cause.lost is None or cause.rank not in excused]
+        missed = [cause.lost for cause in rest if cause.lost is not None]
+        cut = {cause.rank: cause.lost for cause in self._causes if cause.is_cut}
         if cut and len(missed) == len(rest) and (missed or not self.anybody_well):
             return cut[min(cut)]
         if rest:
@@ -131,29 +160,29 @@ class Verdict:
         """The nodes that did not take part to the end, and why, by name."""
         excused = self._excused()
         if self.error is not None:
-            late = {cause.report.rank for cause in self._causes if cause.report.absence is not None}
+            late = {cause.rank for cause in self._causes if cause.absence is not None}
             excused = {rank: why for rank, why in excused.items() if rank in late and not self.in_order}
         return self._by_name({**self._deaths, **excused})
 
     # inside
 
     def _add(self, rank: int, error: RunError) -> None:
-        self._causes.append(_Cause(error, Report(rank, None), self._ended_well))
+        self._causes.append(Report(rank, None, error=error, ended_well=self._ended_well))
 
-    def _likeliest(self, causes: list[_Cause]) -> RunError:
-        own = next((cause.error for cause in causes if cause.report.lost is None), None)
+    def _likeliest(self, causes: list[Report]) -> RunError:
+        own = next((cause.error for cause in causes if cause.lost is None), None)
         if own is not None:
             return own
-        losses = [cause.report.lost for cause in causes if cause.report.lost is not None]
+        losses = [cause.lost for cause in causes if cause.lost is not None]
         dead = next((lost for lost in losses if lost.rank in self._deaths), None)
         return PeerLost(dead.rank, dead.name, self._deaths[dead.rank]) if dead is not None else losses[0]
 
     def _excused(self) -> dict[int, str]:
         """Return why nodes are lost without having failed, by rank."""
         reports = [
-            cause.report._replace(others_ended=cause.ended_well == self._ended_well)
+            cause._replace(others_ended=cause.ended_well == self._ended_well)
             for cause in self._causes
-            if cause.report.lost is not None
+            if cause.lost is not None
         ]
         return dict(sorted(excuses(reports, anybody_well=self.anybody_well).items()))
 
@@ -163,7 +192,3 @@ class Verdict:
     def _name(self, rank: int) -> str:
         """Return the name of *rank*, which an algorithm's own PeerLost may have made up."""
         return self.names[rank] if 0 <= rank < len(self.names) else ""
-
-
-def _is_death(cause: _Cause) -> bool:
-    return isinstance(cause.error, PeerLost) and cause.report.lost is None

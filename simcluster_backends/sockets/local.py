@@ -17,9 +17,9 @@ from simcluster.testing.owners import Owners
 from simcluster_backends.common.event_loop import run_to_its_end
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.sockets.net.addresses import open_socket
-from simcluster_backends.sockets.node.loops import loop_factory
 from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.node.mesh import Mesh
+from simcluster_backends.sockets.node.order import loop_factory
 from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.keys import generate_key
 
@@ -95,7 +95,7 @@ class _Cluster:
 
     async def close(self) -> None:
         for mesh in self._meshes:
-            await mesh.close()
+            await mesh.listener.close()
         await asyncio.gather(*(member.close() for member in self._members))
 
     # inside
@@ -106,12 +106,12 @@ class _Cluster:
 
     def _node(self, rank: int) -> tuple[Member, Mesh]:
         member = Member(rank, self.names, self._recorders[rank], inbox_bytes=self._inbox_bytes)
-        return member, Mesh(member, self.names, self._key, self._run, b"")
+        return member, Mesh(member, self._key, self._run, b"")
 
     async def _come_back(self, rank: int) -> None:
         """Restart *rank*. One at a time, so that every node knows all addresses."""
         async with self._coming:
-            await self._meshes[rank].close()
+            await self._meshes[rank].listener.close()
             self._recorders[rank].incarnation += 1
             member, mesh = self._node(rank)
             await mesh.listener.start(open_socket("127.0.0.1", 0, "listen"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from simcluster_backends.common.device_thread import DeviceThread
+from simcluster_backends.common.device import DeviceThread
 
 
 def test_a_device_has_settled_when_the_last_piece_asked_for_has_ended() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simcluster.errors import ENDED, TIME_IS_UP, PeerLost
-from simcluster_backends.common.attribution import Report, excuse, excuses
+from simcluster_backends.common.verdict import Report, excuse, excuses
 
 CRASHED = "crashed by the fault plan"
 DEAD, DONE, MISSED = PeerLost(2, "c", CRASHED), PeerLost(2, "c", ENDED), PeerLost(2, "c", TIME_IS_UP)

@@ -254,7 +254,7 @@ ONCE_THERE = [
     plant(
         60,
         "a node that comes when all others have ended fails the run",
-        "simcluster_backends/common/attribution.py",
+        "simcluster_backends/common/verdict.py",
         "        return too_late(report.absence)",
         "        return str(report.lost) if report.is_cut else None",
         kinds=("restart", "join"),

@@ -22,7 +22,7 @@ from simcluster.results import Run
 from simcluster.topology import star
 from simcluster.verify import suite
 from simcluster.verify.verdict import Check
-from simcluster_backends.common.device_thread import DeviceThread
+from simcluster_backends.common.device import DeviceThread
 from simcluster_backends.sim import run_cluster
 from simcluster_backends.sim.loop.workers import Workers
 from simcluster_backends.sockets import generate_key, write_key

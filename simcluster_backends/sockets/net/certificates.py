@@ -9,14 +9,16 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from simcluster.errors import Problem, UsageError
-from simcluster_backends.sockets.net.tls import AUTHORITY, COORDINATOR, LAUNCHER, certificate_file, key_file, uri_of
+from simcluster_backends.sockets.net.tls import AUTHORITY, COORDINATOR, LAUNCHER, URI, certificate_file, key_file
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+    Signer: TypeAlias = tuple[x509.Name, EllipticCurvePrivateKey]
 
 VALID_FROM = -datetime.timedelta(hours=1)
 """Relative to the time of creation: clocks differ."""
@@ -36,11 +38,11 @@ def make_certificates(folder: Path, names: Sequence[str], days: int, hosts: Sequ
     made: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        authority, key = _authority(folder, days, made)
+        authority = _authority(folder, days, made)
         for name in (LAUNCHER, COORDINATOR, *names):
             if not certificate_file(folder, name).exists():
                 called = (*LOCAL, *hosts) if name == COORDINATOR else ()
-                _issue(folder, name, called, authority, key, days, made)
+                made += _issue(folder, name, called, authority, days)
     except OSError as error:
         raise UsageError(Problem("folder", f"{folder} ({error.strerror})", "a folder that can be written to")) from None
     except ValueError as error:
@@ -51,8 +53,7 @@ def make_certificates(folder: Path, names: Sequence[str], days: int, hosts: Sequ
 def _problems(folder: Path, names: Sequence[str], days: int, hosts: Sequence[str]) -> list[Problem]:
     problems = []
     if importlib.util.find_spec("cryptography") is None:
-        expected = "it to be installed: pip install 'simcluster[tls]'"
-        problems.append(Problem("keys init", "no cryptography", expected))
+        problems.append(Problem("keys init", "no cryptography", "it to be installed: pip install 'simcluster[tls]'"))
     if folder.exists() and not folder.is_dir():
         problems.append(Problem("folder", str(folder), "a folder, or none yet"))
     if not 1 <= days <= 3650:
@@ -68,11 +69,10 @@ def _problems(folder: Path, names: Sequence[str], days: int, hosts: Sequence[str
     return problems
 
 
-def _authority(folder: Path, days: int, made: list[Path]) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
+def _authority(folder: Path, days: int, made: list[Path]) -> Signer:
     """Return the authority in *folder*, or a new one. Raise ValueError if only half of it is there."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     certificate, key = certificate_file(folder, AUTHORITY), key_file(folder, AUTHORITY)
@@ -82,56 +82,35 @@ def _authority(folder: Path, days: int, made: list[Path]) -> tuple[x509.Certific
         loaded = load_pem_private_key(key.read_bytes(), None)
         if not isinstance(loaded, ec.EllipticCurvePrivateKey):
             raise ValueError(f"{key.name} is another kind of key")
-        return x509.load_pem_x509_certificate(certificate.read_bytes()), loaded
+        return x509.load_pem_x509_certificate(certificate.read_bytes()).subject, loaded
     own = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "simcluster authority")])
-    usage = _usage(signs=False, is_authority=True)
-    signed = (
-        _builder(name, name, own, days)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(own.public_key()), critical=False)
-        .sign(own, SHA256())
-    )
-    _write(certificate, key, signed, own, made)
-    return signed, own
+    extensions = [
+        (x509.BasicConstraints(ca=True, path_length=0), True),
+        (_usage(is_authority=True), True),
+        (x509.SubjectKeyIdentifier.from_public_key(own.public_key()), False),
+    ]
+    made += _sign(folder, AUTHORITY, name, own, extensions, (name, own), days)
+    return name, own
 
 
-def _issue(
-    folder: Path,
-    name: str,
-    hosts: Sequence[str],
-    authority: x509.Certificate,
-    key: EllipticCurvePrivateKey,
-    days: int,
-    made: list[Path],
-) -> None:
+def _issue(folder: Path, name: str, hosts: Sequence[str], authority: Signer, days: int) -> list[Path]:
     """Create a certificate that identifies *name*, at either end of a connection, reachable at *hosts*."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
     own = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    names = [x509.UniformResourceIdentifier(uri_of(name)), *map(_host, hosts)]
-    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    signed = (
-        _builder(subject, authority.subject, own, days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(names), critical=True)
-        .add_extension(_usage(signs=True, is_authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
-        .sign(key, SHA256())
-    )
-    _write(certificate_file(folder, name), key_file(folder, name), signed, own, made)
-
-
-def _host(host: str) -> x509.GeneralName:
-    from cryptography import x509
-
-    return x509.IPAddress(ipaddress.ip_address(host)) if _is_address(host) else x509.DNSName(host)
+    places = [x509.IPAddress(ipaddress.ip_address(h)) if _is_address(h) else x509.DNSName(h) for h in hosts]
+    extensions = [
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (x509.SubjectAlternativeName([x509.UniformResourceIdentifier(URI + name), *places]), True),
+        (_usage(is_authority=False), True),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(authority[1].public_key()), False),
+    ]
+    return _sign(folder, name, subject, own, extensions, authority, days)
 
 
 def _is_address(host: str) -> bool:
@@ -142,44 +121,38 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, own: EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
+def _usage(*, is_authority: bool) -> x509.KeyUsage:
+    """Return the usage of an authority's key, which signs certificates, or of a node's, which signs handshakes."""
     from cryptography import x509
 
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(own.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now + VALID_FROM)
-        .not_valid_after(now + VALID_FROM + datetime.timedelta(days=days))
-    )
+    never = "content_commitment key_encipherment data_encipherment key_agreement encipher_only decipher_only"
+    others = dict.fromkeys(never.split(), False)
+    return x509.KeyUsage(not is_authority, key_cert_sign=is_authority, crl_sign=is_authority, **others)
 
 
-def _usage(*, signs: bool, is_authority: bool) -> x509.KeyUsage:
+def _sign(
+    folder: Path,
+    name: str,
+    subject: x509.Name,
+    own: EllipticCurvePrivateKey,
+    extensions: Sequence[tuple[x509.ExtensionType, bool]],
+    signer: Signer,
+    days: int,
+) -> list[Path]:
+    """Write the key *own* of *name*, and its certificate with *extensions*, each critical or not; return the files."""
     from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=signs,
-        key_cert_sign=is_authority,
-        crl_sign=is_authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _write(
-    certificate: Path, key: Path, signed: x509.Certificate, own: EllipticCurvePrivateKey, made: list[Path]
-) -> None:
+    from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+    begin = datetime.datetime.now(datetime.UTC) + VALID_FROM
+    builder = x509.CertificateBuilder(signer[0], subject, own.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(begin).not_valid_after(begin + datetime.timedelta(days=days))
+    for extension, is_critical in extensions:
+        builder = builder.add_extension(extension, critical=is_critical)
+    signed = builder.sign(signer[1], SHA256()).public_bytes(Encoding.PEM)
     secret = own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    for path, content, mode in ((key, secret, 0o600), (certificate, signed.public_bytes(Encoding.PEM), 0o644)):
+    certificate, key = certificate_file(folder, name), key_file(folder, name)
+    for path, content, mode in ((key, secret, 0o600), (certificate, signed, 0o644)):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -188,4 +161,4 @@ def _write(
             for half in (path, key):
                 half.unlink(missing_ok=True)
             raise
-        made.append(path)
+    return [key, certificate]

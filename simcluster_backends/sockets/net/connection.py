@@ -16,14 +16,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
-from torch import Tensor
-
 from simcluster.errors import HandshakeRefused, ProtocolError
 from simcluster_backends.sockets.net.send_queue import Left, Sending, SendQueue
 from simcluster_backends.sockets.net.tls import in_words, names_in
 from simcluster_backends.sockets.wire.frame import CHUNK_BYTES, Frame, Kind, OtherVersion, Outgoing
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
-from simcluster_backends.sockets.wire.landing import Landing
 from simcluster_backends.sockets.wire.reader import FrameReader, Limits
 
 HANDSHAKE_TIMEOUT_S = 5.0
@@ -54,15 +51,12 @@ class Connection(asyncio.BufferedProtocol):
         self.on_frame: Callable[[Frame], None] = lambda frame: None
         self.on_lost: Callable[[str], None] = lambda reason: None
         self.bytes_moved = 0  # in both directions, as they go
+        self.reader, self.queue = FrameReader(limits), SendQueue()
         self._on_open, self._on_fail = on_open, on_fail
-        self._reader = FrameReader(limits)
-        self._queue = SendQueue()
-        self._paused = False
         self._reads = True
-        self._reading_paused = self._reading_held = self._writing_held = False
+        self._paused = self._reading_paused = self._reading_held = self._writing_held = False
+        self._failed = self._closing = self._encrypted = False
         self._reason = ""
-        self._failed = False
-        self._closing = self._encrypted = False
         self._descriptor = -1
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
@@ -76,11 +70,6 @@ class Connection(asyncio.BufferedProtocol):
         """The identity of the other end. Only after *on_open*."""
         assert self.handshake.peer is not None
         return self.handshake.peer
-
-    @property
-    def bytes_sent(self) -> int:
-        """Bytes in frames that have left completely."""
-        return self._queue.bytes_sent
 
     @property
     def is_open(self) -> bool:
@@ -103,21 +92,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing:
             sending.end(ConnectionResetError(self._reason))
         else:
-            self._queue.put(sending)
+            self.queue.waits.append(sending)
             self._pump()
         return sending
-
-    def withdraw(self, sending: Sending) -> bool:
-        """Cancel a send: drop it if it has not begun (True); else it is finished (False)."""
-        return self._queue.withdraw(sending)
-
-    def land(self, tag: str, place: Tensor) -> Landing | None:
-        """See FrameReader."""
-        return self._reader.land(tag, place)
-
-    def take_back(self, landing: Landing) -> None:
-        """See FrameReader."""
-        self._reader.take_back(landing)
 
     def pause_reading(self) -> None:
         self._reading_paused = True
@@ -172,22 +149,20 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=1 if self._encrypted else 0, low=0)
         with suppress(OSError):  # the peer may be gone again, which some systems report here
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._deadline = self._loop.call_later(
-            HANDSHAKE_TIMEOUT_S,
-            lambda: self._fail(HandshakeRefused(f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s")),
-        )
+        late = HandshakeRefused(f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s")
+        self._deadline = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._fail, late)
         self._send_handshake()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.buffer()
+        return self.reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._closing:
             return
         self.bytes_moved += nbytes
         try:
-            self._reader.received(nbytes)
-            while not self._closing and (frame := self._reader.next_frame()) is not None:
+            self.reader.received(nbytes)
+            while not self._closing and (frame := self.reader.next_frame()) is not None:
                 self._accept(frame)
         except OtherVersion as error:
             self._fail(error if self.handshake.done else self.handshake.refuse(str(error)))
@@ -195,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(error)
 
     def eof_received(self) -> None:
-        torn = "" if self._reader.between_frames else " in the middle of a frame"
+        torn = "" if self.reader.between_frames else " in the middle of a frame"
         self.abort(f"the connection was closed by the peer{torn}")
 
     def pause_writing(self) -> None:
@@ -214,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
             self._deadline.cancel()
         if not self._closed.done():
             self._closed.set_result(None)
-        self._queue.fail(self._reason)
+        self.queue.fail(self._reason)
         if self.handshake.done:
             self.on_lost(self._reason)
         elif not self._failed:
@@ -238,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
         done = self.handshake.receive(frame.header)
         self._send_handshake()
         if done:
-            self._reader.limits.open = True
+            self.reader.limits.open = True
             assert self._deadline is not None
             self._deadline.cancel()
             self._on_open(self)
@@ -269,10 +244,7 @@ class Connection(asyncio.BufferedProtocol):
         if reads == self._reads or self._transport is None or self._transport.is_closing():
             return
         self._reads = reads
-        if reads:
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
+        (self._transport.resume_reading if reads else self._transport.pause_reading)()
 
     def _write(self, transport: asyncio.Transport, chunk: bytes | bytearray | memoryview) -> None:
         """Let the kernel copy what it accepts now straight from *chunk*; the transport gets a copy of the rest."""
@@ -287,8 +259,8 @@ class Connection(asyncio.BufferedProtocol):
         transport, budget = self._transport, PUMP_BYTES
         if transport is None or self._writing_held:
             return
-        while self._queue.waits and not self._paused and not transport.is_closing():
-            chunk = self._queue.advance()
+        while self.queue.waits and not self._paused and not transport.is_closing():
+            chunk = self.queue.advance()
             if chunk is None:
                 continue
             self._write(transport, chunk)

@@ -72,12 +72,11 @@ class Listener:
     async def close(self) -> None:
         """Stop listening. Connections that were handed over stay open."""
         tasks = [*self._securing, *([self._accepting] if self._accepting is not None else [])]
-        if self._server is not None or self._accepting is not None:
-            if self._server is not None:
-                self._server.close()
-            self._server = self._accepting = None
-            if self.dropped_count > LOGGED:
-                log.warning("%d connections dropped in total before they joined", self.dropped_count)
+        if self._server is not None:
+            self._server.close()
+        if (self._server is not None or self._accepting is not None) and self.dropped_count > LOGGED:
+            log.warning("%d connections dropped in total before they joined", self.dropped_count)
+        self._server = self._accepting = None
         for connection in list(self._pending):
             connection.abort("the listener was closed")
         for task in tasks:
@@ -147,12 +146,11 @@ class Listener:
 
     def _drop(self, words: str) -> None:
         self.dropped.append(words)
-        self.dropped_count += 1
-        count = self.dropped_count
+        self.dropped_count = count = self.dropped_count + 1
         if count <= LOGGED:
-            log.warning("%s%s", self.dropped[-1], "; more are only counted" if count == LOGGED else "")
+            log.warning("%s%s", words, "; more are only counted" if count == LOGGED else "")
         elif str(count).strip("0") == "1":  # 10, 100, 1000, ...
-            log.warning("%d connections dropped so far; the last one: %s", count, self.dropped[-1])
+            log.warning("%d connections dropped so far; the last one: %s", count, words)
 
 
 async def connect(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from simcluster_backends.sockets.wire.frame import Outgoing
@@ -19,14 +20,14 @@ class Left(Protocol):
     def set_exception(self, exception: Exception, /) -> None: ...
 
 
+@dataclass(slots=True, eq=False)
 class Sending:
     """A queued frame. *left* is done when its last byte has left this process, or fails with ConnectionError."""
 
-    __slots__ = ("chunks", "frame", "left", "on_left")
-
-    def __init__(self, frame: Outgoing, left: Left | None, on_left: Callable[[], None] | None) -> None:
-        self.frame, self.left, self.on_left = frame, left, on_left
-        self.chunks: Iterator[bytes | bytearray | memoryview] | None = None
+    frame: Outgoing
+    left: Left | None
+    on_left: Callable[[], None] | None
+    chunks: Iterator[bytes | bytearray | memoryview] | None = None
 
     def end(self, error: Exception | None = None) -> None:
         if error is None and self.on_left is not None:
@@ -46,9 +47,6 @@ class SendQueue:
         self.waits: deque[Sending] = deque()
         self._seq = 0
 
-    def put(self, sending: Sending) -> None:
-        self.waits.append(sending)
-
     def advance(self) -> bytes | bytearray | memoryview | None:
         """Return the next chunk of the first frame; None after its last, when its sending ends."""
         sending = self.waits[0]
@@ -63,7 +61,7 @@ class SendQueue:
         return chunk
 
     def withdraw(self, sending: Sending) -> bool:
-        """Drop *sending* if it has not begun (True); else it is finished (False)."""
+        """Cancel a send: drop it if it has not begun (True); else it is finished (False)."""
         unbegun = sending.chunks is None and sending in self.waits
         if unbegun:
             self.waits.remove(sending)

@@ -35,10 +35,6 @@ def key_file(folder: Path, name: str) -> Path:
     return folder / f"{name}.key"
 
 
-def uri_of(name: str) -> str:
-    return URI + name
-
-
 def names_in(certificate: dict[str, Any] | None) -> frozenset[str]:
     """Return the node names in a verified *certificate*."""
     alternative = (certificate or {}).get("subjectAltName", ())

@@ -66,11 +66,12 @@ def attend(
     end_s, wait_s = now() + patience_s, LEAST_WAIT_S
     code: int | None = None
     epoch = -1
+    place = f"/workers/{name}"
     while True:
         try:
-            heard = client.post(f"/workers/{name}/heartbeat")
+            heard = client.post(f"{place}/heartbeat")
             if heard.get("leave"):
-                client.post(f"/workers/{name}/leave", GOODBYE)
+                client.post(f"{place}/leave", GOODBYE)
                 return code or 0
             run = _next_run(name, client, listen, heard["known"])
         except NoAnswer:
@@ -78,20 +79,19 @@ def attend(
                 return code  # the launcher's coordinator ends with it
             if now() > end_s:
                 raise
-            run = None
         else:
             if run is not None and run["epoch"] > epoch:
                 epoch, code = run["epoch"], join(run["rendezvous"])
                 if code is None:
                     with suppress(NoAnswer):
-                        client.post(f"/workers/{name}/leave", GOODBYE)
+                        client.post(f"{place}/leave", GOODBYE)
                     return 0
                 continue
             if run is None and code is not None:
-                client.post(f"/workers/{name}/leave", GOODBYE)
+                client.post(f"{place}/leave", GOODBYE)
                 return code
             if code is None and now() > end_s:
-                client.post(f"/workers/{name}/leave", GOODBYE)
+                client.post(f"{place}/leave", GOODBYE)
                 raise NoAnswer(f"the coordinator at {client.url} had no run for {name} within {patience_s:g} s")
         sleep(wait_s)
         wait_s = min(2 * wait_s, MOST_WAIT_S)
@@ -103,6 +103,4 @@ def _next_run(name: str, client: Client, listen: str, known: bool) -> dict[str, 
         client.post("/workers", {"name": name, "address": listen})
     answer = client.get("/training/ready", min_workers=1)
     run: dict[str, Any] | None = answer["run"]
-    if run is None or name not in run["nodes"]:
-        return None
-    return run | {"epoch": answer["epoch"]}
+    return None if run is None or name not in run["nodes"] else run | {"epoch": answer["epoch"]}

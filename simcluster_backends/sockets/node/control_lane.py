@@ -1,4 +1,4 @@
-"""A node's end of the control lane.
+"""A node's end of the control lane, and the checkpoints that travel on it.
 
 It runs in a thread, so that heartbeats continue while the algorithm blocks the node's loop, and so that a node that has
 lost its launcher exits even if its algorithm never yields.
@@ -11,25 +11,23 @@ import concurrent.futures
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 
+import msgspec
+
+from simcluster.checkpoints.shard import Shard
 from simcluster.errors import RunError
+from simcluster_backends.common.device import Device
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.listener import connect
 from simcluster_backends.sockets.net.tls import Tls
+from simcluster_backends.sockets.wire import messages as wire
 from simcluster_backends.sockets.wire.frame import Frame
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
-from simcluster_backends.sockets.wire.messages import (
-    Beat,
-    FromLauncher,
-    FromNode,
-    Job,
-    Outcome,
-    control_frame,
-    read_from_launcher,
-)
 
 JOIN_S = 60.0
 """How long a node tries to reach its launcher."""
@@ -39,6 +37,8 @@ LAUNCHER_S = 5.0
 LAST_S = 3.0
 """How long a node may take to end by itself after losing its launcher."""
 
+T = TypeVar("T")
+
 
 class ControlLane:
     """The connection to the launcher as *name*. *job* is set when the launcher has sent it, or fails if it refused.
@@ -47,33 +47,31 @@ class ControlLane:
     launcher.
     """
 
-    def __init__(self, name: str, host: str, port: int, key: bytes, tls: Tls | None = None) -> None:
-        self.job: concurrent.futures.Future[Job] = concurrent.futures.Future()
-        self._make_handshake = partial(Handshake, key, Identity("control", name), accepts=False)
-        self._host, self._port, self._tls = host, port, tls
-        self._on_message: Callable[[FromLauncher], None] | None = None
+    def __init__(self, name: str, host: str, port: int, key: bytes, tls: Tls | None) -> None:
+        self.job: concurrent.futures.Future[wire.Job] = concurrent.futures.Future()
+        handshake = partial(Handshake, key, Identity("control", name), accepts=False)
+        self._connect = partial(connect, host, port, handshake, timeout_s=JOIN_S, tls=tls)
+        self._on_message: Callable[[wire.FromLauncher], None] | None = None
         self._on_lost: Callable[[str], None] = lambda reason: None
-        self._report: Callable[[], list[FromNode]] = list
-        self._early: list[FromLauncher] = []
+        self._report: Callable[[], list[wire.FromNode]] = list
+        self._early: list[wire.FromLauncher] = []
         self._connection: Connection | None = None
         self._heard_s = 0.0
         self._closing = False
         self._lost: str | None = None  # why the launcher is gone
         self._lock = threading.Lock()
-        self._ended: asyncio.Event | None = None
+        self._ended = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._last: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="control lane", daemon=True)
-
-    def start(self) -> None:
         self._thread.start()
 
     def serve(
         self,
-        on_message: Callable[[FromLauncher], None],
+        on_message: Callable[[wire.FromLauncher], None],
         on_lost: Callable[[str], None],
-        report: Callable[[], list[FromNode]],
+        report: Callable[[], list[wire.FromNode]],
     ) -> None:
         """Call *on_message* for each message, *on_lost* once, and *report* at every heartbeat for messages to send."""
         with self._lock:
@@ -83,28 +81,22 @@ class ControlLane:
             if self._lost is not None:
                 on_lost(self._lost)
 
-    def send(self, message: FromNode) -> None:
+    def send(self, message: wire.FromNode) -> None:
         self._call(lambda: self._put(message))
 
-    def send_all(self, messages: Iterable[FromNode]) -> concurrent.futures.Future[None]:
+    def send_all(self, messages: Iterable[wire.FromNode]) -> concurrent.futures.Future[None]:
         """Send *messages* one by one, so that no queue of them takes memory; done when the last has left."""
-
-        async def send() -> None:
-            for message in messages:
-                await self._put_and_wait(message)
-
         assert self._loop is not None, "the launcher has sent the job"
-        return asyncio.run_coroutine_threadsafe(send(), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._put_one_by_one(messages), self._loop)
 
-    def hand_in(self, pieces: Iterable[FromNode], outcome: Callable[[int], Outcome]) -> None:
+    def hand_in(self, pieces: Iterable[wire.FromNode], outcome: Callable[[int], wire.Outcome]) -> None:
         """Send a final report, *pieces* one by one, then *outcome*, made from the number of bytes sent."""
 
         async def last() -> None:
             for message in self._report():
                 self._put(message)
-            for piece in pieces:
-                await self._put_and_wait(piece)
-            self._put(outcome(self._connection.bytes_sent if self._connection else 0))
+            await self._put_one_by_one(pieces)
+            self._put(outcome(self._connection.queue.bytes_sent if self._connection else 0))
 
         def begin() -> None:
             self._last = asyncio.ensure_future(last())
@@ -123,51 +115,37 @@ class ControlLane:
     def _call(self, action: Callable[[], object]) -> None:
         loop = self._loop
         if loop is not None and not loop.is_closed():
-            try:
+            with suppress(RuntimeError):  # closed just now: the launcher is gone, which *on_lost* reports
                 loop.call_soon_threadsafe(action)
-            except RuntimeError:
-                return  # closed just now: the launcher is gone, which *on_lost* reports
 
     def _run(self) -> None:
         try:
             asyncio.run(self._live())
         except BaseException as error:
-            if not self.job.done():
-                self.job.set_exception(error)
-            else:
+            if self.job.done():
                 raise
+            self.job.set_exception(error)
 
     def _end(self) -> None:
-        assert self._ended is not None
-        assert self._task is not None
         self._ended.set()
-        if self._connection is None:
+        if self._connection is None and self._task is not None:
             self._task.cancel()
 
     async def _live(self) -> None:
-        self._ended, self._task = asyncio.Event(), asyncio.current_task()
-        self._loop = asyncio.get_running_loop()
-        self._connection = await connect(
-            self._host, self._port, self._make_handshake, on_open=self._opened, timeout_s=JOIN_S, tls=self._tls
-        )
-        self._heard_s = self._loop.time()
+        self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
+        self._connection = await self._connect(on_open=self._opened)
+        self._heard_s = time.monotonic()
         await self._beat()
         await self._connection.end()
         if self._lost is not None and not self._closing:
             await asyncio.sleep(LAST_S)
             if not self._closing:
-                print(
-                    "the launcher is gone and the algorithm does not end: exiting",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                print("the launcher is gone and the algorithm does not end: exiting", file=sys.stderr, flush=True)
                 os._exit(1)
 
     async def _beat(self) -> None:
         """Report at every heartbeat and expect the launcher's, until either side ends."""
-        assert self._loop is not None
-        assert self._ended is not None
-        last_s = self._loop.time()
+        last_s = time.monotonic()
         while not self._ended.is_set():
             heartbeat_s, dead_s = 0.5, LAUNCHER_S
             if self.job.done() and self.job.exception() is None:
@@ -175,12 +153,10 @@ class ControlLane:
                 heartbeat_s, dead_s = job.heartbeat_s, max(job.dead_s, LAUNCHER_S)
                 for message in self._report():
                     self._put(message)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(heartbeat_s):
                     await self._ended.wait()
-            except TimeoutError:
-                pass
-            now_s = self._loop.time()
+            now_s = time.monotonic()
             if now_s - last_s > 2 * heartbeat_s + 1.0:
                 self._heard_s = now_s  # this machine slept: its own silence, not the launcher's
             last_s = now_s
@@ -188,16 +164,14 @@ class ControlLane:
                 self._lose(f"the launcher was silent for {dead_s:g} s")
 
     def _opened(self, connection: Connection) -> None:
-        connection.on_frame = self._receive
-        connection.on_lost = self._lose
+        connection.on_frame, connection.on_lost = self._receive, self._lose
 
     def _receive(self, frame: Frame) -> None:
-        assert self._loop is not None
-        self._heard_s = self._loop.time()
-        message = read_from_launcher(frame)
-        if isinstance(message, Beat):
+        self._heard_s = time.monotonic()
+        message = wire.read_from_launcher(frame)
+        if isinstance(message, wire.Beat):
             return
-        if isinstance(message, Job):
+        if isinstance(message, wire.Job):
             self.job.set_result(message)
             return
         with self._lock:
@@ -207,7 +181,6 @@ class ControlLane:
                 self._on_message(message)
 
     def _lose(self, reason: str) -> None:
-        assert self._ended is not None
         with self._lock:
             if self._lost is not None or self._closing:
                 return
@@ -217,14 +190,48 @@ class ControlLane:
                 self.job.set_exception(RunError(f"the launcher is gone: {reason}"))
             self._on_lost(reason)
 
-    async def _put_and_wait(self, message: FromNode) -> None:
-        """Put *message* and wait until it has left, so that no queue takes memory."""
-        if self._connection is not None and self._connection.is_open:
+    async def _put_one_by_one(self, messages: Iterable[wire.FromNode]) -> None:
+        """Put each of *messages* when the one before has left, so that no queue takes memory."""
+        for message in messages:
             left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._connection.put(control_frame(message), left)
-            with suppress(ConnectionError):  # `_lose` is called, too
-                await left
+            if self._put(message, left):
+                with suppress(ConnectionError):  # `_lose` is called, too
+                    await left
 
-    def _put(self, message: FromNode) -> None:
-        if self._connection is not None and self._connection.is_open:
-            self._connection.put(control_frame(message))
+    def _put(self, message: wire.FromNode, left: asyncio.Future[None] | None = None) -> bool:
+        """Put *message*, if there is a connection."""
+        if self._connection is None or not self._connection.is_open:
+            return False
+        self._connection.put(wire.control_frame(message), left)
+        return True
+
+
+class ToLauncher:
+    """A simcluster.checkpoints.keeper.Channel to the launcher; also receives this node's initial shard."""
+
+    def __init__(self, lane: ControlLane, device: Device) -> None:
+        self._lane, self._device = lane, device
+        self._on_its_way = asyncio.Lock()
+        self._pieces: list[bytes] = []
+        self.begins_with: asyncio.Future[Shard] = asyncio.get_running_loop().create_future()  # the initial shard
+
+    async def hand_in(self, make: Callable[[], Shard]) -> None:
+        await self._on_its_way.acquire()  # until `stored`
+        content = await asyncio.to_thread(lambda: msgspec.msgpack.encode(make()))
+        pieces = (wire.ShardPiece(piece, last) for piece, last in wire.in_pieces(content))
+        await asyncio.wrap_future(self._lane.send_all(pieces))
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        return await self._device.aside(work)
+
+    def stored(self) -> None:
+        """Allow the next `hand_in`: the launcher has written the previous shard."""
+        if self._on_its_way.locked():
+            self._on_its_way.release()
+
+    def hear(self, message: wire.BeginWith) -> None:
+        """Take the next piece of the initial shard."""
+        self._pieces.append(message.content)
+        if message.last and not self.begins_with.done():
+            self.begins_with.set_result(msgspec.msgpack.decode(b"".join(self._pieces), type=Shard))
+            self._pieces = []

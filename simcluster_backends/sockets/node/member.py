@@ -59,15 +59,9 @@ class Member:
         self._unheard: set[int] = set()  # peers cut off by the plan: they close because they heard nothing
         self._links: dict[int, Connection] = {}
         self._held: dict[int, tuple[bool, bool]] = {}  # by a fault: (writing is held, reading is held)
-        self.inbox = Inbox(
-            rank,
-            names,
-            self._loop,
-            self._has_room,
-            on_told=lambda peer: self._returning.told(peer),
-            life_of=self._life_of,
-        )
-        self._returning = Returning(self.inbox, deal_with=self.deal_with, expect_end=self.expect_end, later=self.later)
+        self._returning = Returning(self)
+        told = self._returning.told
+        self.inbox = Inbox(rank, names, self._loop, self._has_room, on_told=told, life_of=self._life_of)
         self._goodbye: Outgoing | None = None  # the frame sent to all peers
         self._closed = False
         self.device = Device(self.name, recorder, slow=slow, notes=notes)
@@ -168,7 +162,7 @@ class Member:
     def handshake_and_goodbye_bytes(self) -> int:
         """The bytes sent to peers besides messages."""
         data = sum(count[1] for count in self.recorder.record.sent_to.values())
-        return max(0, sum(link.bytes_sent for link in [*self.links, *self._returning.past]) - data)
+        return max(0, sum(link.queue.bytes_sent for link in [*self.links, *self._returning.past]) - data)
 
     # inside
 
@@ -183,8 +177,11 @@ class Member:
             link.resume_reading()
 
     def _receive(self, rank: int, frame: Frame) -> None:
-        if frame.kind is Kind.GOODBYE:
-            self._say_goodbye(rank, frame.header.decode(errors="replace")[:REASON_LIMIT])
+        if frame.kind is Kind.GOODBYE:  # it has ended, or left for a reason and accepts nothing more
+            reason = frame.header.decode(errors="replace")[:REASON_LIMIT]
+            self.lose(rank, reason or ENDED)
+            if reason:
+                self._links[rank].abort(reason)
             return
         if frame.kind is not Kind.DATA or frame.message is None:
             raise ProtocolError(f"a {frame.kind.name} frame on the data lane")
@@ -200,12 +197,6 @@ class Member:
         self.inbox.put(message)
         if self.inbox.mailbox.queued_bytes(rank) >= self._inbox_bytes:
             self._links[rank].pause_reading()
-
-    def _say_goodbye(self, rank: int, reason: str) -> None:
-        """Note that *rank* has ended, or left for *reason*; a peer that left accepts nothing more."""
-        self.lose(rank, reason or ENDED)
-        if reason:
-            self._links[rank].abort(reason)
 
     def _has_room(self, source: int) -> None:
         if self.inbox.mailbox.queued_bytes(source) < self._inbox_bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from simcluster.errors import ABSENT, NeverFinished
@@ -27,14 +28,13 @@ class Mesh:
     def __init__(
         self,
         member: Member,
-        names: Sequence[str],
         key: bytes,
         run: bytes,
         config: bytes,
         limits: Limits | None = None,
         tls: Tls | None = None,
     ) -> None:
-        self.member, self.names = member, names
+        self.member, self._names = member, member.names
         self._key = key
         self._me = Identity("data", member.name, member.rank, run, config)
         self._limits, self._tls = limits or Limits(), tls
@@ -43,7 +43,8 @@ class Mesh:
         self._connecting: dict[int, asyncio.Task[Connection]] = {}
         self._lost: dict[int, str] = {}
         self._complete = asyncio.Event()
-        self.listener = Listener(self._accept_handshake, self._attach, self._limits, tls)
+        accept = partial(self._handshake, accepts=True, expected=range(member.rank + 1, len(self._names)))
+        self.listener = Listener(accept, self._attach, self._limits, tls)
 
     async def connect(
         self, addresses: Sequence[tuple[str, int]], timeout_s: float, absent: Mapping[int, str] | None = None
@@ -55,7 +56,7 @@ class Mesh:
         """
         absent = absent or {}
         self._do_without(absent)
-        self._expected = {rank for rank in range(len(self.names)) if rank not in absent} - {self.member.rank}
+        self._expected = {rank for rank in range(len(self._names)) if rank not in absent} - {self.member.rank}
         lower = sorted(rank for rank in self._expected if rank < self.member.rank)
         connecting = [self._connect(rank, addresses[rank], timeout_s) for rank in lower]
         for outcome in await asyncio.gather(*connecting, return_exceptions=True):
@@ -67,7 +68,7 @@ class Mesh:
                 await self._complete.wait()
         except TimeoutError:
             missing = [rank for rank in sorted(self._expected) if rank not in self._attached]
-            words = [f"rank {rank} ({self.names[rank]}) did not" for rank in missing]
+            words = [f"rank {rank} ({self._names[rank]}) did not" for rank in missing]
             raise NeverFinished(
                 f"{self.member.name} waited {timeout_s:g} s for its peers to connect",
                 words + self.listener.dropped_in_words,
@@ -83,10 +84,9 @@ class Mesh:
         gone = {**gone, **self._lost}
         self._me = replace(self._me, incarnation=incarnation)
         self._do_without(gone)
-        there = [rank for rank in range(len(self.names)) if rank not in gone and rank != self.member.rank]
-        self._connecting = {
-            rank: asyncio.create_task(self._connect(rank, addresses[rank], timeout_s)) for rank in there
-        }
+        there = [rank for rank in range(len(self._names)) if rank not in gone and rank != self.member.rank]
+        create = asyncio.create_task
+        self._connecting = {rank: create(self._connect(rank, addresses[rank], timeout_s)) for rank in there}
         for outcome in await asyncio.gather(*self._connecting.values(), return_exceptions=True):
             if isinstance(outcome, Exception):  # connections to lost peers are only cancelled
                 raise outcome
@@ -99,9 +99,6 @@ class Mesh:
             connecting.cancel()
             self._do_without({rank: reason})
 
-    async def close(self) -> None:
-        await self.listener.close()
-
     def _do_without(self, gone: Mapping[int, str]) -> None:
         """Mark the nodes *gone* as lost or not yet joined, before the algorithm begins."""
         for rank, reason in gone.items():
@@ -111,22 +108,15 @@ class Mesh:
                 self.member.inbox.lose(rank, reason)
 
     def _connect(self, rank: int, address: tuple[str, int], timeout_s: float) -> Coroutine[Any, Any, Connection]:
+        handshake = partial(self._handshake, accepts=False, expected=[rank])
         return connect(
-            *address,
-            lambda: self._handshake(accepts=False, expected=[rank]),
-            on_open=self._attach,
-            timeout_s=timeout_s,
-            limits=self._limits,
-            tls=self._tls,
+            *address, handshake, on_open=self._attach, timeout_s=timeout_s, limits=self._limits, tls=self._tls
         )
-
-    def _accept_handshake(self) -> Handshake:
-        return self._handshake(accepts=True, expected=range(self.member.rank + 1, len(self.names)))
 
     def _handshake(self, *, accepts: bool, expected: Sequence[int]) -> Handshake:
         def admit(peer: Identity) -> str | None:
             rank = peer.rank
-            known = 0 <= rank < len(self.names) and rank != self.member.rank and self.names[rank] == peer.name
+            known = 0 <= rank < len(self._names) and rank != self.member.rank and self._names[rank] == peer.name
             begins = rank in expected and (self._expected is None or rank in self._expected or not accepts)
             if not known or not (begins or (accepts and peer.incarnation)):
                 return f"rank {rank} ({peer.name}) is no peer of rank {self.member.rank}"

@@ -1,18 +1,23 @@
-"""The order of a node's events: loops, sends and a checkpoint channel that record it for a replay.
+"""The event loop of a node, and the order of its events: loops, sends and a checkpoint channel record it for a replay.
 
-Loops count the callbacks of the node's own code, number its tasks and timers, and record its clock readings. Everything
-outside the program (connections, heartbeats) runs in a context without notes, unchanged.
+The loop is uvloop's if it is installed, else asyncio's. Both satisfy every guarantee; uvloop takes about half the time
+per message. Loops that can be replayed count the callbacks of the node's own code, number its tasks and timers, and
+record its clock readings. Everything outside the program (connections, heartbeats) runs in a context without notes,
+unchanged.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import importlib.util
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from simcluster.checkpoints.keeper import Channel
 from simcluster.checkpoints.shard import Shard
+from simcluster.errors import Problem, UsageError
 from simcluster.replays.notes import NOTES, Notes
 from simcluster.replays.order import Kind
 
@@ -86,15 +91,23 @@ def _asyncios_later(
     return base.call_at(loop, base.time(loop) + delay_s, callback, *args, context=context)
 
 
-def counting_loop(uvloop: bool) -> type[Any]:
-    """Return the counting class of uvloop's loop or asyncio's."""
-    if uvloop:
-        import uvloop as module
+def loop_factory(uvloop: bool | None = None, *, counts: bool = False) -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return a factory of event loops. None uses uvloop if installed; True requires it or raises UsageError.
 
-        return counting(module.Loop, module.Loop.call_later)
-    return counting(asyncio.SelectorEventLoop, _asyncios_later)
+    A run can be replayed from a loop that *counts*.
+    """
+    present = importlib.util.find_spec("uvloop") is not None
+    if uvloop and not present:
+        raise UsageError(Problem("uvloop", "true", "uvloop to be installed: pip install 'simcluster[uvloop]'"))
+    if not present or uvloop is False:
+        return counting(asyncio.SelectorEventLoop, _asyncios_later) if counts else asyncio.new_event_loop
+    import uvloop as module
+
+    factory: Callable[[], asyncio.AbstractEventLoop] = module.new_event_loop
+    return counting(module.Loop, module.Loop.call_later) if counts else factory
 
 
+@dataclass(slots=True, eq=False)
 class Leaving:
     """The wait of send *number* on *future*; records how it ended.
 
@@ -102,22 +115,14 @@ class Leaving:
     that frame may end; others end *later*.
     """
 
-    __slots__ = ("_future", "_later", "_notes", "_number", "_putting")
-
-    def __init__(
-        self,
-        number: int,
-        future: asyncio.Future[None],
-        notes: Notes,
-        *,
-        later: Callable[[Callable[[Exception | None], None], Exception | None], None],
-        putting: Callable[[], object],
-    ) -> None:
-        self._number, self._future, self._notes = number, future, notes
-        self._later, self._putting = later, putting
+    number: int
+    future: asyncio.Future[None]
+    notes: Notes
+    later: Callable[[Callable[[Exception | None], None], Exception | None], None]
+    putting: Callable[[], object]
 
     def done(self) -> bool:
-        return self._future.done()
+        return self.future.done()
 
     def set_result(self, _: None) -> None:
         self._end(None)
@@ -126,20 +131,20 @@ class Leaving:
         self._end(error)
 
     def _end(self, error: Exception | None) -> None:
-        notes, future, putting = self._notes, self._future, self._putting()
+        notes, future, putting = self.notes, self.future, self.putting()
         if putting is not None and putting is not self:
             # Inside another frame's callback, where no event may be recorded.
-            self._later(self._end, error)
+            self.later(self._end, error)
             return
         if future.done():
             return
         if putting is self:
             if error is not None:
-                notes.answers.refused[self._number] = str(error)
+                notes.answers.refused[self.number] = str(error)
         elif error is None:
-            notes.note(Kind.LEFT, self._number)
+            notes.note(Kind.LEFT, self.number)
         else:
-            notes.gone(Kind.FAILED, self._number, str(error))
+            notes.gone(Kind.FAILED, self.number, str(error))
         if error is None:
             future.set_result(None)
         else:

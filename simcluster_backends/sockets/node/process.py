@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import signal
 import socket
@@ -12,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from simcluster.checkpoints.keeper import Channel
 from simcluster.documents.own_files import look_below
 from simcluster.errors import Problem, UsageError
 from simcluster.fault_plans.kinds import cut_off
@@ -24,39 +24,21 @@ from simcluster.replays.order import Kind
 from simcluster.runs.record import NodeRecord, kept_spans
 from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
-from simcluster_backends.common.failure import LEFT, Failure
+from simcluster_backends.common.failure import LEFT, Failure, failure_of, first_of
 from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint
 from simcluster_backends.sockets.net.tls import Tls, read_tls
-from simcluster_backends.sockets.node.checkpoints import ToLauncher
-from simcluster_backends.sockets.node.control_lane import JOIN_S, ControlLane
+from simcluster_backends.sockets.node.control_lane import JOIN_S, ControlLane, ToLauncher
 from simcluster_backends.sockets.node.cuts import Holds
-from simcluster_backends.sockets.node.limits import limits_of
-from simcluster_backends.sockets.node.loops import loop_factory
 from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.node.mesh import Mesh
-from simcluster_backends.sockets.node.order import NotedChannel
-from simcluster_backends.sockets.node.program import Program, failure_at, load, prepare
-from simcluster_backends.sockets.node.report import Reports, pieces_of
+from simcluster_backends.sockets.node.order import NotedChannel, loop_factory
+from simcluster_backends.sockets.node.report import Pulse, Reports, pieces_of
 from simcluster_backends.sockets.node.shutdown_notice import Notice, seen_off
-from simcluster_backends.sockets.node.stall_detector import Pulse
 from simcluster_backends.sockets.node.transport import SocketTransport
+from simcluster_backends.sockets.wire import messages as wire
+from simcluster_backends.sockets.wire.frame import MESSAGE_LIMIT_BYTES
 from simcluster_backends.sockets.wire.keys import KEY_BYTES
-from simcluster_backends.sockets.wire.messages import (
-    Addresses,
-    BeginWith,
-    Connected,
-    Crash,
-    End,
-    FromLauncher,
-    FromNode,
-    Go,
-    Job,
-    Leave,
-    Listening,
-    PeerGone,
-    Stop,
-    Stored,
-)
+from simcluster_backends.sockets.wire.reader import Limits
 
 
 def join(
@@ -87,13 +69,16 @@ def join(
     secure = read_tls(Path(tls), name) if tls is not None else None
     with open_socket(*own, "listen") as listening:
         lane = ControlLane(name, host, port, key, secure)
-        lane.start()
+
+        async def live() -> Failure | None:
+            return await _Node(lane, job, key, listening, secure).live()
+
         try:
             job = lane.job.result(timeout=JOIN_S + 10)
             logs.log_as_node(logs.LogSettings(job.log_format, job.log_level, job.loki, "node", job.title, job.rank))
             with one_thread():
                 loops = loop_factory(job.uvloop, counts=job.order)
-                failure = run_to_its_end(_live(lane, job, key, listening, secure), loops)
+                failure = run_to_its_end(live(), loops)
             if failure is not None and failure.kind == LEFT:
                 on_left()
                 return 0
@@ -103,16 +88,10 @@ def join(
             logs.close()
 
 
-async def _live(lane: ControlLane, job: Job, key: bytes, listening: socket.socket, tls: Tls | None) -> Failure | None:
-    return await _Node(lane, job, key, listening, tls).live()
-
-
 class _Node:
     """One run of one node."""
 
-    def __init__(
-        self, lane: ControlLane, job: Job, key: bytes, listening: socket.socket, tls: Tls | None = None
-    ) -> None:
+    def __init__(self, lane: ControlLane, job: wire.Job, key: bytes, listening: socket.socket, tls: Tls | None) -> None:
         self.lane, self.job, self._listening = lane, job, listening
         self._loop = asyncio.get_running_loop()
         self._started_s: float | None = None
@@ -131,10 +110,13 @@ class _Node:
             hold=self.member.hold,
             give_up=lambda rank: self.member.give_up(rank, cut_off(job.dead_s)),
         )
-        self.mesh = Mesh(self.member, job.names, key, job.run, job.config, limits_of(job), tls)
+        most_bytes = job.message_limits[job.rank] if job.message_limits else MESSAGE_LIMIT_BYTES
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        limits = Limits(body_bytes=job.body_limit_bytes, message_bytes=min(most_bytes, memory_bytes))
+        self.mesh = Mesh(self.member, key, job.run, job.config, limits, tls)
         self._safekeeping = ToLauncher(lane, self.member.device)
-        self._addresses: asyncio.Future[Addresses] = self._loop.create_future()
-        self._go: asyncio.Future[Go] = self._loop.create_future()
+        self._addresses: asyncio.Future[wire.Addresses] = self._loop.create_future()
+        self._go: asyncio.Future[wire.Go] = self._loop.create_future()
         self._leave = asyncio.Event()
         self._notice = Notice(self.recorder, self.notes)
         self._part: asyncio.Task[NodeRecord] | None = None
@@ -144,9 +126,7 @@ class _Node:
     async def live(self) -> Failure | None:
         """Run the node to its end; return how its part failed, if it did."""
         self._part = asyncio.create_task(self._take_part())
-        self.lane.serve(
-            self._from_lane, self._launcher_lost, lambda: self._reports.next(has_begun=self._started_s is not None)
-        )
+        self.lane.serve(self._from_lane, self._launcher_lost, self._report)
         failure = None
         try:
             record = await self._part
@@ -155,7 +135,7 @@ class _Node:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            failure = failure_at(error, self._stopped, began=self._started_s is not None)
+            failure = self._failure_of(error)
             self._end_tasks()
             record = self.recorder.record
             if record.finished_s is None:
@@ -170,52 +150,57 @@ class _Node:
         if failure is not None and failure.kind == LEFT:
             await seen_off(self.member.links)
         self.holds.cancel()
-        await self.mesh.close()
+        await self.mesh.listener.close()
         await self.member.close()
         return failure
 
     async def _take_part(self) -> NodeRecord:
-        heed_portable({"portable": self.job.portable})
-        program = load(self.job.program)
-        await self.mesh.listener.start(self._listening)
-        if self.job.late:  # before it connects to nodes that are at work
-            prepare(self.job.program, self.job.config_json)
-        self.lane.send(Listening(self.mesh.listener.host, self.mesh.listener.port))
-        await self._meet(await self._addresses)
-        if not self.job.late:
-            prepare(self.job.program, self.job.config_json)
-        self.lane.send(Connected())
+        job, mesh = self.job, self.mesh
+        heed_portable({"portable": job.portable})
+        module_name, _, function = job.program.partition(":")
+        module = importlib.import_module(module_name)
+        program = getattr(module, function)
+        prepare = getattr(module, "prepare", lambda config_json: None)
+        await mesh.listener.start(self._listening)
+        if job.late:  # before it connects to nodes that are at work
+            prepare(job.config_json)
+        self.lane.send(wire.Listening(mesh.listener.host, mesh.listener.port))
+        found = await self._addresses
+        self.recorder.incarnation = found.incarnation
+        if found.incarnation:
+            await mesh.come_late(found.incarnation, found.addresses, found.gone, job.start_s)
+        else:
+            await mesh.connect(found.addresses, job.start_s, found.gone)
+        if not job.late:
+            prepare(job.config_json)
+        self.lane.send(wire.Connected())
         at_s = (await self._go).at_s
-        self.recorder.channel = self._channel()
-        self.recorder.restored = await self._safekeeping.begins_with() if self.job.resumes else None
+        kept = self._safekeeping
+        if job.keeps:
+            self.recorder.channel = kept if self.notes is None else NotedChannel(kept, self.notes)
+        self.recorder.restored = await kept.begins_with if job.resumes else None
         self._started_s = time.perf_counter() - at_s
         self.holds.start(at_s)
         self._notice.heed_sigterm()
-        record = await self._run(program)
+        if self.notes is not None:
+            self.notes.begin()
+        try:
+            record = await program(self._transport, self.recorder, job.config_json)
+        finally:
+            if self.notes is not None:
+                self.notes.end()
         if not isinstance(record, NodeRecord):
-            raise TypeError(f"{self.job.program} returned {type(record).__name__}, not a NodeRecord")
+            raise TypeError(f"{job.program} returned {type(record).__name__}, not a NodeRecord")
         return record
 
-    async def _meet(self, told: Addresses) -> None:
-        self.recorder.incarnation = told.incarnation
-        if told.incarnation:
-            await self.mesh.come_late(told.incarnation, told.addresses, told.gone, self.job.start_s)
-        else:
-            await self.mesh.connect(told.addresses, self.job.start_s, told.gone)
-
-    def _channel(self) -> Channel | None:
-        if not self.job.keeps or self.notes is None:
-            return self._safekeeping if self.job.keeps else None
-        return NotedChannel(self._safekeeping, self.notes)
-
-    async def _run(self, program: Program) -> NodeRecord:
-        if self.notes is None:
-            return await program(self._transport, self.recorder, self.job.config_json)
-        self.notes.begin()
-        try:
-            return await program(self._transport, self.recorder, self.job.config_json)
-        finally:
-            self.notes.end()
+    def _failure_of(self, error: BaseException) -> Failure:
+        """Return the failure to report for *error*; print its details."""
+        if self._stopped and isinstance(first_of(error), asyncio.CancelledError):
+            return Failure("stopped", self._stopped)
+        failure = failure_of(error, began=self._started_s is not None)
+        if failure.details:
+            print(failure.details, flush=True)
+        return failure
 
     def _end_tasks(self) -> None:
         """Cancel the tasks that the program started and did not await."""
@@ -228,8 +213,8 @@ class _Node:
 
     # messages from the launcher, in the lane's thread
 
-    def _from_lane(self, message: FromLauncher) -> None:
-        if isinstance(message, Crash):
+    def _from_lane(self, message: wire.FromLauncher) -> None:
+        if isinstance(message, wire.Crash):
             os.kill(os.getpid(), signal.SIGKILL)
         self._soon(self._receive, message)
 
@@ -240,7 +225,7 @@ class _Node:
         """End without a launcher; only the log can say why."""
         if not self._leave.is_set():
             print(reason, file=sys.stderr, flush=True)
-        self._receive(Stop(reason))
+        self._receive(wire.Stop(reason))
         self._leave.set()
 
     def _soon(self, action: Callable[..., object], *given: object) -> None:
@@ -248,31 +233,32 @@ class _Node:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(action, *given)
 
-    def _report(self) -> list[FromNode]:
+    def _report(self) -> list[wire.FromNode]:
         return self._reports.next(has_begun=self._started_s is not None)
 
     # the same, in the node's loop
 
-    def _receive(self, message: FromLauncher) -> None:
-        if isinstance(message, Addresses) and not self._addresses.done():
-            self._addresses.set_result(message)
-        elif isinstance(message, Go) and not self._go.done():
-            self._go.set_result(message)
-        elif isinstance(message, PeerGone):
-            if self._addresses.done():  # they list the nodes gone before
-                self.mesh.lose(message.rank, message.reason)
-            self.member.expect_end(message.rank, message.reason, message.incarnation)
-        elif isinstance(message, Leave):
-            self._notice.give(message.notice_s)
-        elif isinstance(message, Stop):
-            self._stopped = self._stopped or message.reason
-            if self._part is not None:
-                if self.notes is not None:
-                    self.notes.note(Kind.STOPPED, 0)
-                self._part.cancel()
-        elif isinstance(message, Stored):
-            self._safekeeping.stored()
-        elif isinstance(message, BeginWith):
-            self._safekeeping.hear(message)
-        elif isinstance(message, End):
-            self._leave.set()
+    def _receive(self, message: wire.FromLauncher) -> None:
+        match message:
+            case wire.Addresses() if not self._addresses.done():
+                self._addresses.set_result(message)
+            case wire.Go() if not self._go.done():
+                self._go.set_result(message)
+            case wire.PeerGone(rank, reason, incarnation):
+                if self._addresses.done():  # they list the nodes gone before
+                    self.mesh.lose(rank, reason)
+                self.member.expect_end(rank, reason, incarnation)
+            case wire.Leave():
+                self._notice.give(message.notice_s)
+            case wire.Stop():
+                self._stopped = self._stopped or message.reason
+                if self._part is not None:
+                    if self.notes is not None:
+                        self.notes.note(Kind.STOPPED, 0)
+                    self._part.cancel()
+            case wire.Stored():
+                self._safekeeping.stored()
+            case wire.BeginWith():
+                self._safekeeping.hear(message)
+            case wire.End():
+                self._leave.set()

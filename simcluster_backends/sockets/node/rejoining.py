@@ -6,36 +6,23 @@ raised here: otherwise its messages would be taken for the old one's. After that
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simcluster.errors import ProtocolError
-from simcluster_backends.common.inbox import Inbox
 from simcluster_backends.sockets.wire.frame import Frame, Outgoing
 
 if TYPE_CHECKING:
     from simcluster_backends.sockets.net.connection import Connection
+    from simcluster_backends.sockets.node.member import Member
 
 BACK = "it has rejoined, and its previous incarnation is gone"
 
 
 class Returning:
-    """The rejoining peers of the node with this *inbox*. *past* keeps replaced connections, for their byte counts.
+    """The rejoining peers of *member*. *past* keeps replaced connections, for their byte counts."""
 
-    *deal_with(rank, connection)* puts a connection into use; *expect_end(rank, reason, incarnation)* announces the end
-    of an incarnation; *later(callback, rank)* calls soon.
-    """
-
-    def __init__(
-        self,
-        inbox: Inbox,
-        *,
-        deal_with: Callable[[int, Connection], None],
-        expect_end: Callable[[int, str, int], None],
-        later: Callable[[Callable[[int], None], int], None],
-    ) -> None:
-        self._inbox = inbox
-        self._deal_with, self._expect_end, self._later = deal_with, expect_end, later
+    def __init__(self, member: Member) -> None:
+        self._member = member
         self._waiting: dict[int, tuple[Connection, list[Frame]]] = {}
         self._drained: list[Connection] = []
         self.past: list[Connection] = []
@@ -53,16 +40,16 @@ class Returning:
         connection.on_frame = come.append
         connection.on_lost = lambda reason: self._forget(rank, connection)
         connection.pause_reading()
-        if self._inbox.has_told(rank):
-            self._later(self._accept, rank)
+        if self._member.inbox.has_told(rank):
+            self._member.later(self._accept, rank)
         elif old is not None:
-            self._expect_end(rank, BACK, old.peer.incarnation)
+            self._member.expect_end(rank, BACK, old.peer.incarnation)
 
     def told(self, rank: int) -> None:
         """Accept a waiting connection of *rank*: its loss is being raised."""
         if rank in self._waiting:
             # Not at once: waits for the old incarnation are failed first.
-            self._later(self._accept, rank)
+            self._member.later(self._accept, rank)
 
     def link_of(self, rank: int, incarnation: int, present: Connection | None) -> Connection | None:
         """Return the connection to this *incarnation* of *rank*, if any; *present* is the one in use."""
@@ -95,11 +82,11 @@ class Returning:
 
     def _accept(self, rank: int) -> None:
         """Use the connection of the new incarnation, if the loss of the previous one has been raised."""
-        if rank not in self._waiting or not self._inbox.has_told(rank):
+        if rank not in self._waiting or not self._member.inbox.has_told(rank):
             return
         connection, come = self._waiting.pop(rank)
-        self._inbox.found(rank)
-        self._deal_with(rank, connection)
+        self._member.inbox.found(rank)
+        self._member.deal_with(rank, connection)
         connection.resume_reading()
         try:
             for frame in come:

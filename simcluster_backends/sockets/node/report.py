@@ -1,15 +1,20 @@
-"""The reports of a node to its launcher: its progress, and finally its outcome."""
+"""The reports of a node to its launcher: its progress, where its event loop is stuck if it is, and its outcome."""
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import sysconfig
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from types import FrameType
 
 from simcluster.runs.copies import hand_in, told
 from simcluster.runs.record import NodeRecord
 from simcluster_backends.common.failure import Failure
 from simcluster_backends.sockets.node.member import Member
-from simcluster_backends.sockets.node.stall_detector import Pulse
 from simcluster_backends.sockets.wire.messages import (
     ROWS_A_FRAME,
     FromNode,
@@ -22,6 +27,58 @@ from simcluster_backends.sockets.wire.messages import (
 )
 
 WAITS_SHOWN = 20
+SHOWN_S = 1.0
+"""A loop that has not turned for this long is reported as stuck."""
+
+_NOT_OWN = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+class Pulse:
+    """A probe of *loop*, created in its thread: whether it turns, and where it is stuck if not.
+
+    Call `stalled` in another thread, about every *interval_s*.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, interval_s: float) -> None:
+        self._loop, self._thread = loop, threading.get_ident()
+        self._asked_s = self._called_s = time.monotonic()
+        self._answered = True
+        self._patience_s = 2 * interval_s + 1.0
+
+    def stalled(self) -> tuple[float, str]:
+        """Return (seconds since the loop was asked for a turn without answering, where its thread is), or (0, "").
+
+        `compute` does not count: it runs in another thread while the loop turns.
+        """
+        now_s = time.monotonic()
+        if now_s - self._called_s > self._patience_s:
+            self._asked_s = now_s  # this process slept, so the loop could not turn
+        self._called_s = now_s
+        if self._answered:
+            self._answered, self._asked_s = False, now_s
+            try:
+                self._loop.call_soon_threadsafe(self._answer)
+            except RuntimeError:
+                self._answered = True  # the loop is closed
+        stalled_s = now_s - self._asked_s
+        if stalled_s < SHOWN_S:
+            return 0.0, ""
+        return stalled_s, place(sys._current_frames().get(self._thread))
+
+    def _answer(self) -> None:
+        self._answered = True
+
+
+def place(frame: FrameType | None) -> str:
+    """Return "file:line (function)" of the innermost frame of user code: no package, Python or simcluster."""
+    here = caller = frame
+    while caller is not None:
+        name = caller.f_code.co_filename
+        if not name.startswith(("<", *_NOT_OWN)) and "/simcluster_backends/" not in name.replace("\\", "/"):
+            here, caller = caller, None
+        else:
+            caller = caller.f_back
+    return "an unknown place" if here is None else f"{here.f_code.co_filename}:{here.f_lineno} ({here.f_code.co_name})"
 
 
 class Reports:
@@ -62,11 +119,9 @@ class Reports:
 
     def last(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> Outcome:
         """Return the outcome, without what is sent as pieces; *lane_bytes* is the traffic on the control lane."""
-        control_bytes = lane_bytes + self._member.handshake_and_goodbye_bytes
-        rest = replace(
-            record, metrics=[], spans=[], weights=None, copies=told(record.copies), control_bytes=control_bytes
-        )
-        return Outcome(rest, failure)
+        sent = lane_bytes + self._member.handshake_and_goodbye_bytes
+        copies = told(record.copies)
+        return Outcome(replace(record, metrics=[], spans=[], weights=None, copies=copies, control_bytes=sent), failure)
 
 
 def pieces_of(record: NodeRecord) -> Iterator[Piece]:

@@ -66,15 +66,13 @@ class Notice:
 async def seen_off(links: Sequence[Connection]) -> None:
     """Return when every peer has received everything after a goodbye with a reason, and closed, or is too slow."""
     loop = asyncio.get_running_loop()
-    left: list[asyncio.Future[None]] = []
-    for link in links:
-        if link.is_open:
-            left.append(loop.create_future())
-            link.on_lost = partial(_resolve, left[-1])
+    left = {link: loop.create_future() for link in links if link.is_open}
+
+    def lost(link: Connection, reason: str) -> None:
+        if not left[link].done():
+            left[link].set_result(None)
+
+    for link in left:
+        link.on_lost = partial(lost, link)
     if left:
-        await asyncio.wait(left, timeout=SEEN_OFF_S)
-
-
-def _resolve(future: asyncio.Future[None], reason: str) -> None:
-    if not future.done():
-        future.set_result(None)
+        await asyncio.wait(left.values(), timeout=SEEN_OFF_S)

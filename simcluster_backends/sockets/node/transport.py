@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,25 +23,28 @@ if TYPE_CHECKING:
     from simcluster_backends.sockets.node.member import Member
 
 
+@dataclass(eq=False)
 class Sending:
     """Send *number*: a *frame* on *link*, *queued* there. Notes the withdrawal of a send that had not begun."""
 
-    queued: Queued
+    number: int
+    frame: Outgoing
+    link: Connection
+    injected: asyncio.Future[None]
+    now: Callable[[], float]
+    notes: Notes | None = None
+    queued: Queued = field(init=False)
 
-    def __init__(
-        self, number: int, frame: Outgoing, link: Connection, injected: asyncio.Future[None], now: Callable[[], float]
-    ) -> None:
-        self.number, self.frame, self.link, self.injected = number, frame, link, injected
-        self.size_bytes = frame.size_bytes
-        self.notes: Notes | None = None
-        self._now = now
+    @property
+    def size_bytes(self) -> int:
+        return self.frame.size_bytes
 
     @property
     def left_s(self) -> float:
-        return self._now()
+        return self.now()
 
     def withdraw(self) -> None:
-        if self.link.withdraw(self.queued) and self.notes is not None:
+        if self.link.queue.withdraw(self.queued) and self.notes is not None:
             self.notes.answers.withdrawn.append(self.number)
 
 
@@ -51,12 +55,7 @@ class SocketTransport(RealNode[Sending]):
     """
 
     def __init__(
-        self,
-        member: Member,
-        seed: int,
-        *,
-        body_limit_bytes: int = BODY_LIMIT_BYTES,
-        message_limits: Sequence[int] = (),
+        self, member: Member, seed: int, *, body_limit_bytes: int = BODY_LIMIT_BYTES, message_limits: Sequence[int] = ()
     ) -> None:
         super().__init__(member.rank, member.names, seed, member.activity)
         self._member, self._loop = member, asyncio.get_running_loop()
@@ -68,8 +67,8 @@ class SocketTransport(RealNode[Sending]):
         link = self._member.link(source)
         if link is None or self._inbox.mailbox.has(source, tag):
             return None
-        landing = link.land(tag, place)
-        return None if landing is None else partial(link.take_back, landing)
+        landing = link.reader.land(tag, place)
+        return None if landing is None else partial(link.reader.take_back, landing)
 
     # inside
 
@@ -79,33 +78,23 @@ class SocketTransport(RealNode[Sending]):
         link = self._member.link(to)
         if link is None:
             return None
-        number = self._activity.number(to, tag, frame.body_bytes)
-        sending = Sending(number, frame, link, self._loop.create_future(), self._now)
-        self._put(sending, to)
-        if not (sending.injected.done() or isinstance(payload, Lent)):
-            frame.keep()  # the bytes that the kernel has not taken yet
-        return sending
-
-    def _put(self, sending: Sending, to: int) -> None:
-        """Put the frame on its stream; the connection's callbacks for it are outside the program."""
-        frame, left, link = sending.frame, sending.injected, sending.link
-
-        def has_left() -> None:
-            self.recorder.sent(to, frame.size_bytes)
-
-        member = self._member
-        notes = member.notes
+        number, left = self._activity.number(to, tag, frame.body_bytes), self._loop.create_future()
+        notes = self._member.notes
+        sending = Sending(number, frame, link, left, self._now, notes)
+        has_left = partial(self.recorder.sent, to, frame.size_bytes)
         if notes is None:
             sending.queued = link.put(frame, left, has_left)
-            return
-        sending.notes, number = notes, sending.number
-        self._putting = leaving = Leaving(number, left, notes, later=member.later, putting=lambda: self._putting)
-        try:
-            sending.queued = member.outside.run(link.put, frame, leaving, has_left)
-        finally:
-            self._putting = None
-        if not left.done():
-            notes.answers.waited.append(number)
+        else:
+            self._putting = leaving = Leaving(number, left, notes, self._member.later, lambda: self._putting)
+            try:  # the connection's callbacks for the frame are outside the program
+                sending.queued = self._member.outside.run(link.put, frame, leaving, has_left)
+            finally:
+                self._putting = None
+            if not left.done():
+                notes.answers.waited.append(number)
+        if not (left.done() or isinstance(payload, Lent)):
+            frame.keep()  # the bytes that the kernel has not taken yet
+        return sending
 
     def _lost(self, to: int, sending: Sending, reason: str) -> PeerLost:
         if self._member.link(to) is not sending.link:  # to the previous incarnation

@@ -48,12 +48,12 @@ class Body:
     def move(self) -> None:
         """Continue in new memory, with a copy of what has arrived of the only tensor."""
         tensor = torch.empty_like(self.frame.tensors[0])
-        parts = [octets(tensor)]
+        copy = octets(tensor)
         if self.part < len(self.parts):
-            parts[0][: self.filled] = self.parts[0][: self.filled]
+            copy[: self.filled] = self.parts[0][: self.filled]
         else:
-            parts[0][:] = self.parts[0]
-        self.parts, self.frame = parts, replace(self.frame, tensors=(tensor,), landing=None)
+            copy[:] = self.parts[0]
+        self.parts, self.frame = [copy], replace(self.frame, tensors=(tensor,), landing=None)
 
 
 def rest_after(expected: int, preamble: Preamble) -> int:
@@ -75,10 +75,15 @@ def prepare(preamble: Preamble, header: bytes, landings: Landings, most_bytes: i
         if total > most_bytes:
             raise ProtocolError(f"a message of {total} bytes; at most {most_bytes}")
         landing = landings.take(message)
+        tensors: tuple[Tensor, ...]
         if landing is not None and landing.place.nbytes == total:
-            tensors: tuple[Tensor, ...] = (landing.place,)
+            tensors = (landing.place,)
         else:
-            tensors, landing = _allocate(message.tensors, total), None
+            landing = None
+            try:
+                tensors = tuple(torch.empty(head.shape, dtype=DTYPES[head.dtype]) for head in message.tensors)
+            except (RuntimeError, MemoryError) as error:
+                raise ProtocolError(f"no memory for a body of {total} bytes: {error}") from None
         parts = [part for part in map(octets, tensors) if len(part)]
         frame = Frame(kind, header, b"", message, tensors, size_bytes + rest, 0, landing)
         return Body(frame, parts, preamble.body_crc, preamble.body_len, rest)
@@ -100,11 +105,3 @@ def _size_of(headers: list[TensorHeader]) -> int:
             raise ProtocolError(f"a tensor of shape {header.shape}; lengths are 0 to 2**31 - 1")
         total += math.prod(header.shape) * DTYPES[header.dtype].itemsize
     return total
-
-
-def _allocate(headers: list[TensorHeader], total: int) -> tuple[Tensor, ...]:
-    """Return empty tensors for *headers*, of *total* bytes."""
-    try:
-        return tuple(torch.empty(header.shape, dtype=DTYPES[header.dtype]) for header in headers)
-    except (RuntimeError, MemoryError) as error:
-        raise ProtocolError(f"no memory for a body of {total} bytes: {error}") from None

@@ -125,14 +125,7 @@ def decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, what: str) -> Any
     """Decode *data*; any exception that hostile bytes cause becomes a ProtocolError."""
     try:
         return decoder.decode(data)
-    except (
-        msgspec.MsgspecError,
-        UnicodeError,
-        RecursionError,
-        ValueError,
-        OverflowError,
-        MemoryError,
-    ) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError, OverflowError, MemoryError) as error:
         raise ProtocolError(f"{what} cannot be decoded: {type(error).__name__}: {error}") from None
 
 

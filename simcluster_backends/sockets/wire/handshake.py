@@ -12,7 +12,6 @@ can be replayed or reflected. A peer that cannot prove the key learns only that:
 versions, are reported only to proven peers. The frames that follow are numbered and checksummed but not signed: the key
 controls who may join, it does not encrypt or authenticate the traffic. On a network that others can write to, use a
 tunnel.
-
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TypeAlias
 
 import msgspec
@@ -93,13 +92,7 @@ class Handshake:
     """
 
     def __init__(
-        self,
-        key: bytes,
-        me: Identity,
-        *,
-        accepts: bool,
-        admit: Admit | None = None,
-        package: str = __version__,
+        self, key: bytes, me: Identity, *, accepts: bool, admit: Admit | None = None, package: str = __version__
     ) -> None:
         assert len(me.name.encode()) <= NAME_LIMIT_BYTES, f"the name {me.name!r} is too long"
         self._key, self._accepts, self._admit = key, accepts, admit
@@ -108,8 +101,7 @@ class Handshake:
         self.done = False
         self.certified: frozenset[str] | None = None  # names in the peer's certificate; None without TLS
         self._package = package
-        who = me.lane, me.name, me.rank, me.run, me.config, me.incarnation
-        self._hello = _encoder.encode(Hello(secrets.token_bytes(NONCE_BYTES), package, *who))
+        self._hello = _encoder.encode(Hello(secrets.token_bytes(NONCE_BYTES), package, *astuple(me)))
         self._their_hello = b""
         self._their_identity: Identity | None = None
         self._out: list[bytes] = [] if accepts else [self._hello]
@@ -132,7 +124,7 @@ class Handshake:
         elif isinstance(message, Proof):
             self._receive_proof(message)
         else:
-            self._finish()
+            self.peer, self.done = self._their_identity, True
         return self.done
 
     def refuse(self, reason: str) -> HandshakeRefused:
@@ -159,41 +151,31 @@ class Handshake:
         if not hmac.compare_digest(proof.mac, self._mac(acceptor=not self._accepts)):
             raise self.refuse(AUTHENTICATION_FAILED)
         assert self._their_identity is not None
-        reason = self._uncertified(self._their_identity) or self._disagreement(self._their_identity)
-        if reason is None and self._admit is not None:
-            reason = self._admit(self._their_identity)
-        if reason is not None:
+        if (reason := self._objection(self._their_identity)) is not None:
             raise self.refuse(reason)
         if self._accepts:
             self._out.append(_encoder.encode(Welcome()))
-            self._finish()
+            self.peer, self.done = self._their_identity, True
         else:
             self._out.append(_encoder.encode(Proof(self._mac(acceptor=False))))
             self._expects = Welcome
 
-    def _finish(self) -> None:
-        self.peer, self.done = self._their_identity, True
-
-    def _uncertified(self, them: Identity) -> str | None:
-        if self.certified is None or them.name in self.certified:
-            return None
-        return f"the certificate is that of {', '.join(sorted(self.certified)) or 'no node'}, not of {them.name!r}"
-
-    def _disagreement(self, them: Identity) -> str | None:
-        me = self.me
+    def _objection(self, them: Identity) -> str | None:
+        me, certified = self.me, self.certified
+        if certified is not None and them.name not in certified:
+            return f"the certificate is that of {', '.join(sorted(certified)) or 'no node'}, not of {them.name!r}"
         if them.lane != me.lane:
             return f"this is the {me.lane} lane, not {them.lane[:20]!r}"
         if me.run and them.run and them.run != me.run:
             return "another run"
         if me.config != them.config:
             return "another configuration of the run"
-        return None
+        return self._admit(them) if self._admit is not None else None
 
     def _mac(self, *, acceptor: bool) -> bytes:
-        ours, theirs = self._hello, self._their_hello
-        first, second = (theirs, ours) if self._accepts else (ours, theirs)
+        hellos = (self._their_hello, self._hello) if self._accepts else (self._hello, self._their_hello)
         mac = hmac.new(self._key, digestmod="sha256")
         protocol = f"simcluster {PROTOCOL_VERSION}".encode()
-        for part in (protocol, b"acceptor" if acceptor else b"connector", first, second):
+        for part in (protocol, b"acceptor" if acceptor else b"connector", *hellos):
             mac.update(len(part).to_bytes(4, "little") + part)
         return mac.digest()

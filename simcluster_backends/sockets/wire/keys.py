@@ -9,6 +9,7 @@ import hmac
 import os
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from simcluster.errors import Problem, UsageError
@@ -29,9 +30,8 @@ def write_key(path: Path, key: bytes) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        expected = (
-            "a new file: no key is overwritten" if path.exists() else f"a file that can be created ({error.strerror})"
-        )
+        can = f"a file that can be created ({error.strerror})"
+        expected = "a new file: no key is overwritten" if path.exists() else can
         raise UsageError(Problem("key_file", str(path), expected)) from None
     try:
         with os.fdopen(descriptor, "w") as file:
@@ -43,8 +43,12 @@ def write_key(path: Path, key: bytes) -> None:
 
 def read_key(path: Path) -> bytes:
     """Return the key in *path*: hexadecimal or base64 text of 32 bytes or more. Raise UsageError."""
-    text = _private_text(path, "key_file")
-    key = _decoded(text)
+    text, key = _private_text(path, "key_file"), None
+    with suppress(binascii.Error):
+        try:
+            key = bytes.fromhex(text)
+        except ValueError:
+            key = base64.b64decode(text, validate=True)
     if key is None or len(key) < KEY_BYTES:
         found = f"{path} with {len(key)} bytes" if key is not None else f"{path} with something else"
         raise UsageError(Problem("key_file", found, f"hexadecimal or base64 text of at least {KEY_BYTES} bytes"))
@@ -55,8 +59,8 @@ def read_token(path: Path) -> str:
     """Return the token in *path*, one word of 32 characters or more; a key file will do. Raise UsageError."""
     text = _private_text(path, "token_file")
     if len(text) < TOKEN_CHARACTERS or not text.isprintable() or " " in text:
-        found = f"{path} with something else"
-        raise UsageError(Problem("token_file", found, f"one word of at least {TOKEN_CHARACTERS} characters"))
+        expected = f"one word of at least {TOKEN_CHARACTERS} characters"
+        raise UsageError(Problem("token_file", f"{path} with something else", expected))
     return text
 
 
@@ -78,13 +82,3 @@ def _private_text(path: Path, what: str) -> str:
         expected = "mode 0600: only its owner may read it"
         raise UsageError(Problem(what, f"{path} with mode {stat.S_IMODE(mode):04o}", expected))
     return text
-
-
-def _decoded(text: str) -> bytes | None:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        try:
-            return base64.b64decode(text, validate=True)
-        except binascii.Error:
-            return None

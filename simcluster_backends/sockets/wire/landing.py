@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -13,21 +14,18 @@ if TYPE_CHECKING:
     from simcluster.payload import Message, MessageHeader
 
 
+@dataclass(slots=True, eq=False)
 class Landing:
     """*place* is for the tensor of the next message with *tag*; *message* is that message, once it has arrived."""
 
-    __slots__ = ("message", "place", "tag")
-
-    def __init__(self, tag: str, place: Tensor) -> None:
-        self.tag, self.place = tag, place
-        self.message: Message | None = None
+    tag: str
+    place: Tensor
+    message: Message | None = None
 
     def fits(self, header: MessageHeader) -> bool:
         """Return whether *header* announces one tensor with the dtype and shape of *place*."""
-        if len(header.tensors) != 1:
-            return False
-        only, place = header.tensors[0], self.place
-        return only.dtype == DTYPE_NAMES[place.dtype] and only.shape == list(place.shape)
+        only, place = header.tensors[0] if len(header.tensors) == 1 else None, self.place
+        return only is not None and only.dtype == DTYPE_NAMES[place.dtype] and only.shape == list(place.shape)
 
     def leave(self) -> None:
         """Move the received message out of *place*."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -196,8 +197,6 @@ FromLauncher: TypeAlias = Job | Addresses | Go | Beat | PeerGone | Leave | Crash
 FromNode: TypeAlias = Listening | Connected | Status | Rows | Ordered | Piece | ShardPiece | Outcome
 
 _encoder = msgspec.msgpack.Encoder()
-_from_launcher: msgspec.msgpack.Decoder[FromLauncher] = msgspec.msgpack.Decoder(FromLauncher)
-_from_node: msgspec.msgpack.Decoder[FromNode] = msgspec.msgpack.Decoder(FromNode)
 
 
 def control_frame(message: FromLauncher | FromNode) -> Outgoing:
@@ -215,17 +214,11 @@ def in_pieces(content: bytes) -> Iterator[tuple[bytes, bool]]:
         yield content[start : start + PIECE_BYTES], start + PIECE_BYTES >= len(content)
 
 
-def read_from_launcher(frame: Frame) -> FromLauncher:
-    message: FromLauncher = _read(_from_launcher, frame)
-    return message
-
-
-def read_from_node(frame: Frame) -> FromNode:
-    message: FromNode = _read(_from_node, frame)
-    return message
-
-
 def _read(decoder: msgspec.msgpack.Decoder[Any], frame: Frame) -> Any:
     if frame.kind is not Kind.CONTROL:
         raise ProtocolError(f"a {frame.kind.name} frame on the control lane")
     return decode(decoder, frame.body, "a control message")
+
+
+read_from_launcher: Callable[[Frame], FromLauncher] = partial(_read, msgspec.msgpack.Decoder(FromLauncher))
+read_from_node: Callable[[Frame], FromNode] = partial(_read, msgspec.msgpack.Decoder(FromNode))

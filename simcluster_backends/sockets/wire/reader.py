@@ -103,10 +103,8 @@ class FrameReader:
 
     def received(self, count: int) -> None:
         """Note that *count* bytes have been written into the last `buffer()`."""
-        if self._direct and self._body is not None:
-            body = self._body
-            part = body.parts[body.part]
-            self._fill(body, part[body.filled : body.filled + count])
+        if self._direct and (body := self._body) is not None:
+            self._fill(body, body.parts[body.part][body.filled : body.filled + count])
         else:
             self._end += count
 
@@ -138,9 +136,13 @@ class FrameReader:
         while body is None or body.rest:
             if not self._in_frame and not self._begin():
                 return None
-            self._advance_body()
             body = self._body
             assert body is not None
+            while body.left and self._start < self._end:  # from the read-ahead buffer into place
+                chunk = self._ahead[self._start : min(self._end, self._start + body.room)]
+                body.parts[body.part][body.filled : body.filled + len(chunk)] = chunk
+                self._start += len(chunk)
+                self._fill(body, chunk)
             if body.left:
                 return None
             self._in_frame = False
@@ -193,13 +195,12 @@ class FrameReader:
         return True
 
     def _check_lengths(self, kind: int, header_len: int, body_len: int) -> None:
-        limits = self.limits
+        limits, size_bytes = self.limits, PREAMBLE_BYTES + header_len + body_len
         if not limits.open and kind != Kind.HANDSHAKE:
             raise ProtocolError(f"a frame of kind {kind} before the handshake has ended")
         if limits.open and kind not in (Kind.DATA, Kind.CONTROL, Kind.GOODBYE, Kind.PART):
             raise ProtocolError(f"a frame of kind {kind} after the handshake has ended")
-        if kind == Kind.HANDSHAKE and PREAMBLE_BYTES + header_len + body_len > HANDSHAKE_LIMIT_BYTES:
-            size_bytes = PREAMBLE_BYTES + header_len + body_len
+        if kind == Kind.HANDSHAKE and size_bytes > HANDSHAKE_LIMIT_BYTES:
             raise ProtocolError(f"a handshake frame of {size_bytes} bytes; at most {HANDSHAKE_LIMIT_BYTES}")
         if header_len > HEADER_LIMIT_BYTES:
             raise ProtocolError(f"a header of {header_len} bytes; at most {HEADER_LIMIT_BYTES}")
@@ -207,15 +208,6 @@ class FrameReader:
         most = 0 if kind in (Kind.HANDSHAKE, Kind.GOODBYE) else most
         if body_len > most:
             raise ProtocolError(f"a body of {body_len} bytes; at most {most}")
-
-    def _advance_body(self) -> None:
-        """Move the body's bytes from the read-ahead buffer into place."""
-        body = self._body
-        while body is not None and body.left and self._start < self._end:
-            chunk = self._ahead[self._start : min(self._end, self._start + body.room)]
-            body.parts[body.part][body.filled : body.filled + len(chunk)] = chunk
-            self._start += len(chunk)
-            self._fill(body, chunk)
 
     def _fill(self, body: Body, chunk: Bytes) -> None:
         body.crc = crc32c(chunk, body.crc)

@@ -28,7 +28,7 @@ from simcluster_backends.sockets.net.certificates import make_certificates
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.listener import PENDING_LIMIT, Listener, connect
 from simcluster_backends.sockets.net.tls import Tls, check_files, names_in, read_tls
-from simcluster_backends.sockets.node.loops import loop_factory
+from simcluster_backends.sockets.node.order import loop_factory
 from simcluster_backends.sockets.wire.frame import Kind, Outgoing, as_octets
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 from tests.support.socket_runs import job

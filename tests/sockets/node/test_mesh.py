@@ -24,7 +24,7 @@ KEY, RUN, NAMES = b"k" * 32, b"r" * 16, ["a", "b", "c"]
 
 
 async def node(rank: int) -> Mesh:
-    mesh = Mesh(Member(rank, NAMES, Recorder(rank, NAMES[rank], lambda: 0.0)), NAMES, KEY, RUN, b"")
+    mesh = Mesh(Member(rank, NAMES, Recorder(rank, NAMES[rank], lambda: 0.0)), KEY, RUN, b"")
     await mesh.listener.start(open_socket("127.0.0.1", 0, "test"))
     return mesh
 
@@ -35,7 +35,7 @@ def address(mesh: Mesh) -> tuple[str, int]:
 
 async def close(*meshes: Mesh) -> None:
     for mesh in meshes:
-        await mesh.close()
+        await mesh.listener.close()
         await mesh.member.close()
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from simcluster_backends.sockets.node import stall_detector as pulse_module
-from simcluster_backends.sockets.node.stall_detector import Pulse, place
+from simcluster_backends.sockets.node import report as pulse_module
+from simcluster_backends.sockets.node.report import Pulse, place
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import torch
 
 from simcluster.errors import ProtocolError
 from simcluster.payload import Payload, pack, sizes_of
-from simcluster_backends.sockets.wire import body as framing
 from simcluster_backends.sockets.wire.frame import MORE, PREAMBLE_BYTES, Frame, Kind, Outgoing, Preamble, data_frame
 from simcluster_backends.sockets.wire.reader import FrameReader, Limits
 from tests.sockets.wire.test_framing import data_bytes
@@ -103,12 +102,13 @@ def no_memory(*_: Any) -> Any:
 def test_a_peer_that_announces_more_than_a_node_can_need_is_refused_before_memory_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(framing, "_allocate", no_memory)
-    stream = sent(data_frame("t", pack(torch.zeros(1_000_000)), LIMIT))
+    message = sent(data_frame("t", pack(torch.zeros(1_000_000)), LIMIT))[:1000]
+    frame = sent(data_frame("t", pack(torch.zeros(100_000)), 10**9))[:1000]
+    monkeypatch.setattr(torch, "empty", no_memory)
     with pytest.raises(ProtocolError, match="a message of 4000000 bytes; at most 2000000"):
-        reader().feed(stream[:1000])
+        reader().feed(message)
     with pytest.raises(ProtocolError, match=f"a body of 400000 bytes; at most {LIMIT}"):
-        reader().feed(sent(data_frame("t", pack(torch.zeros(100_000)), 10**9))[:1000])
+        reader().feed(frame)
 
 
 def with_flags(stream: bytes, flags: int) -> bytes:
