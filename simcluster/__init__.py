@@ -26,65 +26,28 @@ if TYPE_CHECKING:
     from simcluster.workloads import Replica, Workload
 
 _HOME = {
-    "ANY": "transport",
-    "Cost": "transport",
-    "Deadlock": "errors",
-    "FREE": "transport",
-    "Message": "payload",
-    "NeverFinished": "errors",
-    "NodeFailed": "errors",
-    "Payload": "payload",
-    "PeerLost": "errors",
-    "Replica": "workloads",
-    "Run": "results",
-    "RunError": "errors",
-    "SimclusterError": "errors",
-    "Transport": "transport",
-    "UsageError": "errors",
-    "Workload": "workloads",
-    "compare": "results",
-    "faults": "fault_plans.plan",
-    "load_run": "results",
-    "load_sweep": "results",
-    "pack": "payload",
-    "replay": "replays.run",
-    "resume": "experiment.run",
-    "run": "experiment",
-    "save_figure": "reports.export",
-    "sweep": "sweeps",
-    "whatif": "what_if",
+    name: module
+    for module, names in {
+        "errors": "Deadlock NeverFinished NodeFailed PeerLost RunError SimclusterError UsageError",
+        "experiment": "run",
+        "experiment.run": "resume",
+        "fault_plans.plan": "faults",
+        "payload": "Message Payload pack",
+        "replays.run": "replay",
+        "reports.export": "save_figure",
+        "results": "Run compare load_run load_sweep",
+        "sweeps": "sweep",
+        "transport": "ANY Cost FREE Transport",
+        "what_if": "whatif",
+        "workloads": "Replica Workload",
+    }.items()
+    for name in names.split()
 }
 
-__all__ = [
-    "ANY",
-    "FREE",
-    "Cost",
-    "Deadlock",
-    "Message",
-    "NeverFinished",
-    "NodeFailed",
-    "Payload",
-    "PeerLost",
-    "Replica",
-    "Run",
-    "RunError",
-    "SimclusterError",
-    "Transport",
-    "UsageError",
-    "Workload",
-    "compare",
-    "faults",
-    "load_run",
-    "load_sweep",
-    "pack",
-    "replay",
-    "resume",
-    "run",
-    "save_figure",
-    "sweep",
-    "verify",
-    "whatif",
-]
+__all__ = ["ANY", "FREE", "Cost", "Message", "Payload", "Replica", "Transport", "Workload", "pack"]
+__all__ += ["Run", "compare", "faults", "load_run", "load_sweep", "replay", "resume", "run", "save_figure", "sweep"]
+__all__ += ["Deadlock", "NeverFinished", "NodeFailed", "PeerLost", "RunError", "SimclusterError", "UsageError"]
+__all__ += ["verify", "whatif"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 _YAML = (".yaml", ".yml")
-
 KINDS = ("algorithms", "workloads", "topologies", "experiments", "links", "devices", "backends")
 
 
@@ -33,7 +33,8 @@ def catalogue(kind: str) -> dict[str, str]:
 
         presets: Mapping[str, Any] = LINKS if kind == "links" else DEVICES
         return {name: str(preset) for name, preset in sorted(presets.items())}
-    return {name: _in_words(function) for name, function in sorted(_functions(kind).items())}
+    functions: Mapping[str, Callable[..., Any]] = getattr(import_module(f"simcluster.{kind}"), kind.upper())
+    return {name: _in_words(function) for name, function in sorted(functions.items())}
 
 
 def names(kind: str) -> list[str]:
@@ -74,16 +75,6 @@ def _keys(module: str, table: str) -> list[str]:
         if named and isinstance(value, ast.Dict):
             return [str(key.value) for key in value.keys if isinstance(key, ast.Constant)]
     raise AssertionError(f"{module} has no table {table}")
-
-
-def _functions(kind: str) -> Mapping[str, Callable[..., Any]]:
-    if kind == "algorithms":
-        from simcluster.algorithms import ALGORITHMS
-
-        return ALGORITHMS
-    from simcluster.workloads import WORKLOADS
-
-    return WORKLOADS
 
 
 def _in_words(function: Callable[..., Any]) -> str:

@@ -19,7 +19,7 @@ class Forwarding:
     """*node*, verb by verb."""
 
     def __init__(self, node: Transport) -> None:
-        self._node = node
+        self._node, self.name = node, node.name
 
     @property
     def rank(self) -> int:
@@ -28,10 +28,6 @@ class Forwarding:
     @property
     def size(self) -> int:
         return self._node.size
-
-    @property
-    def name(self) -> str:
-        return self._node.name
 
     @property
     def rng(self) -> NodeRandom:

@@ -23,18 +23,8 @@ PREAMBLE_BYTES = 40
 
 MAX_DIMENSIONS = 8
 
-DTYPES: dict[str, torch.dtype] = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "int64": torch.int64,
-    "int32": torch.int32,
-    "int16": torch.int16,
-    "int8": torch.int8,
-    "uint8": torch.uint8,
-    "bool": torch.bool,
-}
+_NAMES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _NAMES}
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -74,11 +64,8 @@ class Message:
     @property
     def tensor(self) -> Tensor:
         """The only tensor of a message with exactly one."""
-        if len(self.payload.tensors) != 1:
-            raise ValueError(
-                f"message {self.tag!r} from rank {self.source} has {len(self.payload.tensors)} tensors, "
-                "not one: use .tensors"
-            )
+        if (count := len(self.payload.tensors)) != 1:
+            raise ValueError(f"message {self.tag!r} from rank {self.source} has {count} tensors, not one: use .tensors")
         return self.payload.tensors[0]
 
     def __getitem__(self, name: str) -> Any:
@@ -86,9 +73,8 @@ class Message:
             return self.payload.values[name]
         except KeyError:
             known = ", ".join(sorted(self.payload.values)) or "none"
-            raise KeyError(
-                f"message {self.tag!r} from rank {self.source} has no value {name!r} (it has: {known})"
-            ) from None
+            what = f"message {self.tag!r} from rank {self.source}"
+            raise KeyError(f"{what} has no value {name!r} (it has: {known})") from None
 
 
 def pack(*tensors: Tensor, **values: Scalar) -> Payload:
@@ -164,9 +150,8 @@ def encode_header(tag: str, content: Payload) -> bytes:
         headers.append(_tensor_header(name, tensor.shape))
     for key, value in content.values.items():
         if not (value is None or isinstance(value, (bool, int, float, str))):
-            raise TypeError(
-                f"message {tag!r}: value {key!r} is a {type(value).__name__}; expected a number, string or None"
-            )
+            kind = type(value).__name__
+            raise TypeError(f"message {tag!r}: value {key!r} is a {kind}; expected a number, string or None")
     try:
         return _encoder.encode(MessageHeader(tag, dict(content.values), headers))
     except (OverflowError, UnicodeEncodeError) as error:

@@ -50,11 +50,8 @@ class NodeRandom:
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Return the states of the generators used so far."""
-        made = self.__dict__
-        return {
-            "numpy": self.numpy.bit_generator.state if "numpy" in made else None,
-            "torch": self.torch.get_state() if "torch" in made else None,
-        }
+        numpy_state = self.numpy.bit_generator.state if "numpy" in self.__dict__ else None
+        return {"numpy": numpy_state, "torch": self.torch.get_state() if "torch" in self.__dict__ else None}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Continue the generators from *state*."""

@@ -10,12 +10,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 from simcluster.errors import nearest
 
 Units: TypeAlias = Mapping[str, Fraction]
+Parse: TypeAlias = Callable[[object], float]
+Format: TypeAlias = Callable[[float], str]
 
 
 class UnitError(ValueError):
@@ -49,14 +51,7 @@ POWERS: Units = _scaled(Fraction(1, 1000), "mW W kW MW")
 PRICES: Units = {"USD/h": Fraction(1)}
 
 
-def _scale(units: Units) -> Mapping[str, float]:
-    """Return *units* as floats, for formatting."""
-    return {name: float(unit) for name, unit in units.items()}
-
-
-_IN_BITS, _IN_BYTES, _IN_FLOPS, _IN_WATTS = _scale(_BITS), _scale(_BYTES), _scale(RATES), _scale(POWERS)
-_IN_BYTES_PER_S = {f"{name}/s": size for name, size in _IN_BYTES.items()}
-_IN_SECONDS = _scale({name: TIMES[name] for name in ("ns", "us", "ms", "s")})
+_SECONDS = {name: TIMES[name] for name in ("ns", "us", "ms", "s")}
 
 # Common spellings with one meaning; other case is handled separately.
 _MEANT = {
@@ -89,25 +84,6 @@ _BANDWIDTH = _Kind("a bandwidth", BANDWIDTHS, "1 Gbps or 125 MB/s")
 _BANDWIDTH_OR_ZERO = _Kind("a bandwidth", BANDWIDTHS, "1 Gbps or 125 MB/s", may_be_zero=True)
 _LATENCY = _Kind("a time", TIMES, "150 us", may_be_zero=True)
 _SIZE = _Kind("a size", SIZES, "16 GB or 64 KiB", may_be_zero=True)
-_RATE = _Kind("a compute rate", RATES, "100 GFLOP/s")
-_AMOUNT = _Kind("an amount of arithmetic", AMOUNTS, "13 MFLOP")
-_POWER = _Kind("a power", POWERS, "6.5 W", may_be_zero=True)
-_PRICE = _Kind("a price", PRICES, "0.5 USD/h", may_be_zero=True)
-
-
-def parse_bandwidth(text: object) -> float:
-    """Parse bytes per second, above zero: "1 Gbps" is 125e6. Raises UnitError (a ValueError)."""
-    return _parse_float(text, _BANDWIDTH)
-
-
-def parse_bandwidth_or_zero(text: object) -> float:
-    """Like `parse_bandwidth`, but zero is valid. Raises UnitError (a ValueError)."""
-    return _parse_float(text, _BANDWIDTH_OR_ZERO)
-
-
-def parse_latency(text: object) -> float:
-    """Parse seconds, zero or more: "150 us". Raises UnitError (a ValueError)."""
-    return _parse_float(text, _LATENCY)
 
 
 def parse_size(text: object) -> int:
@@ -118,69 +94,9 @@ def parse_size(text: object) -> int:
     return size.numerator
 
 
-def parse_rate(text: object) -> float:
-    """Parse FLOPs per second, above zero: "100 GFLOP/s" is 1e11. Raises UnitError (a ValueError)."""
-    return _parse_float(text, _RATE)
-
-
-def parse_amount(text: object) -> float:
-    """Parse FLOPs, above zero: "13 MFLOP" is 13e6. Raises UnitError (a ValueError)."""
-    return _parse_float(text, _AMOUNT)
-
-
-def parse_power(text: object) -> float:
-    """Parse watts, zero or more: "6.5 W". Raises UnitError (a ValueError)."""
-    return _parse_float(text, _POWER)
-
-
-def parse_price(text: object) -> float:
-    """Parse US dollars per hour, zero or more: "0.5 USD/h". Raises UnitError (a ValueError)."""
-    return _parse_float(text, _PRICE)
-
-
-def format_bandwidth(bandwidth_Bps: float) -> str:
-    """Format for people, four digits: decimal bits, as links are sold. "1 Gbps"."""
-    return _format(bandwidth_Bps, _IN_BITS)
-
-
-def format_latency(latency_s: float) -> str:
-    """Format for people, four digits: "150 us"."""
-    return _format(latency_s, _IN_SECONDS)
-
-
-def format_size(size_bytes: float) -> str:
-    """Format for people, four digits: decimal bytes. "1.5 MB"."""
-    return _format(size_bytes, _IN_BYTES)
-
-
-def format_rate(flops_per_s: float) -> str:
-    """Format for people, four digits: "2.9 TFLOP/s"."""
-    return _format(flops_per_s, _IN_FLOPS)
-
-
-def format_memory_bandwidth(bandwidth_Bps: float) -> str:
-    """Format for people, four digits: decimal bytes, as memory is sold. "120 GB/s"."""
-    return _format(bandwidth_Bps, _IN_BYTES_PER_S)
-
-
 def format_power(power_W: float) -> str:
     """Format for people, four digits: "6.5 W"."""
-    return _format(power_W, _IN_WATTS) if power_W else "0 W"
-
-
-def write_bandwidth(bandwidth_Bps: float) -> str:
-    """Return the shortest text that `parse_bandwidth` parses to exactly this float."""
-    return _write(bandwidth_Bps, _BITS | {"B/s": Fraction(1)}, parse_bandwidth)
-
-
-def write_latency(latency_s: float) -> str:
-    """Return the shortest text that `parse_latency` parses to exactly this float."""
-    return _write(latency_s, {name: TIMES[name] for name in ("ns", "us", "ms", "s")}, parse_latency)
-
-
-def write_rate(flops_per_s: float) -> str:
-    """Return the shortest text that `parse_rate` parses to exactly this float."""
-    return _write(flops_per_s, RATES, parse_rate)
+    return _format(_scale(POWERS), power_W) if power_W else "0 W"
 
 
 def write_amount(flops: int) -> str:
@@ -194,7 +110,7 @@ def write_size(size_bytes: int) -> str:
     return min(fitting, key=len) if size_bytes else "0 B"
 
 
-def _parse_float(text: object, kind: _Kind) -> float:
+def _parse_float(kind: _Kind, text: object) -> float:
     return _float_of(text, kind) if isinstance(text, str) else float(_parse(text, kind))
 
 
@@ -233,9 +149,8 @@ def _exact(text: str, kind: _Kind) -> Fraction:
     if not unit:
         raise UnitError(f"{text!r} without a unit", expected)
     if unit not in kind.units:
-        raise UnitError(
-            f"{text!r}", f"{expected}; {unit!r} is no unit of {kind.what.partition(' ')[2]}: {_nearest(unit, kind)}"
-        )
+        what = kind.what.partition(" ")[2]
+        raise UnitError(f"{text!r}", f"{expected}; {unit!r} is no unit of {what}: {_nearest(unit, kind)}")
     if exponent and abs(int(exponent)) > _MAX_EXPONENT:
         raise UnitError(repr(text), f"an exponent of at most {_MAX_EXPONENT}")
     value = Fraction(f"{digits}e{exponent or 0}") * kind.units[unit]
@@ -262,7 +177,7 @@ def _nearest(unit: str, kind: _Kind) -> str:
     return nearest(unit, kind.units)
 
 
-def _format(value: float, scale: Mapping[str, float]) -> str:
+def _format(scale: Mapping[str, float], value: float) -> str:
     fitting = [name for name, unit in scale.items() if abs(value) >= unit]
     name = fitting[-1] if fitting else next(iter(scale))
     if not value:
@@ -272,14 +187,55 @@ def _format(value: float, scale: Mapping[str, float]) -> str:
     return f"{float(number):.15g} {name}" if "e" in number else f"{number} {name}"
 
 
-def _write(value: float, units: Units, parse: Callable[[str], float]) -> str:
-    candidates = [f"{value / float(unit)!r} {name}" for name, unit in units.items()]
-    candidates = [text.replace(".0 ", " ") for text in candidates]
+def _write(units: Units, parse: Parse, value: float) -> str:
+    candidates = [f"{value / float(unit)!r} {name}".replace(".0 ", " ") for name, unit in units.items()]
     return min((text for text in candidates if _reads_as(text, value, parse)), key=len)
 
 
-def _reads_as(text: str, value: float, parse: Callable[[str], float]) -> bool:
+def _reads_as(text: str, value: float, parse: Parse) -> bool:
     try:
         return parse(text) == value
     except UnitError:
         return False
+
+
+def _scale(units: Units) -> Mapping[str, float]:
+    """Return *units* as floats, for formatting."""
+    return {name: float(unit) for name, unit in units.items()}
+
+
+# The functions below parse text, and raise UnitError (a ValueError).
+
+parse_bandwidth: Parse = partial(_parse_float, _BANDWIDTH)
+"""Parse bytes per second, above zero: "1 Gbps" is 125e6."""
+parse_bandwidth_or_zero: Parse = partial(_parse_float, _BANDWIDTH_OR_ZERO)
+"""Like `parse_bandwidth`, but zero is valid."""
+parse_latency: Parse = partial(_parse_float, _LATENCY)
+"""Parse seconds, zero or more: "150 us"."""
+parse_rate: Parse = partial(_parse_float, _Kind("a compute rate", RATES, "100 GFLOP/s"))
+"""Parse FLOPs per second, above zero: "100 GFLOP/s" is 1e11."""
+parse_amount: Parse = partial(_parse_float, _Kind("an amount of arithmetic", AMOUNTS, "13 MFLOP"))
+"""Parse FLOPs, above zero: "13 MFLOP" is 13e6."""
+parse_power: Parse = partial(_parse_float, _Kind("a power", POWERS, "6.5 W", may_be_zero=True))
+"""Parse watts, zero or more: "6.5 W"."""
+parse_price: Parse = partial(_parse_float, _Kind("a price", PRICES, "0.5 USD/h", may_be_zero=True))
+"""Parse US dollars per hour, zero or more: "0.5 USD/h"."""
+
+# Those below format numbers in base units for people, with four digits.
+
+format_bandwidth: Format = partial(_format, _scale(_BITS))
+"""Format bytes per second in decimal bits, as links are sold: "1 Gbps"."""
+format_latency: Format = partial(_format, _scale(_SECONDS))
+"""Format seconds: "150 us"."""
+format_size: Format = partial(_format, _scale(_BYTES))
+"""Format bytes, decimal: "1.5 MB"."""
+format_rate: Format = partial(_format, _scale(RATES))
+"""Format FLOPs per second: "2.9 TFLOP/s"."""
+format_memory_bandwidth: Format = partial(_format, {f"{name}/s": size for name, size in _scale(_BYTES).items()})
+"""Format bytes per second in decimal bytes, as memory is sold: "120 GB/s"."""
+
+# Those below return the shortest text that the function of the same name parses to exactly this float.
+
+write_bandwidth: Format = partial(_write, _BITS | {"B/s": Fraction(1)}, parse_bandwidth)
+write_latency: Format = partial(_write, _SECONDS, parse_latency)
+write_rate: Format = partial(_write, RATES, parse_rate)

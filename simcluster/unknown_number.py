@@ -13,8 +13,7 @@ class UnknownNumber(float):
     """NaN, as long in a message as any float. What arithmetic makes of it is unknown, too; to order it, or to make it
     whole, raises Undecidable.
 
-    NaN alone would not do: `if loss < best` is quietly false for it, and the run would go another way than the one that
-    it is to foretell.
+    NaN alone would not do: `if loss < best` is quietly false for it, and the run would not be the one to foretell.
     """
 
     __slots__ = ()

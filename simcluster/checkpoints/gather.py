@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Container, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from simcluster.checkpoints.manifest import Cut, Manifest, RankEntry, config_sha256
+from simcluster.checkpoints.restore import Restored
 from simcluster.checkpoints.shard import Shard
 from simcluster.checkpoints.store import Store
 from simcluster.errors import CheckpointWarning
@@ -29,7 +31,6 @@ class Gather:
     ) -> None:
         self._store, self._config, self._size = store, dict(config), size
         self._spared, self._happened_s = spared, happened_s
-        self._config_sha256 = config_sha256(config)
         self._steps: dict[int, dict[int, RankEntry]] = {}
         self._judged: dict[int, dict[str, float]] = {}
         self._last: dict[int, RankEntry] = {}
@@ -49,12 +50,16 @@ class Gather:
         if shard.step in self._failed or (self.written and shard.step <= self.written[-1] and not shard.loose):
             return  # the others' parts could not be written, or a rejoined rank repeats the step
         try:
-            entry = self._put(shard)
+            files = {name: self._store.put(content) for name, content in shard.files.items()}
+            entry = RankEntry(shard.rank, shard.step, shard.batches, shard.time_s, shard.trees, files)
             self._last[shard.rank] = entry
             if shard.judged:
                 self._judged[shard.step] = dict(shard.judged)
-            if shard.loose:
-                self._loosely(shard.rank)
+            if shard.loose:  # rank 0's with the others' latest, once each of them has handed one in
+                self._due = self._due or shard.rank == 0
+                if self._due and len(self._last) == self._size:
+                    self._due = False
+                    self._commit(self._last[0].step, self._last, "loose")
             else:
                 self._together(shard.step, entry, lost if not self._group else ())
         except OSError as error:
@@ -71,10 +76,8 @@ class Gather:
 
     def _forget(self, step: int) -> None:
         """Forget what was handed in, and that anything after *step* was written."""
-        self._steps.clear()
-        self._judged.clear()
-        self._last.clear()
-        self._without.clear()
+        for table in (self._steps, self._judged, self._last, self._without):
+            table.clear()
         self._due = False
         self.written = [at for at in self.written if at <= step]
 
@@ -107,17 +110,6 @@ class Gather:
             if max(first) < step:
                 self._commit(step, {**self._last, **entries}, "filled")
 
-    def _loosely(self, rank: int) -> None:
-        """Commit rank 0's shard with the others' latest, once each of them has handed one in."""
-        self._due = self._due or rank == 0
-        if self._due and len(self._last) == self._size:
-            self._due = False
-            self._commit(self._last[0].step, self._last, "loose")
-
-    def _put(self, shard: Shard) -> RankEntry:
-        files = {name: self._store.put(content) for name, content in shard.files.items()}
-        return RankEntry(shard.rank, shard.step, shard.batches, shard.time_s, shard.trees, files)
-
     def _commit(self, at: int, entries: Mapping[int, RankEntry], cut: Cut) -> None:
         manifest = Manifest(
             run="",
@@ -126,7 +118,7 @@ class Gather:
             world_size=self._size,
             time_s=max(entry.time_s for entry in entries.values()),
             cut=cut,
-            config_sha256=self._config_sha256,
+            config_sha256=config_sha256(self._config),
             config=self._config,
             judged=self._judged.get(at, {}),
             ranks=[entries[rank] for rank in sorted(entries)],
@@ -153,3 +145,44 @@ class Gather:
         """Return the digests of pending shards, and of every rank's latest, which the next checkpoint may use."""
         pending = [entry for step, entries in self._steps.items() if step > beyond for entry in entries.values()]
         return {file.sha256 for entry in [*pending, *self._last.values()] for file in entry.files.values()}
+
+
+@dataclass
+class Keeping:
+    """The checkpoints of a run as its backend sees them: where shards go, and what ranks start from.
+
+    *gather* is None if no checkpoints are kept, *restored* if the run does not resume from one.
+    """
+
+    gather: Gather | None = None
+    restored: Restored | None = None
+
+    @property
+    def keeps(self) -> bool:
+        return self.gather is not None
+
+    def add(self, shard: Shard, lost: Container[int] = ()) -> None:
+        """Take a rank's shard, handed in after the ranks *lost* were lost. May take as long as a disk does."""
+        if self.gather is not None:
+            self.gather.add(shard, lost)
+
+    def begins_with(self, rank: int) -> Shard | None:
+        """Return the shard that *rank* resumes from, if there is one."""
+        return self.restored.shards[rank] if self.restored is not None else None
+
+    @property
+    def began_s(self) -> float:
+        """The time of the whole run at which this attempt starts."""
+        return self.restored.time_s if self.restored is not None else 0.0
+
+    def attempt_ended(self, time_s: float) -> None:
+        """Note that this attempt failed at *time_s* of the whole run, and that another one follows."""
+        if self.gather is not None:
+            self.gather.attempt_ended(time_s)
+
+    def end(self) -> dict[str, Any]:
+        """End the run; return the state of its checkpoints for the summary."""
+        if self.gather is None:
+            return {}
+        self.gather.close()
+        return self.gather.summary()

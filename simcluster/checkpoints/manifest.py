@@ -15,7 +15,6 @@ FORMAT = 1
 TRAINING = ("algorithm", "workload", "seed", "numerics")
 """The keys of an experiment that define the training: a checkpoint with other values belongs to another run."""
 
-
 Cut = Literal["step", "filled", "loose"]
 """"step": every rank at one step. "filled": lost ranks, without which the others continue, at their last step. "loose":
 rank 0 at this step, the others wherever they were last, for ranks that are not in step.

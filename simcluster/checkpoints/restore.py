@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import safetensors.torch
 import torch
 from torch import Tensor
 
-from simcluster.checkpoints.manifest import TRAINING, File, Manifest, RankEntry, config_sha256
+from simcluster.checkpoints.manifest import TRAINING, Manifest, config_sha256
 from simcluster.checkpoints.shard import ALGORITHM, LEDGER, MODEL, OPTIMIZER, Shard, check, own_of, own_trees
 from simcluster.checkpoints.store import Checkpoint
-from simcluster.checkpoints.tree import SHARDED, decode, encode, walk
+from simcluster.checkpoints.tree import decode, encode, sharded_in
 from simcluster.errors import CheckpointError
 from simcluster.workloads.books import closed
 from simcluster.workloads.ledger import Ledger
@@ -42,9 +43,8 @@ def check_same_training(manifest: Manifest, config: Mapping[str, Any]) -> None:
     for key in TRAINING:
         then, now = manifest.config.get(key), config.get(key)
         if then != now:
-            raise CheckpointError(
-                key, _short(now, then), f"{_short(then, now)}, as in the checkpoint: it is another run's"
-            )
+            expected = f"{_short(then, now)}, as in the checkpoint: it is another run's"
+            raise CheckpointError(key, _short(now, then), expected)
     raise CheckpointError("config_sha256", manifest.config_sha256, "the hash of its config")
 
 
@@ -57,29 +57,27 @@ def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> Restored:
     by default at the same step.
     """
     manifest = checkpoint.manifest
-    read = _reader(checkpoint)
-    for entry in manifest.ranks:
+    read = cache(checkpoint.read)  # ranks share files
+    old = []
+    for entry in sorted(manifest.ranks, key=lambda entry: entry.rank):
         files = {name: read(file) for name, file in entry.files.items()}
         check(entry.trees, files, f"{checkpoint.path.name}: rank {entry.rank}")
+        # A rank that was lost resumes with its last state, at the step of all.
+        filled, loose = manifest.cut == "filled", manifest.cut == "loose"
+        step, batches = (manifest.step, manifest.step) if filled else (entry.step, entry.batches)
+        old.append(Shard(entry.rank, step, batches, entry.time_s, loose, entry.trees, files))
     if size == manifest.world_size:
-        shards = [_again(entry, manifest, read) for entry in sorted(manifest.ranks, key=lambda entry: entry.rank)]
+        shards = old
         everybodys = [shard.batches for shard in shards]
         _reckon(shards)
     else:
         step = manifest.step * manifest.world_size // size if by_epochs else manifest.step
         everybodys = [step] * size
-        shards = _Resized(manifest, size, read).shards(step)
+        resized = _Resized(old, size)
+        shards = [resized.shard(rank, step) for rank in range(size)]
     for shard in shards:
         shard.everybodys, shard.time_s = everybodys, manifest.time_s
     return Restored(manifest.run, shards[0].step, manifest.time_s, manifest.world_size, shards, manifest.happened_s)
-
-
-def _again(entry: RankEntry, manifest: Manifest, read: Callable[[File], bytes]) -> Shard:
-    files = {name: read(file) for name, file in entry.files.items()}
-    # A rank that was lost resumes with its last state, at the step of all.
-    filled = manifest.cut == "filled"
-    step, batches = (manifest.step, manifest.step) if filled else (entry.step, entry.batches)
-    return Shard(entry.rank, step, batches, entry.time_s, manifest.cut == "loose", entry.trees, files)
 
 
 def _reckon(shards: list[Shard]) -> None:
@@ -94,35 +92,27 @@ def _reckon(shards: list[Shard]) -> None:
 
 
 class _Resized:
-    """A checkpoint for another number of ranks, *size*."""
+    """The *shards* of a checkpoint for another number of ranks, *size*."""
 
-    def __init__(self, manifest: Manifest, size: int, read: Callable[[File], bytes]) -> None:
-        self._size = size
-        entries = sorted(manifest.ranks, key=lambda entry: entry.rank)
-        self._trees = [json.loads(entry.trees) for entry in entries]
-        self._tensors = [
-            {name: safetensors.torch.load(read(file)) for name, file in entry.files.items()} for entry in entries
-        ]
-        self._time_s = [entry.time_s for entry in entries]
+    def __init__(self, shards: list[Shard], size: int) -> None:
+        self._shards, self._size = shards, size
+        self._trees = [json.loads(shard.trees) for shard in shards]
+        load = safetensors.torch.load
+        self._tensors = [{name: load(content) for name, content in shard.files.items()} for shard in shards]
 
-    def shards(self, step: int) -> list[Shard]:
-        return [self._shard(rank, step) for rank in range(self._size)]
-
-    def _shard(self, rank: int, step: int) -> Shard:
+    def shard(self, rank: int, step: int) -> Shard:
         old = rank % len(self._trees)
-        model = self._joined(MODEL, old)
-        optimizer = self._joined(OPTIMIZER, old)
-        algorithm = decode(self._trees[old][ALGORITHM], self._parted(old, rank))
+        values = {part: self._joined(part, old) for part in (MODEL, OPTIMIZER)}
+        values[ALGORITHM] = decode(self._trees[old][ALGORITHM], self._parted(old, rank))
         own = own_of(self._trees[old])
         if rank >= len(self._trees):
             own["generators"] = {"numpy": None, "torch": None}  # not started
-        tensors: dict[str, dict[str, Tensor]] = {MODEL: {}, OPTIMIZER: {}, ALGORITHM: {}}
-        values = {MODEL: model, OPTIMIZER: optimizer, ALGORITHM: algorithm}
+        tensors: dict[str, dict[str, Tensor]] = {name: {} for name in values}
         trees = {name: encode(value, name, tensors[name]) for name, value in values.items()}
         # Another world size deals samples out again, so the ledger starts empty.
         trees |= {**own_trees(own), LEDGER: Ledger().notes()}
         files = {name: safetensors.torch.save(found) for name, found in tensors.items() if found}
-        return Shard(rank, step, step, self._time_s[old], False, json.dumps(trees), files)
+        return Shard(rank, step, step, self._shards[old].time_s, False, json.dumps(trees), files)
 
     def _joined(self, part: str, old: int) -> Any:
         """Return rank *old*'s part, completed by what only other ranks have, as stages of a pipeline do."""
@@ -138,26 +128,10 @@ class _Resized:
     def _parted(self, old: int, rank: int) -> dict[str, Tensor]:
         """Return the tensors of rank *old*'s algorithm; of sharded ones, *rank*'s part of the whole."""
         tensors = dict(self._tensors[old].get(ALGORITHM, {}))
-
-        def see(kind: str, name: str) -> None:
-            if kind == SHARDED:
-                whole = torch.cat([found[ALGORITHM][name] for found in self._tensors])
-                tensors[name] = whole.tensor_split(self._size)[rank]
-
-        walk(self._trees[old][ALGORITHM], see)
+        for name in sharded_in(self._trees[old][ALGORITHM]):
+            whole = torch.cat([found[ALGORITHM][name] for found in self._tensors])
+            tensors[name] = whole.tensor_split(self._size)[rank]
         return tensors
-
-
-def _reader(checkpoint: Checkpoint) -> Callable[[File], bytes]:
-    """Return a reader that reads each file once, however many ranks share it."""
-    known: dict[str, bytes] = {}
-
-    def read(file: File) -> bytes:
-        if file.sha256 not in known:
-            known[file.sha256] = checkpoint.read(file)
-        return known[file.sha256]
-
-    return read
 
 
 def _short(value: Any, other: Any) -> str:

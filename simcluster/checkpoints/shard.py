@@ -30,8 +30,7 @@ class Shard(msgspec.Struct):
 
     *trees* is JSON: the values of each part, with references to tensors in that part's file. *files* are safetensors.
     *loose*: ranks are not in step. *judged* has loss and accuracy, if requested. *everybodys*, the batches of each
-    rank, is filled in when restoring. The rank is one of *size*, in the group of ranks with that number; group 0 is the
-    initial one.
+    rank, is filled in when restoring. The rank is one of *size* in the *group* of that number, initially 0.
     """
 
     rank: int
@@ -89,23 +88,20 @@ def check(trees: str, files: Mapping[str, bytes], place: str) -> None:
     """Raise CheckpointError, which names *place*, unless a shard of *trees* and *files* can be read."""
     try:
         told = json.loads(trees)
-        found = {name: safetensors.torch.load(content) for name, content in files.items()}
-        for name in (MODEL, OPTIMIZER, ALGORITHM):
-            decode(told[name], found.get(name, {}))
+        _parts(told, files)
         own = own_of(told)
         if own.keys() != {"generators", "layers"}:
             raise ValueError(f"{OWN} of keys {', '.join(own)}")
         Ledger().load(told[LEDGER])
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError, SafetensorError) as error:
-        found_words = f"something else ({type(error).__name__}: {error})"
-        raise CheckpointError(place, found_words, "the state of a rank as it was captured") from None
+        what = f"something else ({type(error).__name__}: {error})"
+        raise CheckpointError(place, what, "the state of a rank as it was captured") from None
 
 
 def restore(shard: Shard, replica: Replica, rng: NodeRandom) -> None:
     """Restore *replica* and *rng* to their state when *shard* was captured."""
     trees = json.loads(shard.trees)
-    found = {name: safetensors.torch.load(content) for name, content in shard.files.items()}
-    model, optimizer, algorithm = (decode(trees[name], found.get(name, {})) for name in (MODEL, OPTIMIZER, ALGORITHM))
+    model, optimizer, algorithm = _parts(trees, shard.files)
     own = own_of(trees)
     rng.load_checkpoint_state(own["generators"])
     replica.load_checkpoint_state({"model": model, "optimizer": optimizer, "layers": own["layers"]})
@@ -113,3 +109,9 @@ def restore(shard: Shard, replica: Replica, rng: NodeRandom) -> None:
     replica.ledger.begin(shard.batches, joined=replica.ledger.joined)
     replica.kept.update(algorithm)
     replica.done, replica.at, replica.everybodys = shard.batches, shard.step, list(shard.everybodys)
+
+
+def _parts(trees: Mapping[str, Any], files: Mapping[str, bytes]) -> list[Any]:
+    """Return model, optimizer and algorithm."""
+    found = {name: safetensors.torch.load(content) for name, content in files.items()}
+    return [decode(trees[name], found.get(name, {})) for name in (MODEL, OPTIMIZER, ALGORITHM)]

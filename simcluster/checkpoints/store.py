@@ -16,7 +16,6 @@ import re
 import stat
 import warnings
 from collections.abc import Callable, Container, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -101,14 +100,11 @@ def latest(
 ) -> Checkpoint:
     """Return the last valid checkpoint in *folder*; with *step*, that of this step; with *below*, of an earlier step.
 
-    Checkpoints for which *check* raises CheckpointError are skipped too, each with a warning. Raises CheckpointError if
-    there is none.
+    Those for which *check* raises CheckpointError are skipped, with a warning. Raises CheckpointError if none is left.
     """
     found = checkpoints(folder)
     for checkpoint in reversed(found):
-        if checkpoint.step != (checkpoint.step if step is None else step):
-            continue
-        if below is not None and checkpoint.step >= below:
+        if (step is not None and checkpoint.step != step) or (below is not None and checkpoint.step >= below):
             continue
         try:
             check(checkpoint.manifest)
@@ -118,8 +114,8 @@ def latest(
             continue
         return checkpoint
     steps = ", ".join(str(checkpoint.step) for checkpoint in found) or "none"
-    wanted = "a complete checkpoint" if step is None else f"a complete checkpoint of step {step}"
-    raise CheckpointError(str(folder), f"checkpoints of steps: {steps}", f"{wanted}")
+    wanted = "a complete checkpoint" + (f" of step {step}" if step is not None else "")
+    raise CheckpointError(str(folder), f"checkpoints of steps: {steps}", wanted)
 
 
 class Store:
@@ -129,21 +125,22 @@ class Store:
     """
 
     def __init__(self, folder: Path, run: str, *, keep: int = 3, best: Best | None = None) -> None:
-        self._folder, self._run, self._keep, self._best = folder, run, keep, best
-        self._sequence = 0
-        self._opened = False
-
-    @property
-    def run(self) -> str:
-        return self._run
+        self._folder, self.run, self._keep, self._best = folder, run, keep, best
+        self._place = folder.parent, folder.name
+        self._sequence, self._opened = 0, False
 
     def put(self, content: bytes) -> File:
         """Write *content* unless it is there. Raises OSError."""
         self._open()
         file = File(hashlib.sha256(content).hexdigest(), len(content))
         name = f"{file.sha256}{SUFFIX}"
-        if not self._has(name, file.size_bytes):
-            self._write(SHARDS, name, content=content)
+        with opened(*self._place, SHARDS) as shards:
+            try:
+                found = os.stat(name, dir_fd=shards, follow_symlinks=False)
+            except FileNotFoundError:
+                found = None
+        if found is None or not stat.S_ISREG(found.st_mode) or found.st_size != file.size_bytes:
+            write_whole(*self._place, SHARDS, name, content=content)
         return file
 
     def commit(self, manifest: Manifest, in_use: Container[str] = ()) -> Path:
@@ -152,11 +149,11 @@ class Store:
         *in_use* are digests put for pending checkpoints. Raises OSError, with the directory unchanged.
         """
         self._open()
-        manifest.run, manifest.sequence = self._run, self._sequence + 1
+        manifest.run, manifest.sequence = self.run, self._sequence + 1
         path = self._folder / f"step-{manifest.step:08d}.json"
-        with self._opened_folder(SHARDS) as shards:
+        with opened(*self._place, SHARDS) as shards:
             sync(shards)
-        with self._opened_folder() as folder:
+        with opened(*self._place) as folder:
             stage(folder, path.name, encode_manifest(manifest))
             put(folder, path.name)
             self._sequence += 1
@@ -171,41 +168,25 @@ class Store:
 
     def drop_others(self) -> None:
         """Remove the checkpoints of other runs, even if this run has none."""
-        others = [checkpoint.path.name for checkpoint in self._known() if checkpoint.manifest.run != self._run]
-        if others or listed(self._folder.parent, self._folder.name, SHARDS):
-            with self._opened_folder() as folder:
+        others = [checkpoint.path.name for checkpoint in self._known() if checkpoint.manifest.run != self.run]
+        if others or listed(*self._place, SHARDS):
+            with opened(*self._place) as folder:
                 for name in others:
                     remove_from(folder, name)
             self._sweep(())
-
-    # inside
 
     def _open(self) -> None:
         """Make the directory, and remove what a killed writer left half done."""
         if self._opened:
             return
         self._folder.parent.mkdir(parents=True, exist_ok=True)
-        with opened(self._folder.parent, self._folder.name, SHARDS, make=True):
+        with opened(*self._place, SHARDS, make=True):
             pass
-        with self._opened_folder() as folder:
+        with opened(*self._place) as folder:
             sync(folder)
         self._sequence = max((checkpoint.manifest.sequence for checkpoint in self._known()), default=0)
         self._opened = True
         self._sweep(())
-
-    def _opened_folder(self, *names: str) -> AbstractContextManager[int]:
-        return opened(self._folder.parent, self._folder.name, *names)
-
-    def _write(self, *names: str, content: bytes) -> None:
-        write_whole(self._folder.parent, self._folder.name, *names, content=content)
-
-    def _has(self, name: str, size_bytes: int) -> bool:
-        with self._opened_folder(SHARDS) as shards:
-            try:
-                found = os.stat(name, dir_fd=shards, follow_symlinks=False)
-            except FileNotFoundError:
-                return False
-        return stat.S_ISREG(found.st_mode) and found.st_size == size_bytes
 
     def _known(self) -> list[Checkpoint]:
         with warnings.catch_warnings():
@@ -213,13 +194,13 @@ class Store:
             return checkpoints(self._folder)
 
     def _rotate(self, in_use: Container[str]) -> None:
-        ours = [checkpoint for checkpoint in self._known() if checkpoint.manifest.run == self._run]
+        ours = [checkpoint for checkpoint in self._known() if checkpoint.manifest.run == self.run]
         kept = {checkpoint.path for checkpoint in ours[-self._keep :]}
         judged = [checkpoint for checkpoint in ours if self._best in checkpoint.judged]
         if self._best is not None and judged:
             sign = 1 if self._best == "accuracy" else -1
             kept.add(max(judged, key=lambda one: (sign * one.judged[str(self._best)], one.step)).path)
-        with self._opened_folder() as folder:
+        with opened(*self._place) as folder:
             for name in _manifests(self._folder):
                 if self._folder / name not in kept:
                     remove_from(folder, name)
@@ -229,13 +210,13 @@ class Store:
         """Remove files that no manifest names. If a manifest cannot be read, keep all: a person may want them."""
         readable = len(_manifests(self._folder)) == len(known := self._known())
         needed = {file.sha256 for checkpoint in known for file in _files(checkpoint.manifest)}
-        with self._opened_folder(SHARDS) as shards:
+        with opened(*self._place, SHARDS) as shards:
             for name in sorted(os.listdir(shards)):
                 digest = name.removesuffix(SUFFIX)
                 unused = readable and _SHARD.fullmatch(name) and digest not in needed and digest not in in_use
                 if unused or _HALF.fullmatch(name):
                     remove_from(shards, name)
-        with self._opened_folder() as folder:
+        with opened(*self._place) as folder:
             for name in filter(_HALF.fullmatch, sorted(os.listdir(folder))):
                 remove_from(folder, name)
 

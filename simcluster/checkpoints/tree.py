@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,9 @@ def encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, (list, tuple)):
         return {LIST: [encode(part, f"{path}/{number}", tensors) for number, part in enumerate(value)]}
     if isinstance(value, Mapping):
-        _check_keys(value, path)
+        for key in value:
+            if not isinstance(key, (str, int)) or isinstance(key, bool):
+                raise CheckpointError(path, f"the key {key!r}", "string or integer keys")
         return {DICT: [[key, encode(part, f"{path}/{key}", tensors)] for key, part in value.items()]}
     if hasattr(value, "checkpoint_state"):
         return encode(value.checkpoint_state(), path, tensors)
@@ -49,25 +51,18 @@ def decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
     return tensors[content]
 
 
-def walk(tree: Any, see: Callable[[str, str], None]) -> None:
-    """Call *see* with (kind, name) for each tensor of *tree*."""
-    if not isinstance(tree, dict):
-        return
-    ((kind, content),) = tree.items()
-    if kind in (TENSOR, SHARDED):
-        see(kind, content)
-        return
-    for part in content if kind == LIST else [part for _, part in content]:
-        walk(part, see)
+def sharded_in(tree: Any) -> Iterator[str]:
+    """Yield the names of the sharded tensors of *tree*."""
+    if isinstance(tree, dict):
+        ((kind, content),) = tree.items()
+        if kind == SHARDED:
+            yield content
+        elif kind != TENSOR:
+            for part in content if kind == LIST else [part for _, part in content]:
+                yield from sharded_in(part)
 
 
 def _put(tensor: Tensor, path: str, tensors: dict[str, Tensor]) -> str:
     # Copied at once: training continues while it is written.
     tensors[path] = tensor.detach().cpu().clone().contiguous()
     return path
-
-
-def _check_keys(value: Mapping[Any, Any], path: str) -> None:
-    wrong = [key for key in value if not isinstance(key, (str, int)) or isinstance(key, bool)]
-    if wrong:
-        raise CheckpointError(path, f"the key {wrong[0]!r}", "string or integer keys")

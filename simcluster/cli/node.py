@@ -61,13 +61,14 @@ def node(
             raise UsageError(Problem("--join" if join is not None else "--token-file", join or "nothing", expected))
         attend = _sockets("node.attend").attend_with_files
         files = (token_file, key_file, listen, certificates)
-        raise typer.Exit(attend(name, coordinator, *files, patience, _sockets().join, plain_http))
+        raise typer.Exit(attend(name, coordinator, *files, patience, plain_http))
     if join is None or (key_file is None and tls is None):
         missing = [option for option, value in (("--join", join), ("--key-file", key_file or tls)) if value is None]
         raise UsageError([Problem(option, "nothing", "it, or --coordinator and --token-file") for option in missing])
     sockets = _sockets()
     key = sockets.read_key(key_file) if key_file is not None else sockets.OPEN_KEY
-    raise typer.Exit(sockets.join(name, join, key, *([listen] if listen else []), tls=certificates))
+    enter = _sockets("node.process").join
+    raise typer.Exit(enter(name, join, key, *([listen] if listen else []), tls=certificates))
 
 
 def _sockets(module: str = "") -> Any:

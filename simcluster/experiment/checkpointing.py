@@ -9,8 +9,7 @@ from typing import Any
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import Facts, facts_of
-from simcluster.checkpoints.gather import Gather
-from simcluster.checkpoints.keeping import Keeping
+from simcluster.checkpoints.gather import Gather, Keeping
 from simcluster.checkpoints.manifest import Manifest
 from simcluster.checkpoints.restore import Restored, check_same_training, restored
 from simcluster.checkpoints.store import Checkpoint, Store, latest

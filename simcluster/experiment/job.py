@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simcluster.checkpoints.keeping import Keeping
+    from simcluster.checkpoints.gather import Keeping
     from simcluster.fault_plans.kinds import Fault
     from simcluster.topology import Topology
     from simcluster.watching.telling import Watcher

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simcluster.checkpoints.keeping import Keeping
+from simcluster.checkpoints.gather import Keeping
 from simcluster.checkpoints.manifest import Manifest
 from simcluster.checkpoints.restore import Restored
 from simcluster.checkpoints.store import checkpoints

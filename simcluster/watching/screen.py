@@ -34,8 +34,10 @@ def draw(run: dict[str, Any], history: Sequence[dict[str, Any]], *, width: int, 
     links = [link for link in run["links"] if link["bytes"]]
     links = sorted(links, key=lambda link: -(link["busy_fraction"] or 0.0))[:MOST_LINKS]
     used = 6 + len(warned) + (len(links) + 3 if links else 0)
-    parts: list[RenderableType] = [_head(run), _numbers(run), _loss(history), Text("")]
-    parts += [_nodes(run, max(LEAST_ROWS, height - used), width)]
+    losses = [moment["loss"] for moment in history if moment["loss"] is not None]
+    bars = Text.assemble(("loss ", "dim"), (spark(losses), "green"), no_wrap=True) if losses else Text("")
+    nodes = _nodes(run, max(LEAST_ROWS, height - used), width)
+    parts: list[RenderableType] = [_head(run), _numbers(run), bars, Text(""), nodes]
     if links:
         parts += [Text(""), _links(links)]
     return Group(*parts, *warned)
@@ -75,11 +77,6 @@ def _numbers(run: dict[str, Any]) -> Text:
     if run["remaining_s"] is not None:
         found.append(f"{format_latency(run['remaining_s'])} to go")
     return Text("   ".join(found), no_wrap=True, overflow="ellipsis")
-
-
-def _loss(history: Sequence[dict[str, Any]]) -> Text:
-    losses = [moment["loss"] for moment in history if moment["loss"] is not None]
-    return Text.assemble(("loss ", "dim"), (spark(losses), "green"), no_wrap=True) if losses else Text("")
 
 
 def _nodes(run: dict[str, Any], rows: int, width: int) -> Table:

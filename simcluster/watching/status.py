@@ -1,11 +1,27 @@
-"""A run as its board knows it, in plain JSON values: for pages, terminals and machines."""
+"""A run as its board knows it, in plain JSON values: for pages, terminals and machines, with what slows it down."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from simcluster.watching.board import Board, plain
-from simcluster.watching.stragglers import warnings
+
+WARNINGS = ("lost", "stalled", "straggler", "link")
+"""The kinds of warnings."""
+
+SLOWER = 2.0
+"""A node this many times slower than the others' median is a straggler."""
+
+LEAST_STEPS = 3
+"""Before this many steps a node's rate means nothing."""
+
+BUSY = 0.9
+"""A link is full from this share of its bandwidth on."""
+
+STALLED_S = 5.0
+"""An event loop that has not turned for this long is reported."""
 
 
 def run_status(board: Board) -> dict[str, Any]:
@@ -13,39 +29,30 @@ def run_status(board: Board) -> dict[str, Any]:
     run, last = board.run, board.last
     elapsed_s = last.elapsed_s if last is not None else 0.0
     end_s = board.predicted_end_s
+    nodes = [
+        node.model_dump() | {"steps_per_s": board.rate_of(node), "compute_s_per_step": board.compute_of(node)}
+        for node in (last.nodes if last is not None else ())
+    ]
+    known = {"name", "attempt", "algorithm", "topology", "backend", "seed", "steps", "map"}
     found: dict[str, Any] = plain(
-        {
-            "name": run.name,
+        run.model_dump(include=known)
+        | {
             "state": board.state,
             "error": board.error,
-            "attempt": run.attempt,
-            "algorithm": run.algorithm,
-            "topology": run.topology,
-            "backend": run.backend,
-            "seed": run.seed,
             "world_size": len(run.nodes),
             "elapsed_s": elapsed_s,
             "step": board.steps,
-            "steps": run.steps,
             "loss": board.loss,
             "steps_per_s": board.steps_per_s,
             "predicted_end_s": end_s,
             "remaining_s": None if end_s is None else end_s - elapsed_s,
-            "nodes": _nodes(board),
+            "nodes": nodes,
             "links": _links(board),
             "faults": last.faults if last is not None else [],
             "warnings": warnings(board),
-            "map": run.map.model_dump() if run.map is not None else None,
         }
     )
     return found
-
-
-def _nodes(board: Board) -> list[dict[str, Any]]:
-    return [
-        node.model_dump() | {"steps_per_s": board.rate_of(node), "compute_s_per_step": board.compute_of(node)}
-        for node in (board.last.nodes if board.last is not None else ())
-    ]
 
 
 def _links(board: Board) -> list[dict[str, Any]]:
@@ -54,16 +61,77 @@ def _links(board: Board) -> list[dict[str, Any]]:
     for link in board.last.links if board.last is not None else ():
         forward, backward = rates[link.name]
         busy = max(forward, backward) / link.capacity_Bps if link.capacity_Bps else None
-        found.append(
-            {
-                "name": link.name,
-                "bytes": link.bytes_forward + link.bytes_backward,
-                "bytes_forward": link.bytes_forward,
-                "bytes_backward": link.bytes_backward,
-                "forward_Bps": forward,
-                "backward_Bps": backward,
-                "capacity_Bps": link.capacity_Bps,
-                "busy_fraction": busy,
-            }
-        )
+        size_bytes = link.bytes_forward + link.bytes_backward
+        more = {"bytes": size_bytes, "forward_Bps": forward, "backward_Bps": backward, "busy_fraction": busy}
+        found.append(link.model_dump() | more)
     return found
+
+
+def warnings(board: Board) -> list[dict[str, Any]]:
+    """Return the warnings of *board*: {"kind", "name", "ratio" or None, "text"}, first those of nodes, by rank."""
+    if board.last is None:
+        return []
+    found = []
+    for node in board.last.nodes:
+        if node.state == "lost":
+            found.append(_warning("lost", node.name, None, f"{node.name} is lost: {node.reason}"))
+    for node in board.last.nodes:
+        if node.stalled_s >= STALLED_S and node.state == "running":
+            text = f"{node.name}: its event loop has not turned for {node.stalled_s:.0f} s"
+            found.append(_warning("stalled", node.name, None, text))
+    found += _stragglers(board)
+    rates = board.link_rates()
+    for link in board.last.links:
+        busy = max(rates[link.name]) / link.capacity_Bps if link.capacity_Bps else 0.0
+        if busy >= BUSY:
+            text = f"link {link.name} is full: {100 * busy:.0f} % of its bandwidth over the last seconds"
+            found.append(_warning("link", link.name, busy, text))
+    return found
+
+
+def slowness(values: Mapping[str, float], compared: Sequence[str]) -> dict[str, float]:
+    """Return the ratio of each of *values* to the median of the others among *compared*.
+
+    Of the others only: with its own value included, one of two nodes could never be twice the median.
+    """
+    found = {}
+    for name, value in values.items():
+        others = [values[other] for other in compared if other != name and other in values]
+        if others and median(others) > 0:
+            found[name] = value / median(others)
+    return found
+
+
+def _stragglers(board: Board) -> list[dict[str, Any]]:
+    """Return one warning per straggler: by its compute time if that shows it, else by its steps.
+
+    The others are not compared with rank 0: a parameter server's steps are those of all workers, and nearly free.
+    """
+    assert board.last is not None
+    nodes = [n for n in board.last.nodes if n.state not in ("lost", "expected") and n.step >= LEAST_STEPS]
+    compared = [node.name for node in nodes if node.rank > 0]
+    computing = {node.name: value for node in nodes if (value := board.compute_of(node)) is not None}
+    times = slowness(computing, compared)
+    rates = {node.name: board.rate_of(node) for node in nodes if node.state == "running"}
+    per_step = {name: 1 / rate for name, rate in rates.items() if rate > 0}
+    behind = slowness(per_step, compared)
+    found = []
+    for name in (node.name for node in nodes):
+        if times.get(name, 0.0) >= SLOWER:
+            ratio, own_s = times[name], computing[name]
+            text = f"computes {ratio:.1f} times as long for a step: {_s(own_s)}, the others' median {_s(own_s / ratio)}"
+        elif behind.get(name, 0.0) >= SLOWER:
+            ratio, rate = behind[name], rates[name]
+            text = f"makes {rate:.3g} steps/s, {ratio:.1f} times fewer than the others' median of {rate * ratio:.3g}"
+        else:
+            continue
+        found.append(_warning("straggler", name, ratio, f"{name} {text}"))
+    return found
+
+
+def _warning(kind: str, name: str, ratio: float | None, text: str) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "ratio": ratio, "text": text}
+
+
+def _s(time_s: float) -> str:
+    return f"{time_s:.3g} s" if time_s >= 1 else f"{1000 * time_s:.3g} ms"

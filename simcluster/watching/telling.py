@@ -45,60 +45,35 @@ class Noted:
 
     def read(self, metrics: Sequence[Metric], spans: Sequence[Span]) -> None:
         """Read the new rows."""
-        count = len(metrics)
-        for metric in metrics[self._metrics : count]:
+        counts = len(metrics), len(spans)
+        for metric in metrics[self._metrics : counts[0]]:
             self.values[metric.name] = metric.value
             self.step = max(self.step, metric.step)
-        self._metrics = count
-        count = len(spans)
-        self.compute_s += sum(s.end_s - s.start_s for s in spans[self._spans : count] if s.kind == "compute")
-        self._spans = count
+        self.compute_s += sum(s.end_s - s.start_s for s in spans[self._spans : counts[1]] if s.kind == "compute")
+        self._metrics, self._spans = counts
 
 
-def node_telemetry(
-    name: str,
-    rank: int,
-    state: str,
-    noted: Noted,
-    sent_to: SentTo,
-    *,
-    bytes_received: int,
-    step: int,
-    compute_s: float = 0.0,
-    silent_s: float | None = None,
-    computing: bool = False,
-    waits: Sequence[str] = (),
-    stalled_s: float = 0.0,
-    reason: str = "",
-) -> NodeTelemetry:
-    """Return one node's telemetry. *step* and *compute_s* are what is known in addition to its rows."""
-    return NodeTelemetry(
-        name=name,
-        rank=rank,
-        state=state,
-        step=max(step, noted.step),
-        loss=noted.values.get("loss"),
-        staleness=noted.values.get("staleness"),
-        silent_s=silent_s,
-        computing=computing,
-        compute_s=noted.compute_s + compute_s,
-        waits=list(waits[:WAITS_TOLD]),
-        stalled_s=stalled_s,
-        messages_sent=sum(count[0] for count in sent_to.values()),
-        bytes_sent=sum(count[1] for count in sent_to.values()),
-        bytes_received=bytes_received,
-        metrics={**noted.values},
-        reason=reason,
+def with_rows(node: NodeTelemetry, noted: Noted, sent_to: SentTo) -> NodeTelemetry:
+    """Return *node*, of which *step* and *compute_s* are what is known in addition to its rows, with these."""
+    return node.model_copy(
+        update={
+            "step": max(node.step, noted.step),
+            "loss": noted.values.get("loss"),
+            "staleness": noted.values.get("staleness"),
+            "compute_s": noted.compute_s + node.compute_s,
+            "waits": node.waits[:WAITS_TOLD],
+            "messages_sent": sum(count[0] for count in sent_to.values()),
+            "bytes_sent": sum(count[1] for count in sent_to.values()),
+            "metrics": {**noted.values},
+        }
     )
 
 
 def link_telemetry(names: Sequence[str], topology: Topology | None, sent: Sequence[SentTo]) -> list[LinkTelemetry]:
     """Return the traffic *sent* by each rank, on the links between *names*; per pair if no topology is known."""
-    carried: dict[str, list[int]] = {}
-    capacities: dict[str, float] = {}
-    if topology is not None:
-        carried = {link.name: [0, 0] for link in topology.links}
-        capacities = {link.name: link.bandwidth_Bps for link in topology.links}
+    links = list(topology.links) if topology is not None else []
+    carried = {link.name: [0, 0] for link in links}
+    capacities = {link.name: link.bandwidth_Bps for link in links}
     for rank, sent_to in enumerate(sent):
         for peer, (_, size_bytes) in sent_to.items():
             if topology is None:
@@ -127,9 +102,8 @@ def run_info(
 
     The map shows the topology *drawn*, if given and small enough.
     """
-    found = map_of(drawn) if drawn is not None else None
-    known = {"name": "a run", "seed": seed, **about}
-    return RunInfo(nodes=list(names), rendezvous=rendezvous, backend=backend, attempt=attempt, map=found, **known)
+    known = {"name": "a run", "seed": seed, "map": map_of(drawn) if drawn is not None else None, **about}
+    return RunInfo(nodes=list(names), rendezvous=rendezvous, backend=backend, attempt=attempt, **known)
 
 
 def map_of(topology: Topology) -> Map | None:

@@ -123,8 +123,6 @@ class Device:
         """See DeviceThread."""
         return self._thread.close(patience_s)
 
-    # inside
-
     def _run(self, piece: Piece) -> None:
         piece.start_s = self._recorder.now()
         try:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from simcluster.process.interrupts import PATIENCE_S, CtrlC
@@ -42,11 +42,14 @@ def run_to_its_end(
         if not loop.is_closed():
             loop.call_soon_threadsafe(stop)
 
-    with CtrlC(ask, PATIENCE_S) as ctrl_c, _closing(runner):
-        while not task.done():
-            with suppress(SystemExit):
-                runner.run(finished(task))
-        return task.result()
+    with CtrlC(ask, PATIENCE_S) as ctrl_c:
+        try:
+            while not task.done():
+                with suppress(SystemExit):
+                    runner.run(finished(task))
+            return task.result()
+        finally:
+            _close(runner)
 
 
 async def finished(task: asyncio.Task[Any]) -> None:
@@ -62,20 +65,16 @@ async def finished(task: asyncio.Task[Any]) -> None:
         raise
 
 
-@contextmanager
-def _closing(runner: asyncio.Runner) -> Iterator[None]:
-    """Close *runner* at the end, even if a task does not end."""
+def _close(runner: asyncio.Runner) -> None:
+    """Close *runner*, even if a task does not end."""
     loop = runner.get_loop()
-    try:
-        yield
-    finally:
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        stubborn = loop.run_until_complete(asyncio.wait(left, timeout=LEAVE_S))[1] if left else ()
-        if stubborn:  # a runner would wait for them forever
-            log.warning("left behind: %s", ", ".join(other.get_name() for other in stubborn))
-            asyncio.set_event_loop(None)
-            loop.close()
-        else:
-            runner.close()
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    stubborn = loop.run_until_complete(asyncio.wait(left, timeout=LEAVE_S))[1] if left else ()
+    if stubborn:  # a runner would wait for them forever
+        log.warning("left behind: %s", ", ".join(other.get_name() for other in stubborn))
+        asyncio.set_event_loop(None)
+        loop.close()
+    else:
+        runner.close()

@@ -12,6 +12,7 @@ from simcluster_backends.common.arguments import check_tag, wrong_peer
 from simcluster_backends.common.mailbox import Mailbox
 
 Waiting = asyncio.Future[Message]
+OnWait = Callable[[Waiting], object]
 
 INBOX_BYTES = 64 * 1024**2
 """Default limit of bytes per peer that a real node accepts before its algorithm has received them."""
@@ -23,8 +24,7 @@ class Inbox:
     ENDED means that the peer ended its algorithm; any other reason, that it died. *on_room* is called with the source
     of each queued message once received; *listen* with the source of a recv that is about to wait, and may call `lose`
     if there is news; *on_told* with a peer when its loss is first raised, after which it may be `found` again.
-    *life_of* returns the incarnation of a peer in use here. *ask* is called with the source, tag and receiver of each
-    recv that waits.
+    *life_of* returns the incarnation of a peer in use here. *ask* is called with source, tag and receiver of a wait.
     """
 
     def __init__(
@@ -55,7 +55,6 @@ class Inbox:
 
     @property
     def has_news(self) -> bool:
-        """Whether any peer is gone."""
         return bool(self.lost)
 
     def check_peer(self, rank: int) -> None:
@@ -81,9 +80,7 @@ class Inbox:
             self._on_told(rank)
         return PeerLost(rank, self._names[rank], self.lost.get(rank, ""), self._life_of(rank))
 
-    async def take(
-        self, source: int | Any_, tag: str | Any_, on_wait: Callable[[Waiting], object] | None = None
-    ) -> Message:
+    async def take(self, source: int | Any_, tag: str | Any_, on_wait: OnWait | None = None) -> Message:
         """Keep all promises of `Transport.recv` except a backend's counting.
 
         *on_wait* is called with the future that this waits on, if any: failing it with a PeerLost fails this call.
@@ -106,10 +103,7 @@ class Inbox:
         return message
 
     def put(self, message: Message, *, again: bool = False) -> None:
-        """Hand *message*, which has arrived, to a waiting receiver, or queue it.
-
-        *again*: it had been handed to a recv that was cancelled.
-        """
+        """Hand *message*, which has arrived, to a waiting receiver, or queue it; *again* if its recv was cancelled."""
         if self.is_closed:
             return
         receiver = self.mailbox.restore(message) if again else self.mailbox.deliver(message)
@@ -154,11 +148,7 @@ class Inbox:
         self.is_closed = True
         self.mailbox = Mailbox()
 
-    # inside
-
-    async def _arrival(
-        self, source: int | Any_, tag: str | Any_, on_wait: Callable[[Waiting], object] | None
-    ) -> Message:
+    async def _arrival(self, source: int | Any_, tag: str | Any_, on_wait: OnWait | None) -> Message:
         check_tag(tag)  # not before: a message that was found has a valid tag
         receiver: Waiting = self._loop.create_future()
         self.mailbox.wait(source, tag, receiver)

@@ -57,9 +57,19 @@ class Mailbox(Generic[R]):
         """Remove and return the earliest queued message that matches, if any."""
         if not self._queues:
             return None
-        key = self._earliest(source, tag)
-        if key is None:
-            return None
+        if not isinstance(source, Any_) and not isinstance(tag, Any_):
+            key = (source, tag)
+            if key not in self._queues:
+                return None
+        else:
+            matching = (
+                (queue[0].arrival, key)
+                for key, queue in self._queues.items()
+                if (isinstance(source, Any_) or key[0] == source) and (isinstance(tag, Any_) or key[1] == tag)
+            )
+            if (earliest := min(matching, default=None)) is None:
+                return None
+            key = earliest[1]
         queue = self._queues[key]
         message = queue.popleft()
         if not queue:
@@ -118,22 +128,8 @@ class Mailbox(Generic[R]):
 
     def describe(self) -> list[str]:
         """Describe the waiting receives, in order, for a deadlock report; those with OWN_TAGS are left out."""
-        return [
-            f"recv(source={w.source!r}, tag={w.tag!r})"
-            for w in self._waiting
-            if isinstance(w.tag, Any_) or not w.tag.startswith(OWN_TAGS)
-        ]
-
-    def _earliest(self, source: int | Any_, tag: str | Any_) -> tuple[int, str] | None:
-        if not isinstance(source, Any_) and not isinstance(tag, Any_):
-            return (source, tag) if (source, tag) in self._queues else None
-        best: tuple[int, str] | None = None
-        best_arrival = 0
-        for key, queue in self._queues.items():
-            matches = (isinstance(source, Any_) or key[0] == source) and (isinstance(tag, Any_) or key[1] == tag)
-            if matches and (best is None or queue[0].arrival < best_arrival):
-                best, best_arrival = key, queue[0].arrival
-        return best
+        shown = [w for w in self._waiting if isinstance(w.tag, Any_) or not w.tag.startswith(OWN_TAGS)]
+        return [f"recv(source={w.source!r}, tag={w.tag!r})" for w in shown]
 
     def _count(self, message: Message, sign: int) -> None:
         total = self._queued_bytes.get(message.source, 0) + sign * message.size_bytes

@@ -164,8 +164,6 @@ class Verdict:
             excused = {rank: why for rank, why in excused.items() if rank in late and not self.in_order}
         return self._by_name({**self._deaths, **excused})
 
-    # inside
-
     def _add(self, rank: int, error: RunError) -> None:
         self._causes.append(Report(rank, None, error=error, ended_well=self._ended_well))
 
@@ -179,11 +177,8 @@ class Verdict:
 
     def _excused(self) -> dict[int, str]:
         """Return why nodes are lost without having failed, by rank."""
-        reports = [
-            cause._replace(others_ended=cause.ended_well == self._ended_well)
-            for cause in self._causes
-            if cause.lost is not None
-        ]
+        well, lost = self._ended_well, [cause for cause in self._causes if cause.lost is not None]
+        reports = [cause._replace(others_ended=cause.ended_well == well) for cause in lost]
         return dict(sorted(excuses(reports, anybody_well=self.anybody_well).items()))
 
     def _by_name(self, reasons: dict[int, str]) -> dict[str, str]:

@@ -22,8 +22,8 @@ from simcluster.process.kernels import heed_portable
 from simcluster.runs.record import RunRecord
 from simcluster.testing import ComesBack
 from simcluster.topology import star
-from simcluster.watching.board import Telemetry
-from simcluster.watching.telling import Noted, link_telemetry, node_telemetry, run_info
+from simcluster.watching.board import NodeTelemetry, Telemetry
+from simcluster.watching.telling import Noted, link_telemetry, run_info, with_rows
 from simcluster.workloads.ledger import Ledger
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sim.cluster import Body, Cluster
@@ -31,7 +31,7 @@ from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.faults import Faults
 
 if TYPE_CHECKING:
-    from simcluster.checkpoints.keeping import Keeping
+    from simcluster.checkpoints.gather import Keeping
     from simcluster.checkpoints.shard import Shard
     from simcluster.experiment.job import ClusterJob
     from simcluster.topology import Topology
@@ -181,12 +181,10 @@ def _node_telemetry(cluster: Cluster, node: Member, noted: Noted) -> NodeTelemet
     record, reason = node.recorder.record, cluster.gone.get(node.rank, "")
     noted.read(record.metrics, record.spans)
     gone = "expected" if reason == ABSENT else "ended" if node.alive else "lost"
-    return node_telemetry(
-        node.name,
-        node.rank,
-        "running" if cluster.lives(node.rank) else gone,
-        noted,
-        record.sent_to,
+    told = NodeTelemetry(
+        name=node.name,
+        rank=node.rank,
+        state="running" if cluster.lives(node.rank) else gone,
         bytes_received=record.bytes_received,
         step=record.steps,
         compute_s=record.rest.compute_s if record.rest is not None else 0.0,
@@ -194,6 +192,7 @@ def _node_telemetry(cluster: Cluster, node: Member, noted: Noted) -> NodeTelemet
         waits=node.waits(),
         reason=reason,
     )
+    return with_rows(told, noted, record.sent_to)
 
 
 def _cores() -> int:

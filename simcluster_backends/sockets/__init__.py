@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from simcluster.experiment.job import ClusterJob
     from simcluster.runs.record import RunRecord
 
-__all__ = ["OPEN_KEY", "generate_key", "join", "read_key", "run_cluster", "write_key"]
+__all__ = ["OPEN_KEY", "generate_key", "read_key", "run_cluster", "write_key"]
 
 
 def run_cluster(job: ClusterJob) -> RunRecord:
@@ -36,19 +35,3 @@ def run_cluster(job: ClusterJob) -> RunRecord:
             return asyncio.run(run.run())
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, run.run()).result()
-
-
-def join(
-    name: str,
-    rendezvous: str,
-    key: bytes,
-    listen: str = "127.0.0.1:0",
-    *,
-    files: str | None = None,
-    tls: str | None = None,
-    on_left: Callable[[], object] = lambda: None,
-) -> int:
-    """Run as node *name* of the run at *rendezvous*: see simcluster_backends.sockets.node.process."""
-    from simcluster_backends.sockets.node import process as node
-
-    return node.join(name, rendezvous, key, listen, files=files, tls=tls, on_left=on_left)

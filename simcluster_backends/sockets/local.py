@@ -37,47 +37,37 @@ def run_bodies(
     """Run body i as rank i of one cluster; return each body's result or exception.
 
     A body that raises `simcluster.testing.Crash` dies without a goodbye, and one that raises `ComesBack` is restarted;
-    with any other exception it dies and its peers learn why. Raise TimeoutError if not all have ended after
-    *timeout_s*.
+    with any other exception it dies and its peers learn why. Raise TimeoutError after *timeout_s*.
     """
 
     async def run() -> list[Any]:
         async with asyncio.timeout(timeout_s):
-            return await _run(bodies, seed, inbox_bytes)
+            cluster = _Cluster(len(bodies), seed, inbox_bytes)
+            try:
+                await cluster.connect()
+                lives = [cluster.live(rank, body) for rank, body in enumerate(bodies)]
+                return await asyncio.gather(*lives, return_exceptions=True)
+            finally:
+                await cluster.close()
 
     return run_to_its_end(run(), loop_factory(uvloop))
-
-
-async def _run(bodies: Sequence[Body], seed: int, inbox_bytes: int) -> list[Any]:
-    cluster = _Cluster(len(bodies), seed, inbox_bytes)
-    try:
-        await cluster.connect()
-        lives = [cluster.live(rank, body) for rank, body in enumerate(bodies)]
-        return await asyncio.gather(*lives, return_exceptions=True)
-    finally:
-        await cluster.close()
 
 
 class _Cluster:
     """All nodes and their state."""
 
     def __init__(self, size: int, seed: int, inbox_bytes: int) -> None:
-        self.names = [f"node{rank}" for rank in range(size)]
+        self._names = [f"node{rank}" for rank in range(size)]
         self._seed, self._inbox_bytes = seed, inbox_bytes
         self._key, self._run, started_s = generate_key(), secrets.token_bytes(16), time.perf_counter()
         self._recorders = [
-            Recorder(rank, name, lambda: time.perf_counter() - started_s) for rank, name in enumerate(self.names)
+            Recorder(rank, name, lambda: time.perf_counter() - started_s) for rank, name in enumerate(self._names)
         ]
-        self._members: list[Member] = []
-        self._meshes: list[Mesh] = []
         self._gone: dict[int, str] = {}
         self._coming = asyncio.Lock()
         self._owners = Owners(size)
         self._owners.watch(asyncio.get_running_loop())
-        for rank in range(size):
-            member, mesh = self._node(rank)
-            self._members.append(member)
-            self._meshes.append(mesh)
+        self._meshes = [self._mesh(rank) for rank in range(size)]
 
     async def connect(self) -> None:
         """Connect every node to every other."""
@@ -96,32 +86,29 @@ class _Cluster:
     async def close(self) -> None:
         for mesh in self._meshes:
             await mesh.listener.close()
-        await asyncio.gather(*(member.close() for member in self._members))
-
-    # inside
+        await asyncio.gather(*(mesh.member.close() for mesh in self._meshes))
 
     @property
     def _addresses(self) -> list[tuple[str, int]]:
         return [(mesh.listener.host, mesh.listener.port) for mesh in self._meshes]
 
-    def _node(self, rank: int) -> tuple[Member, Mesh]:
-        member = Member(rank, self.names, self._recorders[rank], inbox_bytes=self._inbox_bytes)
-        return member, Mesh(member, self._key, self._run, b"")
+    def _mesh(self, rank: int) -> Mesh:
+        member = Member(rank, self._names, self._recorders[rank], inbox_bytes=self._inbox_bytes)
+        return Mesh(member, self._key, self._run, b"")
 
     async def _come_back(self, rank: int) -> None:
         """Restart *rank*. One at a time, so that every node knows all addresses."""
         async with self._coming:
             await self._meshes[rank].listener.close()
             self._recorders[rank].incarnation += 1
-            member, mesh = self._node(rank)
+            mesh = self._meshes[rank] = self._mesh(rank)
             await mesh.listener.start(open_socket("127.0.0.1", 0, "listen"))
-            self._members[rank], self._meshes[rank] = member, mesh
             gone = {other: reason for other, reason in self._gone.items() if other != rank}
             await mesh.come_late(self._recorders[rank].incarnation, self._addresses, gone, timeout_s=60.0)
             del self._gone[rank]
 
     async def _live(self, rank: int, body: Body) -> Any:
-        member = self._members[rank]
+        member = self._meshes[rank].member
         transport = SocketTransport(member, self._seed)
 
         async def own() -> Any:

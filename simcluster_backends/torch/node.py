@@ -115,7 +115,7 @@ class _Node:
         self._recorder.losses_are_planned = False
         self._member = Member(place.rank, list(job.names), self._recorder, group, inbox_bytes=options.inbox_bytes)
         self._transport = TorchTransport(self._member, job.seed)
-        self._watchdog = Watchdog(options, self._loop.time())
+        self._watchdog = Watchdog(options.stuck_s, options.idle_s, options.limit_s, self._loop.time())
         self._statuses: list[Status] = []
         self._stop, self._part_over = "", False
         self._patience_over = asyncio.Event()  # with ranks that do not stop

@@ -24,8 +24,7 @@ from simcluster_backends.sockets.wire.handshake import (
     Refused,
     Welcome,
 )
-from simcluster_backends.sockets.wire.reader import FrameReader
-from tests.hostile.inputs import FRAMES, HTTP, STRANGE_KEY, a_hello, http_tokens, wire
+from tests.hostile.inputs import FRAMES, HTTP, STRANGE_KEY, Feeding, a_hello, http_tokens, wire
 
 PATIENCE_S = HANDSHAKE_TIMEOUT_S + 10.0
 """Who still has a connection after so long is a guest that nobody sends away."""
@@ -102,7 +101,7 @@ class Visit:
 
 
 def in_words_of_frames(answer: bytes) -> str:
-    reader, words = FrameReader(), ""
+    reader, words = Feeding(), ""
     try:
         messages = [_decoder.decode(frame.header) for frame in reader.feed(answer)]
     except ProtocolError as error:
@@ -240,7 +239,7 @@ class Replays:
 
 async def _frames(visit: Visit, count: int) -> list[bytes]:
     """The next *count* headers of handshake frames, or fewer if it is dropped before."""
-    reader = FrameReader()
+    reader = Feeding()
     found: list[bytes] = []
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(PATIENCE_S):

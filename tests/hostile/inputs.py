@@ -30,6 +30,23 @@ TYPED = (ProtocolError, HandshakeRefused)
 _layout = struct.Struct("<4sBBHIQQIII")
 
 
+class Feeding(FrameReader):
+    """A reader that takes bytes as they come."""
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Process *data*; return the frames that it completes."""
+        frames, view = [], memoryview(data)
+        while view:
+            buffer = self.buffer()
+            count = min(len(buffer), len(view))
+            buffer[:count] = view[:count]
+            self.received(count)
+            view = view[count:]
+            while (frame := self.next_frame()) is not None:
+                frames.append(frame)
+        return frames
+
+
 def wire(kind: Kind, header: bytes = b"", body: bytes = b"", seq: int = 0) -> bytes:
     """One frame."""
     return b"".join(map(bytes, Outgoing(kind, header, [as_octets(body)]).chunks(seq)))
@@ -207,7 +224,7 @@ def readers(data: bytes) -> Iterator[tuple[str, Callable[[], object]]]:
     """All that *data* may be read by, before a peer has proven anything and after."""
     header = data[PREAMBLE_BYTES:]
     yield "a stranger's connection", lambda: said_by_a_stranger(data)
-    yield "a peer's connection", lambda: FrameReader(Limits(open=True)).feed(data)
+    yield "a peer's connection", lambda: Feeding(Limits(open=True)).feed(data)
     control = Frame(Kind.CONTROL, b"", header)
     yield "a node on the control lane", lambda: read_from_launcher(control)
     yield "a launcher on the control lane", lambda: read_from_node(control)
@@ -217,7 +234,7 @@ def readers(data: bytes) -> Iterator[tuple[str, Callable[[], object]]]:
 
 def said_by_a_stranger(data: bytes) -> bool:
     """Whether *data* alone gets somebody in; raises what the door answers it with."""
-    reader, door = FrameReader(), _handshake(True)
+    reader, door = Feeding(), _handshake(True)
     return any(door.receive(frame.header) for frame in reader.feed(data))
 
 

@@ -84,7 +84,8 @@ class Running:
 def hand_started(name: str, rendezvous: str, key_file: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`simcluster node` by hand, in a process of its own."""
     code = (
-        "import sys; from pathlib import Path; from simcluster_backends.sockets import join, read_key; "
+        "import sys; from pathlib import Path; from simcluster_backends.sockets import read_key; "
+        "from simcluster_backends.sockets.node.process import join; "
         "sys.exit(join(sys.argv[1], sys.argv[2], read_key(Path(sys.argv[3]))))"
     )
     command = [sys.executable, "-c", code, name, rendezvous, str(key_file)]

@@ -36,8 +36,8 @@ PLANTED = [
         4,
         "a cut never ends",
         SOCKETS + "node/cuts.py",
-        "self._change, order, -1",
-        "self._change, order, +1",
+        "change, order, -1",
+        "change, order, +1",
         kinds=("cut", "flap", "partition"),
     ),
     plant(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.watching.board import Board, LinkTelemetry, NodeTelemetry, RunInfo, Telemetry
-from simcluster.watching.stragglers import slowness, warnings
+from simcluster.watching.status import slowness, warnings
 
 
 def board(

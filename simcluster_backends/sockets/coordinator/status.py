@@ -11,8 +11,7 @@ from prometheus_client.registry import Collector
 
 from simcluster import __version__
 from simcluster.watching.board import Board
-from simcluster.watching.status import run_status
-from simcluster.watching.stragglers import WARNINGS
+from simcluster.watching.status import WARNINGS, run_status
 from simcluster_backends.sockets.coordinator.membership import Membership
 
 

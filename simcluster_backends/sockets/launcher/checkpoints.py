@@ -19,7 +19,7 @@ from simcluster.checkpoints.shard import Shard
 from simcluster_backends.sockets.wire.messages import BeginWith, ShardPiece, Stored, in_pieces
 
 if TYPE_CHECKING:
-    from simcluster.checkpoints.keeping import Keeping
+    from simcluster.checkpoints.gather import Keeping
     from simcluster_backends.sockets.launcher.member import Member
 
 log = logging.getLogger("simcluster.sockets")

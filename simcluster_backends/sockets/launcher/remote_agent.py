@@ -37,7 +37,7 @@ from simcluster_backends.sockets.launcher.orders import (
     line_of,
     read_to_machine,
 )
-from simcluster_backends.sockets.net.reachable_address import listen_towards
+from simcluster_backends.sockets.net.addresses import listen_towards
 
 LINE_BYTES = 8192
 """Longer lines are split."""

@@ -17,8 +17,7 @@ from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.watching.telling import run_info
 from simcluster_backends.sockets.launcher.settings import MOST_DEAD_S, Options, check_coordinator, is_elsewhere
-from simcluster_backends.sockets.net.addresses import is_loopback, parse_endpoint
-from simcluster_backends.sockets.net.reachable_address import facing
+from simcluster_backends.sockets.net.addresses import facing, is_loopback, parse_endpoint
 from simcluster_backends.sockets.net.tls import tls_of_coordinator
 from simcluster_backends.sockets.wire.keys import read_token
 

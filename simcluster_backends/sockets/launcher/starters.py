@@ -18,8 +18,7 @@ from simcluster_backends.sockets.launcher.orders import ORDER_LIMIT_BYTES, Order
 from simcluster_backends.sockets.launcher.remote import Remotes
 from simcluster_backends.sockets.launcher.reporting import host_of
 from simcluster_backends.sockets.launcher.settings import Options
-from simcluster_backends.sockets.net.addresses import parse_endpoint, show_endpoint
-from simcluster_backends.sockets.net.reachable_address import meeting_host
+from simcluster_backends.sockets.net.addresses import meeting_host, parse_endpoint, show_endpoint
 from simcluster_backends.sockets.net.ssh import Ssh
 from simcluster_backends.sockets.net.tls import files_for
 

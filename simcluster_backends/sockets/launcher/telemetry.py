@@ -8,7 +8,7 @@ from typing import Any
 from simcluster.errors import ABSENT
 from simcluster.topology import Topology
 from simcluster.watching.board import NodeTelemetry, Telemetry
-from simcluster.watching.telling import Noted, link_telemetry, node_telemetry
+from simcluster.watching.telling import Noted, link_telemetry, with_rows
 from simcluster_backends.sockets.launcher.member import Member
 
 
@@ -29,12 +29,10 @@ class Teller:
     def _node(self, member: Member, now_s: float) -> NodeTelemetry:
         status, noted = member.status, self._noted[member.rank]
         noted.read(member.metrics, member.spans)
-        return node_telemetry(
-            member.name,
-            member.rank,
-            state_of(member),
-            noted,
-            _sent_to(member),
+        told = NodeTelemetry(
+            name=member.name,
+            rank=member.rank,
+            state=state_of(member),
             bytes_received=status.bytes_received if status is not None else 0,
             step=member.steps,
             silent_s=None if member.connection is None else max(0.0, now_s - member.heard_s),
@@ -43,6 +41,7 @@ class Teller:
             stalled_s=status.stalled_s if status is not None else 0.0,
             reason=member.gone or "",
         )
+        return with_rows(told, noted, _sent_to(member))
 
 
 def state_of(member: Member) -> str:

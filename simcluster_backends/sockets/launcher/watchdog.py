@@ -44,7 +44,8 @@ class Watch:
 
     def start(self) -> None:
         """Start the watchdog; the run's clock is 0 now."""
-        self._watchdog = Watchdog(self._options, self._loop.time())
+        options = self._options
+        self._watchdog = Watchdog(options.stuck_s, options.idle_s, options.limit_s, self._loop.time())
 
     async def run(self) -> None:
         """Run until cancelled."""

@@ -1,12 +1,23 @@
-"""Addresses and ports: parse, format, classify, listen."""
+"""Addresses and ports: parse, format, classify, listen; and the address at which another machine can reach this one."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import socket
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from simcluster.errors import Problem, UsageError
+from simcluster_backends.sockets.net.ssh import Ssh, host_name
+
+if TYPE_CHECKING:
+    from simcluster.experiment.job import Remote
+
+EXPECTED = "--rendezvous HOST:PORT, an address of this machine that all nodes can reach"
+ASK_S = 10.0
 
 
 def parse_endpoint(text: str, key: str) -> tuple[str, int]:
@@ -25,19 +36,23 @@ def show_endpoint(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address that *host* writes out, None if it is a name."""
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
 def is_loopback(host: str) -> bool:
     """Return whether *host* is reachable from this machine only; no name except localhost counts."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    ip = ip_of(host)
+    return host == "localhost" if ip is None else ip.is_loopback
 
 
 def is_wildcard(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
+    ip = ip_of(host)
+    return ip is not None and ip.is_unspecified
 
 
 def open_socket(host: str, port: int, key: str) -> socket.socket:
@@ -51,3 +66,52 @@ def open_socket(host: str, port: int, key: str) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             what, expected = f"port {port} is in use", "a free port (0 takes any)"
         raise UsageError(Problem(key, f"{show_endpoint(host, port)} ({what})", expected)) from None
+
+
+def facing(host: str) -> str | None:
+    """Return the local address from which packets to *host* leave; None if there is no route.
+
+    No packet is sent to find out: a connected datagram socket has a local address.
+    """
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
+
+
+def listen_towards(listen: str, rendezvous: str) -> str:
+    """Return *listen*, or if that is "" any free port at the address from which *rendezvous* is reached."""
+    if listen:
+        return listen
+    host = facing(parse_endpoint(rendezvous, "rendezvous")[0]) or "127.0.0.1"
+    return f"[{host}]:0" if ":" in host else f"{host}:0"
+
+
+async def meeting_host(remotes: Sequence[Remote], ssh: Ssh) -> str:
+    """Return the one address of this machine that faces all *remotes*. Raise UsageError if there is none."""
+    places: dict[str, str] = {}
+    for remote in remotes:
+        host = remote.address or await _resolved(remote.ssh, ssh)
+        address = facing(host) if host is not None else None
+        if address is None:
+            raise UsageError(Problem("rendezvous", f"no route from here to {host or remote.ssh}", EXPECTED))
+        places.setdefault(address, host or remote.ssh)
+    if len(places) > 1:
+        ways = ", ".join(f"{address} towards {host}" for address, host in places.items())
+        raise UsageError(Problem("rendezvous", f"several addresses of this machine: {ways}", EXPECTED))
+    return next(iter(places))
+
+
+async def _resolved(target: str, ssh: Ssh) -> str | None:
+    """Return the host that ssh, by the user's configuration, connects to for *target*."""
+    process = await asyncio.create_subprocess_exec(*ssh.asking(target), stdout=PIPE, stderr=DEVNULL)
+    try:
+        answer, _ = await asyncio.wait_for(process.communicate(), ASK_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return None
+    return host_name(answer.decode(errors="replace")) if process.returncode == 0 else None

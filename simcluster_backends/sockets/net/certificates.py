@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import importlib.util
-import ipaddress
 import os
 import re
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from simcluster.errors import Problem, UsageError
+from simcluster_backends.sockets.net.addresses import ip_of
 from simcluster_backends.sockets.net.tls import AUTHORITY, COORDINATOR, LAUNCHER, URI, certificate_file, key_file
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _problems(folder: Path, names: Sequence[str], days: int, hosts: Sequence[str
         if name in names:
             problems.append(Problem("topology", f"a node called {name}", f"another name: this one is the {name}'s"))
     for host in hosts:
-        if not HOST.fullmatch(host) and not _is_address(host):
+        if not HOST.fullmatch(host) and ip_of(host) is None:
             problems.append(Problem("--host", repr(host), "a name or an address, without a port"))
     if hosts and (there := certificate_file(folder, COORDINATOR)).exists():
         problems.append(Problem("--host", f"{there} already", "none, or that file to be removed and made again"))
@@ -102,7 +102,7 @@ def _issue(folder: Path, name: str, hosts: Sequence[str], authority: Signer, day
 
     own = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    places = [x509.IPAddress(ipaddress.ip_address(h)) if _is_address(h) else x509.DNSName(h) for h in hosts]
+    places = [x509.DNSName(host) if (ip := ip_of(host)) is None else x509.IPAddress(ip) for host in hosts]
     extensions = [
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (x509.SubjectAlternativeName([x509.UniformResourceIdentifier(URI + name), *places]), True),
@@ -111,14 +111,6 @@ def _issue(folder: Path, name: str, hosts: Sequence[str], authority: Signer, day
         (x509.AuthorityKeyIdentifier.from_issuer_public_key(authority[1].public_key()), False),
     ]
     return _sign(folder, name, subject, own, extensions, authority, days)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _usage(*, is_authority: bool) -> x509.KeyUsage:

@@ -197,8 +197,6 @@ class Connection(asyncio.BufferedProtocol):
             refused = isinstance(exc, ssl.SSLError)
             self._on_fail(self, (HandshakeRefused if refused else ConnectionResetError)(self._reason))
 
-    # inside
-
     def _outside(self, ending: Callable[[], None]) -> None:
         """End the transport; with TLS never inside its own callbacks."""
         if self._encrypted:

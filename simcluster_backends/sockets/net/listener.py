@@ -166,55 +166,46 @@ async def connect(
     """Return a connection after its handshake; *on_open* was called with it before its first frame.
 
     Retry for *timeout_s* while there is no answer or the peer closes first, as it does with too many strangers; then
-    raise RunError or HandshakeRefused. Raise HandshakeRefused or ProtocolError immediately for a known reason, since
-    retrying would not help.
+    raise RunError or HandshakeRefused. Raise HandshakeRefused or ProtocolError at once if retrying would not help.
     """
-    loop = asyncio.get_running_loop()
-    end_s = loop.time() + timeout_s
+    loop, where = asyncio.get_running_loop(), show_endpoint(host, port)
+    secure, end_s = tls.client if tls is not None else None, loop.time() + timeout_s
+
+    async def once() -> Connection:
+        opened: asyncio.Future[Connection] = loop.create_future()
+
+        def succeed(connection: Connection) -> None:
+            on_open(connection)
+            if not opened.done():
+                opened.set_result(connection)
+
+        def fail(connection: Connection, error: Exception) -> None:
+            if not opened.done():
+                opened.set_exception(error)
+
+        allowed = replace(limits) if limits else None
+        connection = Connection(make_handshake(), on_open=succeed, on_fail=fail, limits=allowed)
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                await loop.create_connection(lambda: connection, host, port, ssl=secure)
+            return await opened
+        finally:
+            if opened.done() and not opened.cancelled():
+                opened.exception()
+            if not connection.is_open:
+                connection.abort("given up")
+
     while True:
         try:
-            return await _connect_once(host, port, make_handshake, on_open, limits, tls)
+            return await once()
         except ssl.SSLError as error:
-            raise HandshakeRefused(f"{show_endpoint(host, port)}: {in_words(error)}") from None
+            raise HandshakeRefused(f"{where}: {in_words(error)}") from None
         except OSError as error:
             reason = in_words(error)
-            if loop.time() + RETRY_S > end_s and isinstance(error, ConnectionResetError):
-                raise HandshakeRefused(f"{show_endpoint(host, port)}: {reason}") from None
             if loop.time() + RETRY_S > end_s:
-                raise RunError(f"no answer from {show_endpoint(host, port)} within {timeout_s:g} s: {reason}") from None
+                if isinstance(error, ConnectionResetError):
+                    raise HandshakeRefused(f"{where}: {reason}") from None
+                raise RunError(f"no answer from {where} within {timeout_s:g} s: {reason}") from None
         except (HandshakeRefused, ProtocolError) as error:
-            raise type(error)(f"{show_endpoint(host, port)}: {error}") from None
+            raise type(error)(f"{where}: {error}") from None
         await asyncio.sleep(RETRY_S)
-
-
-async def _connect_once(
-    host: str,
-    port: int,
-    make_handshake: Callable[[], Handshake],
-    on_open: Callable[[Connection], None],
-    limits: Limits | None,
-    tls: Tls | None,
-) -> Connection:
-    loop = asyncio.get_running_loop()
-    opened: asyncio.Future[Connection] = loop.create_future()
-
-    def succeed(connection: Connection) -> None:
-        on_open(connection)
-        if not opened.done():
-            opened.set_result(connection)
-
-    def fail(connection: Connection, error: Exception) -> None:
-        if not opened.done():
-            opened.set_exception(error)
-
-    connection = Connection(make_handshake(), on_open=succeed, on_fail=fail, limits=replace(limits) if limits else None)
-    try:
-        async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
-            secure = tls.client if tls is not None else None
-            await loop.create_connection(lambda: connection, host, port, ssl=secure)
-        return await opened
-    finally:
-        if opened.done() and not opened.cancelled():
-            opened.exception()
-        if not connection.is_open:
-            connection.abort("given up")

@@ -34,7 +34,7 @@ class Ssh:
 
     def command(self, target: str, words: Sequence[str]) -> list[str]:
         """Return the arguments that run *words*, unchanged by any shell, at *target*."""
-        return [*self._base(), "--", target, remote_line(words)]
+        return [*self._base(), "--", target, shlex.join(words)]
 
     def asking(self, target: str) -> list[str]:
         """Return the arguments that print how ssh would reach *target*, without connecting."""
@@ -43,11 +43,6 @@ class Ssh:
     def _base(self) -> list[str]:
         config = ["-F", self.config] if self.config is not None else []
         return [self.program, "-T", *config, *(part for option in (*FIRST, *self.options) for part in ("-o", option))]
-
-
-def remote_line(words: Sequence[str]) -> str:
-    """Return *words*, each quoted, as one line for the remote shell."""
-    return shlex.join(words)
 
 
 def host_name(answer: str) -> str | None:

@@ -71,7 +71,12 @@ def read_tls(folder: Path, name: str) -> Tls:
     if problems := check_files(folder, [name]):
         raise UsageError(problems)
     try:
-        server, client = (_context(kind, folder, name) for kind in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
+        authority, certificate, key = files_for(folder, name)
+        server, client = _bare(ssl.PROTOCOL_TLS_SERVER), _bare(ssl.PROTOCOL_TLS_CLIENT)
+        for context in (server, client):
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(authority)
+            context.load_cert_chain(certificate, key)
     except (ssl.SSLError, OSError) as error:
         raise UsageError(Problem("tls", f"{folder} for {name} ({error})", MADE_BY)) from None
     if wrong := _own_fault(server, client, name):
@@ -111,10 +116,7 @@ def tls_of_launcher(folder: str | None) -> Tls | None:
 
 
 def _own_fault(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str:
-    """Return what peers would reject in the certificate of *name*, by a handshake with ourselves in memory.
-
-    This reports problems before any connection is made.
-    """
+    """Return what peers would reject in the certificate of *name*, found by a handshake with ourselves in memory."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     connector = client.wrap_bio(back, there, server_side=False)
     acceptor = server.wrap_bio(there, back, server_side=True)
@@ -127,15 +129,6 @@ def _own_fault(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str
             return in_words(error)
     names = names_in(connector.getpeercert())
     return "" if name in names else f"it is that of {', '.join(sorted(names)) or 'no node'}, not of {name}"
-
-
-def _context(kind: int, folder: Path, name: str) -> ssl.SSLContext:
-    authority, certificate, key = files_for(folder, name)
-    context = _bare(kind)
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(authority)
-    context.load_cert_chain(certificate, key)
-    return context
 
 
 def _bare(kind: int) -> ssl.SSLContext:

@@ -5,15 +5,17 @@ The coordinator and the run may start later than the node: it waits for both.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from simcluster_backends.sockets.coordinator.client import Client, NoAnswer
-from simcluster_backends.sockets.net.addresses import parse_endpoint
-from simcluster_backends.sockets.net.reachable_address import listen_towards
+from simcluster_backends.sockets.net.addresses import listen_towards, parse_endpoint
+from simcluster_backends.sockets.node import process
 from simcluster_backends.sockets.wire.keys import key_of, read_key, read_token
 
 GOODBYE = {"gone": True}
@@ -28,7 +30,6 @@ def attend_with_files(
     listen: str | None,
     tls: str | None,
     patience_s: float,
-    join: Callable[..., int],
     plain_http: bool = False,
 ) -> int:
     """Call `attend` with a command line's arguments. Raise UsageError if they are invalid."""
@@ -38,10 +39,10 @@ def attend_with_files(
         parse_endpoint(listen, "listen")
 
     def take_part(rendezvous: str) -> int | None:
-        left: list[bool] = []
+        left = threading.Event()
         here = listen_towards(listen or "", rendezvous)
-        code = join(name, rendezvous, key, here, tls=tls, on_left=lambda: left.append(True))
-        return None if left else code
+        code = process.join(name, rendezvous, key, here, tls=tls, on_left=left.set)
+        return None if left.is_set() else code
 
     client = Client(url, token, tls=tls, plain_http=plain_http)
     return attend(name, client, listen or "", take_part, patience_s=patience_s)
@@ -66,12 +67,12 @@ def attend(
     end_s, wait_s = now() + patience_s, LEAST_WAIT_S
     code: int | None = None
     epoch = -1
-    place = f"/workers/{name}"
+    leave = partial(client.post, f"/workers/{name}/leave", GOODBYE)
     while True:
         try:
-            heard = client.post(f"{place}/heartbeat")
+            heard = client.post(f"/workers/{name}/heartbeat")
             if heard.get("leave"):
-                client.post(f"{place}/leave", GOODBYE)
+                leave()
                 return code or 0
             run = _next_run(name, client, listen, heard["known"])
         except NoAnswer:
@@ -84,14 +85,14 @@ def attend(
                 epoch, code = run["epoch"], join(run["rendezvous"])
                 if code is None:
                     with suppress(NoAnswer):
-                        client.post(f"{place}/leave", GOODBYE)
+                        leave()
                     return 0
                 continue
             if run is None and code is not None:
-                client.post(f"{place}/leave", GOODBYE)
+                leave()
                 return code
             if code is None and now() > end_s:
-                client.post(f"{place}/leave", GOODBYE)
+                leave()
                 raise NoAnswer(f"the coordinator at {client.url} had no run for {name} within {patience_s:g} s")
         sleep(wait_s)
         wait_s = min(2 * wait_s, MOST_WAIT_S)

@@ -43,8 +43,7 @@ T = TypeVar("T")
 class ControlLane:
     """The connection to the launcher as *name*. *job* is set when the launcher has sent it, or fails if it refused.
 
-    `serve` then sets two callbacks, both called in this lane's thread: for each message, and for the loss of the
-    launcher.
+    `serve` then sets two callbacks, called in this lane's thread: for each message, and for the launcher's loss.
     """
 
     def __init__(self, name: str, host: str, port: int, key: bytes, tls: Tls | None) -> None:

@@ -14,48 +14,40 @@ from math import inf
 from simcluster_backends.sockets.wire.messages import Hold
 
 
-class Holds:
-    """The execution of *orders*. *hold(peer, writing, reading)* sets what is held; *give_up(peer)* drops the peer."""
+def follow(
+    orders: Sequence[Hold],
+    dead_s: float,
+    *,
+    hold: Callable[[int, bool, bool], object],
+    give_up: Callable[[int], object],
+    at_s: float = 0.0,
+) -> list[asyncio.TimerHandle]:
+    """Schedule *orders* from *at_s* of the run's clock, now; spells before that are skipped. Return the timers.
 
-    def __init__(
-        self,
-        orders: Sequence[Hold],
-        dead_s: float,
-        *,
-        hold: Callable[[int, bool, bool], object],
-        give_up: Callable[[int], object],
-    ) -> None:
-        self._orders, self._dead_s = orders, dead_s
-        self._hold, self._give_up = hold, give_up
-        self._loop = asyncio.get_running_loop()
-        self._held: dict[int, list[int]] = {}  # by peer: orders not to write, orders not to read
-        self._timers: list[asyncio.TimerHandle] = []
+    *hold(peer, writing, reading)* sets what is held; *give_up(peer)* drops the peer.
+    """
+    held: dict[int, list[int]] = {}  # by peer: orders not to write, orders not to read
 
-    def start(self, at_s: float = 0.0) -> None:
-        """Schedule the orders; the run's clock is at *at_s*. Past spells are skipped, current ones hold from now on."""
-        zero_s = self._loop.time() - at_s
-        for order in self._orders:
-            for began_s, end_s in order.spells:
-                if end_s <= at_s:
-                    continue
+    def change(order: Hold, by: int) -> None:
+        for peer in order.peers:
+            now = held.setdefault(peer, [0, 0])
+            now[0] += by * order.sends
+            now[1] += by * order.receives
+            hold(peer, now[0] > 0, now[1] > 0)
+
+    def lose(order: Hold) -> None:
+        for peer in order.peers:
+            give_up(peer)
+
+    loop, timers = asyncio.get_running_loop(), []
+    zero_s = loop.time() - at_s
+    for order in orders:
+        for began_s, end_s in order.spells:
+            if end_s > at_s:
                 start_s = max(began_s, at_s)
-                self._timers.append(self._loop.call_at(zero_s + start_s, self._change, order, +1))
+                timers.append(loop.call_at(zero_s + start_s, change, order, +1))
                 if end_s < inf:
-                    self._timers.append(self._loop.call_at(zero_s + end_s, self._change, order, -1))
-                if order.receives and end_s - start_s > self._dead_s:
-                    self._timers.append(self._loop.call_at(zero_s + start_s + self._dead_s, self._lose, order))
-
-    def cancel(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-
-    def _change(self, order: Hold, by: int) -> None:
-        for peer in order.peers:
-            held = self._held.setdefault(peer, [0, 0])
-            held[0] += by * order.sends
-            held[1] += by * order.receives
-            self._hold(peer, held[0] > 0, held[1] > 0)
-
-    def _lose(self, order: Hold) -> None:
-        for peer in order.peers:
-            self._give_up(peer)
+                    timers.append(loop.call_at(zero_s + end_s, change, order, -1))
+                if order.receives and end_s - start_s > dead_s:
+                    timers.append(loop.call_at(zero_s + start_s + dead_s, lose, order))
+    return timers

@@ -17,7 +17,6 @@ from simcluster_backends.common.device import Device
 from simcluster_backends.common.inbox import INBOX_BYTES, Inbox
 from simcluster_backends.common.real_node import Activity
 from simcluster_backends.common.watchdog import Progress
-from simcluster_backends.sockets.node.rejoining import Returning
 from simcluster_backends.sockets.wire.frame import Frame, Kind, Outgoing
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("simcluster.sockets")
 
 REASON_LIMIT = 200
+BACK = "it has rejoined, and its previous incarnation is gone"
 LAST_WORDS_S = 1.0
 """Grace period for draining a lost peer's connection."""
 WORK_S = 5.0
@@ -37,8 +37,7 @@ WORK_S = 5.0
 class Member:
     """One node among its peers. `attach` gives it a connection to each of them.
 
-    An algorithm gets only the transport and cannot reach this. The order of external events is recorded in *notes*. The
-    fault plan makes its device *slow* at times.
+    An algorithm gets only the transport. *notes* records external events; the fault plan makes the device *slow*.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Member:
         self._inbox_bytes = inbox_bytes
         self._loop = asyncio.get_running_loop()
         self._unheard: set[int] = set()  # peers cut off by the plan: they close because they heard nothing
-        self._links: dict[int, Connection] = {}
+        self.links: dict[int, Connection] = {}  # in use; none to a peer that had ended before this node joined
         self._held: dict[int, tuple[bool, bool]] = {}  # by a fault: (writing is held, reading is held)
         self._returning = Returning(self)
         told = self._returning.told
@@ -67,26 +66,22 @@ class Member:
         self.device = Device(self.name, recorder, slow=slow, notes=notes)
         self.activity = Activity(self.inbox, self.device, recorder)
 
-    def link(self, to: int) -> Connection | None:
-        """Return the connection to *to*; None if *to* had ended before this node joined."""
-        return self._links.get(to)
-
     def attach(self, rank: int, connection: Connection) -> None:
         """Take *connection*, whose handshake is done, as the stream to and from *rank*, which may have rejoined."""
         if self._closed:
             connection.abort("this node's algorithm has failed")
         elif self._goodbye is not None:
             self._returning.drain(connection, self._goodbye)
-        elif rank in self._links or rank in self.inbox.lost:
-            self._returning.welcome(rank, connection, self._links.get(rank))
+        elif rank in self.links or rank in self.inbox.lost:
+            self._returning.welcome(rank, connection, self.links.get(rank))
         else:
             self.deal_with(rank, connection)
 
     def deal_with(self, rank: int, connection: Connection) -> None:
         """Use *connection* as the only one to and from *rank* from now on."""
-        if rank in self._links:
-            self._returning.retire(self._links[rank])
-        self._links[rank] = connection
+        if rank in self.links:
+            self._returning.retire(self.links[rank])
+        self.links[rank] = connection
         if rank in self._held:
             self.hold(rank, *self._held[rank])
         connection.on_frame = lambda frame: self._receive(rank, frame)
@@ -95,14 +90,14 @@ class Member:
     def hold(self, rank: int, writing: bool, reading: bool) -> None:
         """Hold writing to *rank*, reading from it, or neither, as a fault orders."""
         self._held[rank] = writing, reading
-        if rank in self._links:
-            self._links[rank].hold(writing=writing, reading=reading)
+        if rank in self.links:
+            self.links[rank].hold(writing=writing, reading=reading)
         (self._unheard.add if writing and not reading else self._unheard.discard)(rank)
 
     def give_up(self, rank: int, reason: str) -> None:
         """Declare *rank*, unreachable for too long, lost; drop what it had sent."""
-        if rank in self._links and not self.inbox.lost.get(rank):
-            self._links[rank].abort(reason)
+        if rank in self.links and not self.inbox.lost.get(rank):
+            self.links[rank].abort(reason)
 
     def lose(self, rank: int, reason: str) -> None:
         """Note that *rank* is gone: dead, or done if *reason* is ENDED."""
@@ -116,11 +111,12 @@ class Member:
     def expect_end(self, rank: int, reason: str, incarnation: int = 0) -> None:
         """Expect the end of *rank*, which is known to be gone, after draining what it had sent for a grace period."""
         self._unheard.discard(rank)
-        link = self._returning.link_of(rank, incarnation, self._links.get(rank))
-        if link is None or not link.is_open:
-            return
-        link.resume_reading()
-        self._loop.call_later(LAST_WORDS_S, link.abort, reason)
+        waiting = self._returning.waiting.get(rank)
+        known = self.links.get(rank), waiting[0] if waiting is not None else None
+        link = next((link for link in known if link is not None and link.peer.incarnation == incarnation), None)
+        if link is not None and link.is_open:
+            link.resume_reading()
+            self._loop.call_later(LAST_WORDS_S, link.abort, reason)
 
     def later(self, callback: Callable[..., object], *args: Any) -> None:
         """Call *callback* soon, outside the program's context."""
@@ -129,17 +125,19 @@ class Member:
     def finish(self, reason: str = "") -> None:
         """Send all peers a goodbye, as the algorithm has ended or left for *reason*; drop what still arrives."""
         self._goodbye = Outgoing(Kind.GOODBYE, reason.encode())
-        for link in self.links:
+        for link in self.links.values():
             if link.is_open:
                 link.put(self._goodbye)
-        self._returning.drain_waiting(self._goodbye)
+        waiting, self._returning.waiting = self._returning.waiting, {}
+        for link, _ in waiting.values():
+            self._returning.drain(link, self._goodbye)
         self._stop_receiving()
 
     async def close(self, *, crash: bool = False) -> None:
         """End all connections and give work that still runs time to finish. Nothing may follow."""
         self._closed = True
         self._stop_receiving()
-        links = [*self._links.values(), *self._returning.links()]
+        links = [*self.links.values(), *self._returning.links()]
         if crash:
             for link in links:
                 link.abort("this node crashed")
@@ -148,31 +146,24 @@ class Member:
             log.warning("%s: a piece of its work has not ended after %g s; it is left behind", self.name, WORK_S)
 
     @property
-    def links(self) -> list[Connection]:
-        """The connections in use."""
-        return list(self._links.values())
-
-    @property
     def progress(self) -> Progress:
         """This node's progress, for the launcher's watchdog."""
-        moved = sum(link.bytes_moved for link in [*self.links, *self._returning.past])
+        moved = sum(link.bytes_moved for link in [*self.links.values(), *self._returning.past])
         return self.activity.progress(moved, ended=self.recorder.record.finished_s is not None)
 
     @property
     def handshake_and_goodbye_bytes(self) -> int:
         """The bytes sent to peers besides messages."""
         data = sum(count[1] for count in self.recorder.record.sent_to.values())
-        return max(0, sum(link.queue.bytes_sent for link in [*self.links, *self._returning.past]) - data)
-
-    # inside
+        return max(0, sum(link.queue.bytes_sent for link in [*self.links.values(), *self._returning.past]) - data)
 
     def _life_of(self, rank: int) -> int:
         """Return the incarnation of *rank* that this node is connected to."""
-        return self._links[rank].peer.incarnation if rank in self._links else 0
+        return self.links[rank].peer.incarnation if rank in self.links else 0
 
     def _stop_receiving(self) -> None:
         self.inbox.close()
-        for link in self.links:
+        for link in self.links.values():
             link.on_lost = lambda reason: None
             link.resume_reading()
 
@@ -181,7 +172,7 @@ class Member:
             reason = frame.header.decode(errors="replace")[:REASON_LIMIT]
             self.lose(rank, reason or ENDED)
             if reason:
-                self._links[rank].abort(reason)
+                self.links[rank].abort(reason)
             return
         if frame.kind is not Kind.DATA or frame.message is None:
             raise ProtocolError(f"a {frame.kind.name} frame on the data lane")
@@ -196,8 +187,82 @@ class Member:
             frame.landing.message = message
         self.inbox.put(message)
         if self.inbox.mailbox.queued_bytes(rank) >= self._inbox_bytes:
-            self._links[rank].pause_reading()
+            self.links[rank].pause_reading()
 
     def _has_room(self, source: int) -> None:
         if self.inbox.mailbox.queued_bytes(source) < self._inbox_bytes:
-            self.outside.run(self._links[source].resume_reading)
+            self.outside.run(self.links[source].resume_reading)
+
+
+class Returning:
+    """Connections of peers that rejoin or join late: when each replaces the connection of the previous incarnation.
+
+    A peer that rejoins is a new incarnation. Its connection waits, unread, until the loss of the previous one has been
+    raised here: otherwise its messages would be taken for the old one's. After that the old connection is ignored.
+    *past* keeps it, for its byte counts.
+    """
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self.waiting: dict[int, tuple[Connection, list[Frame]]] = {}
+        self._drained: list[Connection] = []
+        self.past: list[Connection] = []
+
+    def links(self) -> list[Connection]:
+        """Open connections besides those in use."""
+        return [*(connection for connection, _ in self.waiting.values()), *self._drained]
+
+    def welcome(self, rank: int, connection: Connection, old: Connection | None) -> None:
+        """Hold *connection* of *rank*, which has joined or rejoined; *old* is that of its previous incarnation."""
+        if rank in self.waiting:  # it has rejoined twice since its loss was raised
+            self.retire(self.waiting.pop(rank)[0])
+        come: list[Frame] = []
+        self.waiting[rank] = connection, come
+        connection.on_frame = come.append
+        connection.on_lost = lambda reason: self._forget(rank, connection)
+        connection.pause_reading()
+        if self._member.inbox.has_told(rank):
+            self._member.later(self._accept, rank)
+        elif old is not None:
+            self._member.expect_end(rank, BACK, old.peer.incarnation)
+
+    def told(self, rank: int) -> None:
+        """Accept a waiting connection of *rank*: its loss is being raised."""
+        if rank in self.waiting:
+            # Not at once: waits for the old incarnation are failed first.
+            self._member.later(self._accept, rank)
+
+    def drain(self, connection: Connection, goodbye: Outgoing) -> None:
+        """Say *goodbye* on *connection* and drop what arrives: this node's algorithm has ended."""
+        connection.on_frame, connection.on_lost = (lambda frame: None), (lambda reason: None)
+        self._drained.append(connection)
+        if connection.is_open:
+            connection.put(goodbye)
+            connection.resume_reading()
+
+    def retire(self, connection: Connection) -> None:
+        """Close *connection* and ignore it from now on."""
+        connection.on_frame = lambda frame: None
+        connection.on_lost = lambda reason: None
+        connection.abort(BACK)
+        self.past.append(connection)
+
+    def _accept(self, rank: int) -> None:
+        """Use the connection of the new incarnation, if the loss of the previous one has been raised."""
+        if rank not in self.waiting or not self._member.inbox.has_told(rank):
+            return
+        connection, come = self.waiting.pop(rank)
+        self._member.inbox.found(rank)
+        self._member.deal_with(rank, connection)
+        connection.resume_reading()
+        try:
+            for frame in come:
+                connection.on_frame(frame)
+        except ProtocolError as error:
+            connection.abort(str(error))
+
+    def _forget(self, rank: int, connection: Connection) -> None:
+        """Forget *connection*, lost before it was accepted."""
+        if rank in self.waiting and self.waiting[rank][0] is connection:
+            del self.waiting[rank]
+            self.past.append(connection)

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from simcluster.errors import ABSENT, NeverFinished
 from simcluster_backends.sockets.net.connection import Connection
@@ -20,6 +20,9 @@ from simcluster_backends.sockets.net.tls import Tls
 from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 from simcluster_backends.sockets.wire.reader import Limits
+
+Address: TypeAlias = tuple[str, int]
+Addresses: TypeAlias = Sequence[Address]
 
 
 class Mesh:
@@ -37,18 +40,17 @@ class Mesh:
         self.member, self._names = member, member.names
         self._key = key
         self._me = Identity("data", member.name, member.rank, run, config)
-        self._limits, self._tls = limits or Limits(), tls
+        limits = limits or Limits()
+        self._dial = partial(connect, on_open=self._attach, limits=limits, tls=tls)
         self._attached: dict[int, int] = {}  # rank -> incarnation of the connected peer
         self._expected: set[int] | None = None  # the founders, once known
         self._connecting: dict[int, asyncio.Task[Connection]] = {}
         self._lost: dict[int, str] = {}
         self._complete = asyncio.Event()
         accept = partial(self._handshake, accepts=True, expected=range(member.rank + 1, len(self._names)))
-        self.listener = Listener(accept, self._attach, self._limits, tls)
+        self.listener = Listener(accept, self._attach, limits, tls)
 
-    async def connect(
-        self, addresses: Sequence[tuple[str, int]], timeout_s: float, absent: Mapping[int, str] | None = None
-    ) -> None:
+    async def connect(self, addresses: Addresses, timeout_s: float, absent: Mapping[int, str] | None = None) -> None:
         """Connect to all lower ranks and wait for all higher ones, except those *absent*, each with the reason.
 
         *addresses* are those of all ranks. Raise NeverFinished with the peers missing after *timeout_s*; RunError,
@@ -75,7 +77,7 @@ class Mesh:
             ) from None
 
     async def come_late(
-        self, incarnation: int, addresses: Sequence[tuple[str, int]], gone: Mapping[int, str], timeout_s: float
+        self, incarnation: int, addresses: Addresses, gone: Mapping[int, str], timeout_s: float
     ) -> None:
         """Connect, as this *incarnation*, to all nodes except those *gone*, each with the reason.
 
@@ -107,11 +109,9 @@ class Mesh:
             else:
                 self.member.inbox.lose(rank, reason)
 
-    def _connect(self, rank: int, address: tuple[str, int], timeout_s: float) -> Coroutine[Any, Any, Connection]:
+    def _connect(self, rank: int, address: Address, timeout_s: float) -> Coroutine[Any, Any, Connection]:
         handshake = partial(self._handshake, accepts=False, expected=[rank])
-        return connect(
-            *address, handshake, on_open=self._attach, timeout_s=timeout_s, limits=self._limits, tls=self._tls
-        )
+        return self._dial(*address, handshake, timeout_s=timeout_s)
 
     def _handshake(self, *, accepts: bool, expected: Sequence[int]) -> Handshake:
         def admit(peer: Identity) -> str | None:

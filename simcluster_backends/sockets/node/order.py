@@ -1,19 +1,18 @@
 """The event loop of a node, and the order of its events: loops, sends and a checkpoint channel record it for a replay.
 
-The loop is uvloop's if it is installed, else asyncio's. Both satisfy every guarantee; uvloop takes about half the time
-per message. Loops that can be replayed count the callbacks of the node's own code, number its tasks and timers, and
-record its clock readings. Everything outside the program (connections, heartbeats) runs in a context without notes,
-unchanged.
+The loop is uvloop's if it is installed, which takes about half the time per message, else asyncio's. Loops that can be
+replayed count the callbacks of the node's own code, number its tasks and timers, and record its clock readings.
+Everything outside the program (connections, heartbeats) runs in a context without notes, unchanged.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import importlib.util
 from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from simcluster.checkpoints.keeper import Channel
 from simcluster.checkpoints.shard import Shard
@@ -22,6 +21,7 @@ from simcluster.replays.notes import NOTES, Notes
 from simcluster.replays.order import Kind
 
 T = TypeVar("T")
+Callback: TypeAlias = Callable[..., object]
 
 
 class NumberedTask(asyncio.Task[T]):
@@ -43,26 +43,19 @@ def counting(base: type[Any], later: Callable[..., asyncio.TimerHandle]) -> type
     class CountingLoop(base):  # type: ignore[misc]
         """A loop that a run can be replayed from."""
 
-        def call_soon(
-            self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-        ) -> Any:
+        def call_soon(self, callback: Callback, *args: Any, context: Context | None = None) -> Any:
             notes = NOTES.get() if context is None else context.get(NOTES)
             if notes is None:
                 return soon(self, callback, *args, context=context)
             return soon(self, notes.run, callback, args, context=context)
 
-        def call_at(
-            self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-        ) -> Any:
+        def call_at(self, when: float, callback: Callback, *args: Any, context: Context | None = None) -> Any:
             notes = NOTES.get()
             if notes is None:
                 return at(self, when, callback, *args, context=context)
-            delay_s = when - clock(self)
-            return later(self, delay_s, notes.fire, next(notes.timers), callback, args, context=context)
+            return self.call_later(when - clock(self), callback, *args, context=context)
 
-        def call_later(
-            self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-        ) -> Any:
+        def call_later(self, delay: float, callback: Callback, *args: Any, context: Context | None = None) -> Any:
             notes = NOTES.get()
             if notes is None:
                 return in_a_while(self, delay, callback, *args, context=context)
@@ -84,7 +77,7 @@ def counting(base: type[Any], later: Callable[..., asyncio.TimerHandle]) -> type
 
 
 def _asyncios_later(
-    loop: Any, delay_s: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None
+    loop: Any, delay_s: float, callback: Callback, *args: Any, context: Context | None
 ) -> asyncio.TimerHandle:
     # call_later would use this loop's overridden call_at and time.
     base = asyncio.SelectorEventLoop
@@ -111,8 +104,7 @@ def loop_factory(uvloop: bool | None = None, *, counts: bool = False) -> Callabl
 class Leaving:
     """The wait of send *number* on *future*; records how it ended.
 
-    *putting* returns the Leaving of the frame that the program is putting on its stream, or None. Meanwhile only
-    that frame may end; others end *later*.
+    *putting* returns that of the frame that the program is putting on its stream, if any: others then end *later*.
     """
 
     number: int
@@ -160,7 +152,7 @@ class NotedChannel:
     def __init__(self, channel: Channel, notes: Notes) -> None:
         self._channel, self._notes = channel, notes
         self._loop = asyncio.get_running_loop()
-        self._outside = contextvars.copy_context()
+        self._outside = copy_context()
 
     async def hand_in(self, make: Callable[[], Shard]) -> None:
         await self._noted(self._channel.hand_in(make))

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from simcluster.documents.own_files import look_below
@@ -28,7 +29,7 @@ from simcluster_backends.common.failure import LEFT, Failure, failure_of, first_
 from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint
 from simcluster_backends.sockets.net.tls import Tls, read_tls
 from simcluster_backends.sockets.node.control_lane import JOIN_S, ControlLane, ToLauncher
-from simcluster_backends.sockets.node.cuts import Holds
+from simcluster_backends.sockets.node.cuts import follow
 from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.order import NotedChannel, loop_factory
@@ -104,12 +105,7 @@ class _Node:
         self._transport = SocketTransport(
             self.member, job.seed, body_limit_bytes=job.body_limit_bytes, message_limits=job.message_limits
         )
-        self.holds = Holds(
-            job.holds,
-            job.dead_s,
-            hold=self.member.hold,
-            give_up=lambda rank: self.member.give_up(rank, cut_off(job.dead_s)),
-        )
+        self._holds: list[asyncio.TimerHandle] = []
         most_bytes = job.message_limits[job.rank] if job.message_limits else MESSAGE_LIMIT_BYTES
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         limits = Limits(body_bytes=job.body_limit_bytes, message_bytes=min(most_bytes, memory_bytes))
@@ -126,7 +122,9 @@ class _Node:
     async def live(self) -> Failure | None:
         """Run the node to its end; return how its part failed, if it did."""
         self._part = asyncio.create_task(self._take_part())
-        self.lane.serve(self._from_lane, self._launcher_lost, self._report)
+        self.lane.serve(
+            self._from_lane, self._launcher_lost, lambda: self._reports.next(has_begun=self._started_s is not None)
+        )
         failure = None
         try:
             record = await self._part
@@ -148,8 +146,9 @@ class _Node:
         self.lane.hand_in(pieces_of(record), lambda lane_bytes: self._reports.last(record, failure, lane_bytes))
         await self._leave.wait()
         if failure is not None and failure.kind == LEFT:
-            await seen_off(self.member.links)
-        self.holds.cancel()
+            await seen_off(self.member.links.values())
+        for timer in self._holds:
+            timer.cancel()
         await self.mesh.listener.close()
         await self.member.close()
         return failure
@@ -180,7 +179,8 @@ class _Node:
             self.recorder.channel = kept if self.notes is None else NotedChannel(kept, self.notes)
         self.recorder.restored = await kept.begins_with if job.resumes else None
         self._started_s = time.perf_counter() - at_s
-        self.holds.start(at_s)
+        give_up = partial(self.member.give_up, reason=cut_off(job.dead_s))
+        self._holds = follow(job.holds, job.dead_s, hold=self.member.hold, give_up=give_up, at_s=at_s)
         self._notice.heed_sigterm()
         if self.notes is not None:
             self.notes.begin()
@@ -232,9 +232,6 @@ class _Node:
         """Call *action* in the node's loop, unless it is closed: the lane lasts a little longer."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(action, *given)
-
-    def _report(self) -> list[wire.FromNode]:
-        return self._reports.next(has_begun=self._started_s is not None)
 
     # the same, in the node's loop
 

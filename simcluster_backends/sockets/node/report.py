@@ -15,16 +15,7 @@ from simcluster.runs.copies import hand_in, told
 from simcluster.runs.record import NodeRecord
 from simcluster_backends.common.failure import Failure
 from simcluster_backends.sockets.node.member import Member
-from simcluster_backends.sockets.wire.messages import (
-    ROWS_A_FRAME,
-    FromNode,
-    Ordered,
-    Outcome,
-    Piece,
-    Rows,
-    Status,
-    in_pieces,
-)
+from simcluster_backends.sockets.wire import messages as wire
 
 WAITS_SHOWN = 20
 SHOWN_S = 1.0
@@ -34,15 +25,12 @@ _NOT_OWN = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"
 
 
 class Pulse:
-    """A probe of *loop*, created in its thread: whether it turns, and where it is stuck if not.
-
-    Call `stalled` in another thread, about every *interval_s*.
-    """
+    """A probe of *loop*, created in its thread; call `stalled` in another one, about every *interval_s*."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, interval_s: float) -> None:
         self._loop, self._thread = loop, threading.get_ident()
         self._asked_s = self._called_s = time.monotonic()
-        self._answered = True
+        self._asking = threading.Event()
         self._patience_s = 2 * interval_s + 1.0
 
     def stalled(self) -> tuple[float, str]:
@@ -54,19 +42,17 @@ class Pulse:
         if now_s - self._called_s > self._patience_s:
             self._asked_s = now_s  # this process slept, so the loop could not turn
         self._called_s = now_s
-        if self._answered:
-            self._answered, self._asked_s = False, now_s
+        if not self._asking.is_set():
+            self._asking.set()
+            self._asked_s = now_s
             try:
-                self._loop.call_soon_threadsafe(self._answer)
+                self._loop.call_soon_threadsafe(self._asking.clear)
             except RuntimeError:
-                self._answered = True  # the loop is closed
+                self._asking.clear()  # the loop is closed
         stalled_s = now_s - self._asked_s
         if stalled_s < SHOWN_S:
             return 0.0, ""
         return stalled_s, place(sys._current_frames().get(self._thread))
-
-    def _answer(self) -> None:
-        self._answered = True
 
 
 def place(frame: FrameType | None) -> str:
@@ -88,13 +74,13 @@ class Reports:
         self._member, self._pulse = member, pulse
         self._metrics_sent = self._spans_sent = 0
 
-    def next(self, *, has_begun: bool) -> list[FromNode]:
+    def next(self, *, has_begun: bool) -> list[wire.FromNode]:
         """Return the progress and the rows since the last report. No waits are shown until the program *has_begun*."""
         recorder, progress = self._member.recorder, self._member.progress
         record = recorder.record
         sent_to = {to: list(count) for to, count in list(record.sent_to.items())}
-        messages: list[FromNode] = [
-            Status(
+        messages: list[wire.FromNode] = [
+            wire.Status(
                 progress.moved,
                 progress.done,
                 progress.computing,
@@ -108,24 +94,24 @@ class Reports:
             )
         ]
         while len(record.metrics) > self._metrics_sent or len(record.spans) > self._spans_sent:
-            metrics = record.metrics[self._metrics_sent : self._metrics_sent + ROWS_A_FRAME]
-            spans = record.spans[self._spans_sent : self._spans_sent + ROWS_A_FRAME]
+            metrics = record.metrics[self._metrics_sent : self._metrics_sent + wire.ROWS_A_FRAME]
+            spans = record.spans[self._spans_sent : self._spans_sent + wire.ROWS_A_FRAME]
             self._metrics_sent += len(metrics)
             self._spans_sent += len(spans)
-            messages.append(Rows(metrics, spans))
+            messages.append(wire.Rows(metrics, spans))
         if self._member.notes is not None:
-            messages += map(Ordered, self._member.notes.take())
+            messages += map(wire.Ordered, self._member.notes.take())
         return messages
 
-    def last(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> Outcome:
+    def last(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> wire.Outcome:
         """Return the outcome, without what is sent as pieces; *lane_bytes* is the traffic on the control lane."""
         sent = lane_bytes + self._member.handshake_and_goodbye_bytes
-        copies = told(record.copies)
-        return Outcome(replace(record, metrics=[], spans=[], weights=None, copies=copies, control_bytes=sent), failure)
+        record = replace(record, metrics=[], spans=[], weights=None, copies=told(record.copies), control_bytes=sent)
+        return wire.Outcome(record, failure)
 
 
-def pieces_of(record: NodeRecord) -> Iterator[Piece]:
+def pieces_of(record: NodeRecord) -> Iterator[wire.Piece]:
     """Yield the large contents of *record* in pieces."""
     for content in hand_in(record):
-        for piece, _ in in_pieces(content):
-            yield Piece(piece)
+        for piece, _ in wire.in_pieces(content):
+            yield wire.Piece(piece)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,13 +29,11 @@ class Notice:
         self._recorder, self._notes = recorder, notes
         self._loop = asyncio.get_running_loop()
         self._overdue: threading.Timer | None = None
-        self._heeds = False
 
     def heed_sigterm(self) -> None:
         """Treat the first SIGTERM from now on as a notice of NOTICE_S; before, and the second time, it kills."""
         if threading.current_thread() is threading.main_thread():
             self._loop.add_signal_handler(signal.SIGTERM, self._on_sigterm)
-            self._heeds = True
 
     def give(self, notice_s: float = 0.0) -> None:
         """Ask the algorithm to end after its step; with *notice_s*, kill the process if it runs longer than that."""
@@ -51,19 +49,16 @@ class Notice:
 
     def over(self) -> None:
         """Withdraw the notice: the algorithm has ended."""
-        if self._heeds:
-            self._loop.remove_signal_handler(signal.SIGTERM)
-            self._heeds = False
+        self._loop.remove_signal_handler(signal.SIGTERM)
         if self._overdue is not None:
             self._overdue.cancel()
 
     def _on_sigterm(self) -> None:
         self._loop.remove_signal_handler(signal.SIGTERM)
-        self._heeds = False
         self.give(NOTICE_S)
 
 
-async def seen_off(links: Sequence[Connection]) -> None:
+async def seen_off(links: Iterable[Connection]) -> None:
     """Return when every peer has received everything after a goodbye with a reason, and closed, or is too slow."""
     loop = asyncio.get_running_loop()
     left = {link: loop.create_future() for link in links if link.is_open}

@@ -64,18 +64,16 @@ class SocketTransport(RealNode[Sending]):
         self._putting: Leaving | None = None  # of the frame that the program is putting on its stream
 
     def land(self, source: int, tag: str, place: Tensor) -> Callable[[], None] | None:
-        link = self._member.link(source)
+        link = self._member.links.get(source)
         if link is None or self._inbox.mailbox.has(source, tag):
             return None
         landing = link.reader.land(tag, place)
         return None if landing is None else partial(link.reader.take_back, landing)
 
-    # inside
-
     def _post(self, to: int, tag: str, payload: Payload) -> Sending | None:
         """Queue a send; drop it if the peer had ended before this node joined."""
         frame = data_frame(tag, payload, self._body_limit_bytes, self._message_limits[to])
-        link = self._member.link(to)
+        link = self._member.links.get(to)
         if link is None:
             return None
         number, left = self._activity.number(to, tag, frame.body_bytes), self._loop.create_future()
@@ -97,6 +95,6 @@ class SocketTransport(RealNode[Sending]):
         return sending
 
     def _lost(self, to: int, sending: Sending, reason: str) -> PeerLost:
-        if self._member.link(to) is not sending.link:  # to the previous incarnation
+        if self._member.links.get(to) is not sending.link:  # to the previous incarnation
             return PeerLost(to, self._inbox.name_of(to), reason, sending.link.peer.incarnation)
         return super()._lost(to, sending, reason)

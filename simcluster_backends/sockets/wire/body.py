@@ -8,12 +8,10 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import numpy as np
 import torch
-from torch import Tensor
 
 from simcluster.errors import ProtocolError
 from simcluster.payload import DTYPES, MAX_DIMENSIONS, PREAMBLE_BYTES, MessageHeader, TensorHeader
-from simcluster_backends.sockets.wire.frame import MORE, Bytes, Frame, Kind, Preamble, decode, octets
-from simcluster_backends.sockets.wire.landing import Landings
+from simcluster_backends.sockets.wire.frame import MORE, Bytes, Frame, Kind, Landing, Preamble, decode, octets
 
 _header_decoder = msgspec.msgpack.Decoder(MessageHeader)
 
@@ -65,8 +63,11 @@ def rest_after(expected: int, preamble: Preamble) -> int:
     return rest
 
 
-def prepare(preamble: Preamble, header: bytes, landings: Landings, most_bytes: int) -> Body:
-    """Return the memory for a body, after checking the header. A message has at most *most_bytes*."""
+def prepare(preamble: Preamble, header: bytes, landings: list[Landing], most_bytes: int) -> Body:
+    """Return the memory for a body, after checking the header. A message has at most *most_bytes*.
+
+    A message's tensor goes into the first of *landings* with its tag, if it fits there; that one is used up.
+    """
     kind, size_bytes = Kind(preamble.kind), PREAMBLE_BYTES + preamble.header_len + preamble.body_len
     if kind is Kind.DATA:
         message: MessageHeader = decode(_header_decoder, header, "a message header")
@@ -74,16 +75,17 @@ def prepare(preamble: Preamble, header: bytes, landings: Landings, most_bytes: i
         rest = rest_after(total, preamble)
         if total > most_bytes:
             raise ProtocolError(f"a message of {total} bytes; at most {most_bytes}")
-        landing = landings.take(message)
-        tensors: tuple[Tensor, ...]
-        if landing is not None and landing.place.nbytes == total:
+        landing = next((landing for landing in landings if landing.tag == message.tag), None) if landings else None
+        if landing is not None:
+            landings.remove(landing)
+            landing = landing if landing.fits(message) else None
+        heads = message.tensors if landing is None else []
+        try:
+            tensors = tuple(torch.empty(head.shape, dtype=DTYPES[head.dtype]) for head in heads)
+        except (RuntimeError, MemoryError) as error:
+            raise ProtocolError(f"no memory for a body of {total} bytes: {error}") from None
+        if landing is not None:
             tensors = (landing.place,)
-        else:
-            landing = None
-            try:
-                tensors = tuple(torch.empty(head.shape, dtype=DTYPES[head.dtype]) for head in message.tensors)
-            except (RuntimeError, MemoryError) as error:
-                raise ProtocolError(f"no memory for a body of {total} bytes: {error}") from None
         parts = [part for part in map(octets, tensors) if len(part)]
         frame = Frame(kind, header, b"", message, tensors, size_bytes + rest, 0, landing)
         return Body(frame, parts, preamble.body_crc, preamble.body_len, rest)

@@ -29,8 +29,7 @@ import torch
 from torch import Tensor
 
 from simcluster.errors import ProtocolError
-from simcluster.payload import PREAMBLE_BYTES, MessageHeader, Payload, body_bytes, encode_header
-from simcluster_backends.sockets.wire.landing import Landing
+from simcluster.payload import DTYPE_NAMES, PREAMBLE_BYTES, Message, MessageHeader, Payload, body_bytes, encode_header
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -87,12 +86,30 @@ class OtherVersion(ProtocolError):
     """A frame of another protocol version."""
 
 
+@dataclass(slots=True, eq=False)
+class Landing:
+    """*place* is for the tensor of the next message with *tag*; *message* is that message, once it has arrived."""
+
+    tag: str
+    place: Tensor
+    message: Message | None = None
+
+    def fits(self, header: MessageHeader) -> bool:
+        """Return whether *header* announces one tensor with the dtype and shape of *place*."""
+        only, place = header.tensors[0] if len(header.tensors) == 1 else None, self.place
+        return only is not None and only.dtype == DTYPE_NAMES[place.dtype] and only.shape == list(place.shape)
+
+    def leave(self) -> None:
+        """Move the received message out of *place*."""
+        if self.message is not None:
+            self.message.payload = Payload((self.place.clone(),), self.message.payload.values)
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A complete received frame. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all of it.
 
-    *body_crc* is the verified checksum of a DATA frame's body; *landing* is the place that its tensor was read into, if
-    one had been named.
+    *body_crc* is the verified checksum of a DATA frame's body; its tensor was read into *landing*, if that is given.
     """
 
     kind: Kind
@@ -133,7 +150,6 @@ class Outgoing:
     """An outgoing frame. It gets its number when its first chunk is requested: a frame that never left has none.
 
     A body that is not *kept*, like each chunk of it, is memory owned elsewhere: valid until its owner runs again.
-    `keep` copies what has not been handed out.
     """
 
     def __init__(

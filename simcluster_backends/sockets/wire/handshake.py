@@ -10,8 +10,7 @@ A proof is HMAC-SHA256 under the shared key over the prover's role and both hell
 versions, names, incarnations and the configuration's hash. So none of them can be altered in transit, and no proof
 can be replayed or reflected. A peer that cannot prove the key learns only that: other problems, except different
 versions, are reported only to proven peers. The frames that follow are numbered and checksummed but not signed: the key
-controls who may join, it does not encrypt or authenticate the traffic. On a network that others can write to, use a
-tunnel.
+controls who may join, not the traffic. On a network that others can write to, use TLS or a tunnel.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ RUN_IS_OVER = "the run is over"
 class Identity:
     """A speaker, on a *lane* ("control" or "data") of a *run*; the launcher's rank is -1.
 
-    *run* and *config* are b"" on a node's way to the launcher, where it cannot know them yet. *incarnation* numbers
-    the node's lives within the run.
+    *run* and *config* are b"" while a node cannot know them yet. *incarnation* numbers its lives within the run.
     """
 
     lane: str
@@ -86,9 +84,8 @@ Admit: TypeAlias = Callable[[Identity], str | None]
 class Handshake:
     """One side of a handshake: headers of handshake frames go in by `receive`, out by `to_send`.
 
-    `receive` raises HandshakeRefused, whichever side refused, or ProtocolError; `to_send` may then still hold a
-    last message for the peer. *peer* is set, and *done* true, once both sides have proven the key and the
-    acceptor has sent Welcome.
+    `receive` raises HandshakeRefused, whichever side refused, or ProtocolError; `to_send` may then still hold a last
+    message for the peer. *peer* is set, and *done* true, once both have proven the key and Welcome has been sent.
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,24 +10,9 @@ from torch import Tensor
 
 from simcluster.errors import ProtocolError
 from simcluster.payload import PREAMBLE_BYTES
+from simcluster_backends.sockets.wire import frame as framing
 from simcluster_backends.sockets.wire.body import Body, prepare
-from simcluster_backends.sockets.wire.frame import (
-    BODY_LIMIT_BYTES,
-    CONTROL_LIMIT_BYTES,
-    HANDSHAKE_LIMIT_BYTES,
-    HEADER_LIMIT_BYTES,
-    MAGIC,
-    MESSAGE_LIMIT_BYTES,
-    MORE,
-    Bytes,
-    Frame,
-    Kind,
-    OtherVersion,
-    Preamble,
-    crc32c,
-    header_crc,
-)
-from simcluster_backends.sockets.wire.landing import Landing, Landings
+from simcluster_backends.sockets.wire.frame import MORE, Bytes, Frame, Kind, Landing, Preamble, crc32c, header_crc
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 READ_AHEAD_BYTES = 64 * 1024
@@ -45,9 +31,9 @@ class Limits:
     """
 
     open: bool = False
-    body_bytes: int = BODY_LIMIT_BYTES
-    message_bytes: int = MESSAGE_LIMIT_BYTES
-    control_bytes: int = CONTROL_LIMIT_BYTES
+    body_bytes: int = framing.BODY_LIMIT_BYTES
+    message_bytes: int = framing.MESSAGE_LIMIT_BYTES
+    control_bytes: int = framing.CONTROL_LIMIT_BYTES
 
 
 class FrameReader:
@@ -61,13 +47,13 @@ class FrameReader:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        self._ahead: Bytes = np.empty(READ_AHEAD_BYTES + HEADER_LIMIT_BYTES, dtype=np.uint8)
+        self._ahead: Bytes = np.empty(READ_AHEAD_BYTES + framing.HEADER_LIMIT_BYTES, dtype=np.uint8)
         self._start = self._end = 0
         self._body: Body | None = None
         self._in_frame = self._direct = False
         self._seq = 0
         self._error: ProtocolError | None = None
-        self._landings = Landings()
+        self._landings: list[Landing] = []  # in order of registration
 
     @property
     def between_frames(self) -> bool:
@@ -77,11 +63,15 @@ class FrameReader:
     def land(self, tag: str, place: Tensor) -> Landing | None:
         """Have the next message with *tag* read into *place*; return None if it is already being read."""
         message = self._body.frame.message if self._body is not None else None
-        return None if message is not None and message.tag == tag else self._landings.add(tag, place)
+        if message is not None and message.tag == tag:
+            return None
+        self._landings.append(landing := Landing(tag, place))
+        return landing
 
     def take_back(self, landing: Landing) -> None:
         """Return the memory of *landing* to its owner; anything already read into it moves elsewhere."""
-        self._landings.drop(landing)
+        with suppress(ValueError):  # it is in use, or was
+            self._landings.remove(landing)
         if self._body is not None and self._body.frame.landing is landing:
             self._body.move()
         landing.leave()
@@ -107,19 +97,6 @@ class FrameReader:
             self._fill(body, body.parts[body.part][body.filled : body.filled + count])
         else:
             self._end += count
-
-    def feed(self, data: bytes) -> list[Frame]:
-        """Process *data*; return the frames that it completes."""
-        frames, view = [], memoryview(data)
-        while view:
-            buffer = self.buffer()
-            count = min(len(buffer), len(view))
-            buffer[:count] = view[:count]
-            self.received(count)
-            view = view[count:]
-            while (frame := self.next_frame()) is not None:
-                frames.append(frame)
-        return frames
 
     def next_frame(self) -> Frame | None:
         """Return the next complete frame; None if more bytes are needed. Raise ProtocolError."""
@@ -159,15 +136,15 @@ class FrameReader:
         have = self._end - self._start
         magic = bytes(self._ahead[self._start : self._start + min(have, 4)])
         if have >= TLS_RECORD_BYTES and magic[:1] in TLS_RECORDS and magic[1:2] == b"\x03":
-            raise OtherVersion("the peer speaks TLS and this side does not: start both with --tls, or neither")
-        if not MAGIC.startswith(magic):
-            raise ProtocolError(f"not a simcluster peer: a frame begins with {magic!r}, expected {MAGIC!r}")
+            raise framing.OtherVersion("the peer speaks TLS and this side does not: start both with --tls, or neither")
+        if not framing.MAGIC.startswith(magic):
+            raise ProtocolError(f"not a simcluster peer: a frame begins with {magic!r}, expected {framing.MAGIC!r}")
         if have < PREAMBLE_BYTES:
             return False
         raw = bytes(self._ahead[self._start : self._start + PREAMBLE_BYTES])
         preamble = Preamble.read(raw)
         if preamble.version != PROTOCOL_VERSION:
-            raise OtherVersion(
+            raise framing.OtherVersion(
                 f"the peer speaks version {preamble.version} of the protocol, this side version {PROTOCOL_VERSION}: "
                 "install the same simcluster on every node"
             )
@@ -200,10 +177,10 @@ class FrameReader:
             raise ProtocolError(f"a frame of kind {kind} before the handshake has ended")
         if limits.open and kind not in (Kind.DATA, Kind.CONTROL, Kind.GOODBYE, Kind.PART):
             raise ProtocolError(f"a frame of kind {kind} after the handshake has ended")
-        if kind == Kind.HANDSHAKE and size_bytes > HANDSHAKE_LIMIT_BYTES:
-            raise ProtocolError(f"a handshake frame of {size_bytes} bytes; at most {HANDSHAKE_LIMIT_BYTES}")
-        if header_len > HEADER_LIMIT_BYTES:
-            raise ProtocolError(f"a header of {header_len} bytes; at most {HEADER_LIMIT_BYTES}")
+        if kind == Kind.HANDSHAKE and size_bytes > framing.HANDSHAKE_LIMIT_BYTES:
+            raise ProtocolError(f"a handshake frame of {size_bytes} bytes; at most {framing.HANDSHAKE_LIMIT_BYTES}")
+        if header_len > framing.HEADER_LIMIT_BYTES:
+            raise ProtocolError(f"a header of {header_len} bytes; at most {framing.HEADER_LIMIT_BYTES}")
         most = limits.control_bytes if kind == Kind.CONTROL else limits.body_bytes
         most = 0 if kind in (Kind.HANDSHAKE, Kind.GOODBYE) else most
         if body_len > most:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from simcluster.errors import RunError, UsageError
-from simcluster_backends.sockets import join, run_cluster
+from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.coordinator import rate_limits as patience
 from simcluster_backends.sockets.coordinator.client import Client, NoAnswer, NotAllowed
 from simcluster_backends.sockets.coordinator.desk import Desk
@@ -232,7 +232,7 @@ def test_a_node_and_a_run_meet_over_https_and_tls(service: Service, folder: Path
     codes: list[int] = []
 
     def node() -> None:
-        codes.append(attend_with_files("b", service.url, token_file, None, None, str(folder), 60.0, join))
+        codes.append(attend_with_files("b", service.url, token_file, None, None, str(folder), 60.0))
 
     thread = threading.Thread(target=node)
     thread.start()
@@ -263,7 +263,7 @@ def test_a_node_whose_coordinator_shows_another_authority_gives_up_at_once(
 ) -> None:
     make_certificates(tmp_path / "other", ["b"], 1)
     with pytest.raises(NotAllowed, match="its certificate is invalid"):
-        attend_with_files("b", service.url, token_file, None, None, str(tmp_path / "other"), 3600.0, join)
+        attend_with_files("b", service.url, token_file, None, None, str(tmp_path / "other"), 3600.0)
 
 
 def test_the_page_and_its_policy_are_the_same_over_https(service: Service, folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from simcluster.errors import PeerLost, UsageError
 from simcluster.experiment.job import ClusterJob
-from simcluster_backends.sockets import join, run_cluster
+from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.coordinator.client import Client, NotAllowed
 from simcluster_backends.sockets.coordinator.desk import Desk
 from simcluster_backends.sockets.coordinator.service import Service
@@ -76,7 +76,7 @@ def test_a_node_that_is_there_first_finds_its_run_and_joins_by_the_key_that_the_
     codes: list[int] = []
 
     def node() -> None:
-        codes.append(attend_with_files("b", service.url, token_file, None, None, None, 60.0, join))
+        codes.append(attend_with_files("b", service.url, token_file, None, None, None, 60.0))
 
     thread = threading.Thread(target=node)
     thread.start()

@@ -21,7 +21,7 @@ from simcluster_backends.sim.loop.event_loop import SimLoop
 from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.launcher.faults import Faults, check_faults, holds, slow_spells
 from simcluster_backends.sockets.local import run_bodies
-from simcluster_backends.sockets.node.cuts import Holds
+from simcluster_backends.sockets.node.cuts import follow
 from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.messages import Hold
 from tests.common.test_verdict import peer_lost
@@ -128,15 +128,15 @@ def test_orders_are_carried_out_on_time_and_a_cut_that_lasts_is_given_up_on() ->
             Hold([1], True, True, [(1.0, 2.0), (4.0, inf)]),
             Hold([1, 2], True, False, [(1.5, 3.0)]),
         ]
-        carried = Holds(
+        timers = follow(
             orders,
             5.0,
             hold=lambda *what: seen.append((loop.time(), what)),
             give_up=lambda peer: seen.append((loop.time(), peer)),
         )
-        carried.start()
         await asyncio.sleep(10)
-        carried.cancel()
+        for timer in timers:
+            timer.cancel()
         await asyncio.sleep(10)
 
     loop.run_until_complete(node())

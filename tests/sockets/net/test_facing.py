@@ -8,8 +8,8 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.experiment.job import Remote
-from simcluster_backends.sockets.net import reachable_address as module
-from simcluster_backends.sockets.net.reachable_address import facing, listen_towards, meeting_host
+from simcluster_backends.sockets.net import addresses as module
+from simcluster_backends.sockets.net.addresses import facing, listen_towards, meeting_host
 from simcluster_backends.sockets.net.ssh import Ssh
 
 

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster_backends.sockets.net.ssh import FIRST, Ssh, host_name, remote_line
+from simcluster_backends.sockets.net.ssh import FIRST, Ssh, host_name
 
 HOSTILE = ["$(touch owned)", "a b", "it's", '"', "`id`", "; rm x", "\\", "*", "~", "-n", "", "\n", "é", "#", "&&"]
 
 
 @given(st.lists(st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_characters="\0"))), min_size=1))
 def test_the_line_for_the_other_shell_reads_back_as_the_same_words(words: list[str]) -> None:
-    assert shlex.split(remote_line(words)) == words
+    assert shlex.split(Ssh().command("host", words)[-1]) == words
 
 
 def test_a_real_shell_hands_on_hostile_words_as_they_are() -> None:
     # What sshd does with the line: it gives it to the user's shell.
-    line = remote_line(["printf", r"%s\0", *HOSTILE])
+    line = Ssh().command("host", ["printf", r"%s\0", *HOSTILE])[-1]
     printed = subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=True).stdout
     assert printed.decode().split("\0")[:-1] == HOSTILE
 

@@ -91,7 +91,7 @@ def test_nobody_waits_for_a_peer_that_dies_while_it_is_being_connected_to() -> N
         with open_socket("127.0.0.1", 0, "test") as nobody:
             dead = nobody.getsockname()[:2]
         coming = asyncio.create_task(b.come_late(1, [address(a), ("", 0), dead], {}, timeout_s=25.0))
-        while b.member.links == []:
+        while not b.member.links:
             await asyncio.sleep(0.01)
         b.lose(2, "died meanwhile")
         await coming
@@ -170,7 +170,7 @@ def test_whoever_leaves_is_lost_for_its_reason_after_all_that_it_sent() -> None:
         for number in range(3):
             await node.send(0, "t", number)
         node._member.finish("left at step 3")
-        await seen_off(node._member.links)
+        await seen_off(node._member.links.values())
 
     async def stays(node: SocketTransport) -> list[Any]:
         got = [(await node.recv(1, "t"))["value"] for _ in range(3)]

@@ -144,7 +144,7 @@ def test_work_that_raises_stop_iteration_does_not_hang() -> None:
 
 def test_a_peer_that_breaks_the_protocol_is_lost_and_the_others_go_on() -> None:
     async def breaks(node: SocketTransport) -> None:
-        node._member.link(1).put(Outgoing(Kind.CONTROL))
+        node._member.links[1].put(Outgoing(Kind.CONTROL))
         with pytest.raises(PeerLost):
             await node.recv(1, "never")
         await node.send(2, "after", None)

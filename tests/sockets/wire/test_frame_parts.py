@@ -11,7 +11,8 @@ import torch
 from simcluster.errors import ProtocolError
 from simcluster.payload import Payload, pack, sizes_of
 from simcluster_backends.sockets.wire.frame import MORE, PREAMBLE_BYTES, Frame, Kind, Outgoing, Preamble, data_frame
-from simcluster_backends.sockets.wire.reader import FrameReader, Limits
+from simcluster_backends.sockets.wire.reader import Limits
+from tests.hostile.inputs import Feeding
 from tests.sockets.wire.test_framing import data_bytes
 
 LIMIT = 200_000
@@ -25,8 +26,8 @@ def sent(*frames: Outgoing) -> bytes:
     return found
 
 
-def reader(part: int = LIMIT, message: int = 10 * LIMIT) -> FrameReader:
-    return FrameReader(Limits(open=True, body_bytes=part, message_bytes=message))
+def reader(part: int = LIMIT, message: int = 10 * LIMIT) -> Feeding:
+    return Feeding(Limits(open=True, body_bytes=part, message_bytes=message))
 
 
 def equal(frame: Frame, content: Any) -> bool:

@@ -28,11 +28,12 @@ from simcluster_backends.sockets.wire.frame import (
     octets,
 )
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
-from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES, FrameReader, Limits
+from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES, Limits
+from tests.hostile.inputs import Feeding
 
 
-def opened(**limits: int) -> FrameReader:
-    return FrameReader(Limits(open=True, **limits))
+def opened(**limits: int) -> Feeding:
+    return Feeding(Limits(open=True, **limits))
 
 
 def data_frame(tag: str, content: Payload) -> Outgoing:
@@ -243,12 +244,12 @@ def test_a_smaller_limit_on_bodies_holds() -> None:
 
 def test_before_the_handshake_only_short_handshake_frames_are_read() -> None:
     longest = HANDSHAKE_LIMIT_BYTES - PREAMBLE_BYTES
-    assert [f.header for f in FrameReader().feed(wire(Outgoing(Kind.HANDSHAKE, b"x" * longest)))] == [b"x" * longest]
+    assert [f.header for f in Feeding().feed(wire(Outgoing(Kind.HANDSHAKE, b"x" * longest)))] == [b"x" * longest]
     with pytest.raises(ProtocolError, match="handshake frame of 257 bytes; at most 256"):
-        FrameReader().feed(wire(Outgoing(Kind.HANDSHAKE, b"x" * (longest + 1)))[:PREAMBLE_BYTES])
+        Feeding().feed(wire(Outgoing(Kind.HANDSHAKE, b"x" * (longest + 1)))[:PREAMBLE_BYTES])
     for frame in (data_frame("t", pack()), Outgoing(Kind.CONTROL), Outgoing(Kind.GOODBYE)):
         with pytest.raises(ProtocolError, match="before the handshake has ended"):
-            FrameReader().feed(wire(frame))
+            Feeding().feed(wire(frame))
 
 
 def test_a_header_too_long_to_be_read_is_not_sent() -> None:
@@ -259,7 +260,7 @@ def test_a_header_too_long_to_be_read_is_not_sent() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=400))
 def test_no_bytes_raise_anything_but_a_protocol_error(data: bytes) -> None:
-    for reader in (opened(), FrameReader()):
+    for reader in (opened(), Feeding()):
         try:
             assert reader.feed(data) == [] or len(data) >= PREAMBLE_BYTES
         except ProtocolError:

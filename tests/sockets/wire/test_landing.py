@@ -14,9 +14,9 @@ from simcluster.payload import Message, Payload, lend, pack
 from simcluster.transport import Transport
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.frame import Kind, Outgoing, data_frame
-from simcluster_backends.sockets.wire.landing import Landing
-from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES, FrameReader, Limits
+from simcluster_backends.sockets.wire.frame import Kind, Landing, Outgoing, data_frame
+from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES, Limits
+from tests.hostile.inputs import Feeding
 from tests.support.clusters import run, star
 
 LONG = READ_AHEAD_BYTES  # numbers of 4 bytes: four times what is read ahead
@@ -27,11 +27,11 @@ def wire(*contents: Payload, tag: str = "t") -> bytes:
     return b"".join(bytes(chunk) for seq, frame in enumerate(frames) for chunk in frame.chunks(seq))
 
 
-def opened() -> FrameReader:
-    return FrameReader(Limits(open=True))
+def opened() -> Feeding:
+    return Feeding(Limits(open=True))
 
 
-def landed(reader: FrameReader, place: Tensor, tag: str = "t") -> Landing:
+def landed(reader: Feeding, place: Tensor, tag: str = "t") -> Landing:
     landing = reader.land(tag, place)
     assert landing is not None
     return landing
