@@ -150,8 +150,9 @@ def encode_header(tag: str, content: Payload) -> bytes:
         headers.append(_tensor_header(name, tensor.shape))
     for key, value in content.values.items():
         if not (value is None or isinstance(value, (bool, int, float, str))):
-            kind = type(value).__name__
-            raise TypeError(f"message {tag!r}: value {key!r} is a {kind}; expected a number, string or None")
+            raise TypeError(
+                f"message {tag!r}: value {key!r} is a {type(value).__name__}; expected a number, string or None"
+            )
     try:
         return _encoder.encode(MessageHeader(tag, dict(content.values), headers))
     except (OverflowError, UnicodeEncodeError) as error:

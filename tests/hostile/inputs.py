@@ -22,7 +22,7 @@ from simcluster_backends.sockets.wire.frame import (
 )
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 from simcluster_backends.sockets.wire.messages import read_from_launcher, read_from_node
-from simcluster_backends.sockets.wire.reader import FrameReader, Limits
+from simcluster_backends.sockets.wire.reader import FrameReader
 
 CORPUS = Path(__file__).parent / "corpus"
 KEY, STRANGE_KEY = b"k" * 32, b"s" * 32
@@ -224,7 +224,7 @@ def readers(data: bytes) -> Iterator[tuple[str, Callable[[], object]]]:
     """All that *data* may be read by, before a peer has proven anything and after."""
     header = data[PREAMBLE_BYTES:]
     yield "a stranger's connection", lambda: said_by_a_stranger(data)
-    yield "a peer's connection", lambda: Feeding(Limits(open=True)).feed(data)
+    yield "a peer's connection", lambda: Feeding(is_open=True).feed(data)
     control = Frame(Kind.CONTROL, b"", header)
     yield "a node on the control lane", lambda: read_from_launcher(control)
     yield "a launcher on the control lane", lambda: read_from_node(control)

@@ -21,7 +21,7 @@ from simcluster_backends.sockets.net.send_queue import Left, Sending, SendQueue
 from simcluster_backends.sockets.net.tls import in_words, names_in
 from simcluster_backends.sockets.wire.frame import CHUNK_BYTES, Frame, Kind, OtherVersion, Outgoing
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
-from simcluster_backends.sockets.wire.reader import FrameReader, Limits
+from simcluster_backends.sockets.wire.reader import USUAL, FrameReader, Limits
 
 HANDSHAKE_TIMEOUT_S = 5.0
 ABORTED_S = 1.0
@@ -45,7 +45,7 @@ class Connection(asyncio.BufferedProtocol):
         *,
         on_open: Callable[[Connection], None],
         on_fail: Callable[[Connection, Exception], None],
-        limits: Limits | None = None,
+        limits: Limits = USUAL,
     ) -> None:
         self.handshake = handshake
         self.on_frame: Callable[[Frame], None] = lambda frame: None
@@ -211,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         done = self.handshake.receive(frame.header)
         self._send_handshake()
         if done:
-            self.reader.limits.open = True
+            self.reader.is_open = True
             assert self._deadline is not None
             self._deadline.cancel()
             self._on_open(self)

@@ -8,7 +8,6 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from simcluster.errors import HandshakeRefused, ProtocolError, RunError
@@ -16,7 +15,7 @@ from simcluster_backends.sockets.net.addresses import show_endpoint
 from simcluster_backends.sockets.net.connection import HANDSHAKE_TIMEOUT_S, LAST_WORD_S, Connection
 from simcluster_backends.sockets.net.tls import Tls, in_words
 from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER, Handshake
-from simcluster_backends.sockets.wire.reader import Limits
+from simcluster_backends.sockets.wire.reader import USUAL, Limits
 
 PENDING_LIMIT = 64
 """Connections with an unfinished handshake. Any more are dropped unread; nodes retry."""
@@ -38,14 +37,13 @@ class Listener:
         self,
         make_handshake: Callable[[], Handshake],
         on_open: Callable[[Connection], None],
-        limits: Limits | None = None,
+        limits: Limits = USUAL,
         tls: Tls | None = None,
     ) -> None:
         self.host, self.port = "", 0
-        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._make_handshake, self._on_open = make_handshake, on_open
-        self._limits = limits or Limits()
+        self._limits, self._tls = limits, tls
         self.dropped: deque[str] = deque(maxlen=10)  # descriptions of the last ones
         self.dropped_count = 0
         self._pending: dict[Connection, None] = {}
@@ -85,9 +83,8 @@ class Listener:
         await asyncio.sleep(0)
 
     def _accept(self) -> Connection:
-        connection = Connection(
-            self._make_handshake(), on_open=self._opened, on_fail=self._failed, limits=replace(self._limits)
-        )
+        handshake, limits = self._make_handshake(), self._limits
+        connection = Connection(handshake, on_open=self._opened, on_fail=self._failed, limits=limits)
         if len(self._pending) >= PENDING_LIMIT:
             connection.abort(TOO_MANY)
         else:
@@ -160,7 +157,7 @@ async def connect(
     *,
     on_open: Callable[[Connection], None],
     timeout_s: float,
-    limits: Limits | None = None,
+    limits: Limits = USUAL,
     tls: Tls | None = None,
 ) -> Connection:
     """Return a connection after its handshake; *on_open* was called with it before its first frame.
@@ -183,8 +180,7 @@ async def connect(
             if not opened.done():
                 opened.set_exception(error)
 
-        allowed = replace(limits) if limits else None
-        connection = Connection(make_handshake(), on_open=succeed, on_fail=fail, limits=allowed)
+        connection = Connection(make_handshake(), on_open=succeed, on_fail=fail, limits=limits)
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
                 await loop.create_connection(lambda: connection, host, port, ssl=secure)

@@ -19,7 +19,7 @@ from simcluster_backends.sockets.net.listener import Listener, connect
 from simcluster_backends.sockets.net.tls import Tls
 from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
-from simcluster_backends.sockets.wire.reader import Limits
+from simcluster_backends.sockets.wire.reader import USUAL, Limits
 
 Address: TypeAlias = tuple[str, int]
 Addresses: TypeAlias = Sequence[Address]
@@ -29,18 +29,11 @@ class Mesh:
     """The connections from *member* to each of its peers."""
 
     def __init__(
-        self,
-        member: Member,
-        key: bytes,
-        run: bytes,
-        config: bytes,
-        limits: Limits | None = None,
-        tls: Tls | None = None,
+        self, member: Member, key: bytes, run: bytes, config: bytes, limits: Limits = USUAL, tls: Tls | None = None
     ) -> None:
         self.member, self._names = member, member.names
         self._key = key
         self._me = Identity("data", member.name, member.rank, run, config)
-        limits = limits or Limits()
         self._dial = partial(connect, on_open=self._attach, limits=limits, tls=tls)
         self._attached: dict[int, int] = {}  # rank -> incarnation of the connected peer
         self._expected: set[int] | None = None  # the founders, once known

@@ -23,30 +23,28 @@ TLS_RECORDS = (b"\x15", b"\x16")  # an alert, and the first record of a handshak
 TLS_RECORD_BYTES = 3
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Limits:
-    """Frames that a reader accepts: short handshake frames until *open* is set, then all kinds up to these sizes.
+    """What a reader accepts: a frame has at most *body_bytes*, a message in parts at most *message_bytes*."""
 
-    A frame has at most *body_bytes*, a message in parts at most *message_bytes*.
-    """
-
-    open: bool = False
     body_bytes: int = framing.BODY_LIMIT_BYTES
     message_bytes: int = framing.MESSAGE_LIMIT_BYTES
-    control_bytes: int = framing.CONTROL_LIMIT_BYTES
+
+
+USUAL = Limits()
 
 
 class FrameReader:
-    """Takes bytes, gives frames. Made for asyncio's BufferedProtocol.
+    """Takes bytes, gives frames: short handshake frames until *is_open* is set, then all other kinds within *limits*.
 
-    Write the next bytes into `buffer()`, call `received(n)` for n of them, and take each complete frame with
-    `next_frame()`. Bytes of a large tensor go straight into it; everything else goes through a small read-ahead
-    buffer, so that a small message costs one read. Any violation raises ProtocolError, after which the connection is
-    unusable: every later call raises it again.
+    It is made for asyncio's BufferedProtocol. Write bytes into `buffer()`, call `received(n)` for n of them, and take
+    each complete frame by `next_frame()`. Bytes of a large tensor go straight into it; everything else goes through a
+    small read-ahead buffer, so that a small message costs one read. Any violation raises ProtocolError, after which
+    the connection is unusable: every later call raises it again.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: Limits = USUAL, *, is_open: bool = False) -> None:
+        self.limits, self.is_open = limits, is_open
         self._ahead: Bytes = np.empty(READ_AHEAD_BYTES + framing.HEADER_LIMIT_BYTES, dtype=np.uint8)
         self._start = self._end = 0
         self._body: Body | None = None
@@ -172,16 +170,16 @@ class FrameReader:
         return True
 
     def _check_lengths(self, kind: int, header_len: int, body_len: int) -> None:
-        limits, size_bytes = self.limits, PREAMBLE_BYTES + header_len + body_len
-        if not limits.open and kind != Kind.HANDSHAKE:
+        size_bytes = PREAMBLE_BYTES + header_len + body_len
+        if not self.is_open and kind != Kind.HANDSHAKE:
             raise ProtocolError(f"a frame of kind {kind} before the handshake has ended")
-        if limits.open and kind not in (Kind.DATA, Kind.CONTROL, Kind.GOODBYE, Kind.PART):
+        if self.is_open and kind not in (Kind.DATA, Kind.CONTROL, Kind.GOODBYE, Kind.PART):
             raise ProtocolError(f"a frame of kind {kind} after the handshake has ended")
         if kind == Kind.HANDSHAKE and size_bytes > framing.HANDSHAKE_LIMIT_BYTES:
             raise ProtocolError(f"a handshake frame of {size_bytes} bytes; at most {framing.HANDSHAKE_LIMIT_BYTES}")
         if header_len > framing.HEADER_LIMIT_BYTES:
             raise ProtocolError(f"a header of {header_len} bytes; at most {framing.HEADER_LIMIT_BYTES}")
-        most = limits.control_bytes if kind == Kind.CONTROL else limits.body_bytes
+        most = framing.CONTROL_LIMIT_BYTES if kind == Kind.CONTROL else self.limits.body_bytes
         most = 0 if kind in (Kind.HANDSHAKE, Kind.GOODBYE) else most
         if body_len > most:
             raise ProtocolError(f"a body of {body_len} bytes; at most {most}")

@@ -27,7 +27,7 @@ def sent(*frames: Outgoing) -> bytes:
 
 
 def reader(part: int = LIMIT, message: int = 10 * LIMIT) -> Feeding:
-    return Feeding(Limits(open=True, body_bytes=part, message_bytes=message))
+    return Feeding(Limits(body_bytes=part, message_bytes=message), is_open=True)
 
 
 def equal(frame: Frame, content: Any) -> bool:

@@ -33,7 +33,7 @@ from tests.hostile.inputs import Feeding
 
 
 def opened(**limits: int) -> Feeding:
-    return Feeding(Limits(open=True, **limits))
+    return Feeding(Limits(**limits), is_open=True)
 
 
 def data_frame(tag: str, content: Payload) -> Outgoing:

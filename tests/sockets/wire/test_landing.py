@@ -15,7 +15,7 @@ from simcluster.transport import Transport
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.frame import Kind, Landing, Outgoing, data_frame
-from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES, Limits
+from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES
 from tests.hostile.inputs import Feeding
 from tests.support.clusters import run, star
 
@@ -28,7 +28,7 @@ def wire(*contents: Payload, tag: str = "t") -> bytes:
 
 
 def opened() -> Feeding:
-    return Feeding(Limits(open=True))
+    return Feeding(is_open=True)
 
 
 def landed(reader: Feeding, place: Tensor, tag: str = "t") -> Landing:
