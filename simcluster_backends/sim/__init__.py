@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from simcluster.checkpoints.shard import Shard
     from simcluster.experiment.job import ClusterJob
     from simcluster.topology import Topology
-    from simcluster.watching.board import NodeTelemetry
     from simcluster_backends.sim.member import Member
     from simcluster_backends.sim.transport import SimTransport
 

@@ -23,7 +23,7 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     UsageError, listing every problem of the request, before anything starts; KeyboardInterrupt after everything has
     ended. May be called inside a running event loop, as in a notebook: it then waits for a thread.
     """
-    from simcluster_backends.sockets.launcher.restarts import run_job
+    from simcluster_backends.sockets.launcher.launcher import run_job
     from simcluster_backends.sockets.launcher.settings import read_options
 
     options, key = read_options(job)

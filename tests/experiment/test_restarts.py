@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
@@ -13,9 +12,16 @@ import pytest
 import simcluster
 from simcluster.errors import LaunchFailed, NeverFinished, NodeFailed, PeerLost, RunError
 from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import Crash
 from simcluster.runs.record import RunRecord
-from simcluster_backends.sockets.launcher.restarts import run_again_if_lost
+
+
+def run_again_if_lost(job: ClusterJob, max_restarts: int, once: Callable[[ClusterJob], RunRecord]) -> RunRecord:
+    restarts = Restarts(job, max_restarts)
+    while restarts.again(record := once(restarts.job)):
+        continue
+    return restarts.told(record)
 
 
 def runs(
@@ -24,13 +30,13 @@ def runs(
     """(the record of a job whose runs end with *errors*, the jobs that were run)."""
     seen: list[ClusterJob] = []
 
-    async def once(job: ClusterJob) -> RunRecord:
+    def once(job: ClusterJob) -> RunRecord:
         seen.append(job)
         fault = {"run": len(seen), "spells_s": [[0.2, None]]}
         return RunRecord([], 1.0, 1.0, errors[len(seen) - 1], {"lost": {}, "faults": [fault]})
 
     job = ClusterJob(["a"], "first", faults=(Crash(spells=((0.2, inf),), rank=0),), again=again)
-    return asyncio.run(run_again_if_lost(job, max_restarts, once)), seen
+    return run_again_if_lost(job, max_restarts, once), seen
 
 
 LOST, FAILED = PeerLost(0, "a", "died"), NodeFailed(0, "a", "Traceback")
@@ -70,11 +76,11 @@ def test_a_fault_that_has_happened_is_over_also_after_an_attempt_that_ended_soon
     lasts_s = iter((1.0, 0.1, 1.0))  # the crash at 0.2 s happens in the first attempt, and the second ends before that
     seen: list[ClusterJob] = []
 
-    async def once(job: ClusterJob) -> RunRecord:
+    def once(job: ClusterJob) -> RunRecord:
         seen.append(job)
         return RunRecord([], next(lasts_s), 1.0, LOST if len(seen) < 3 else None, {})
 
-    asyncio.run(run_again_if_lost(ClusterJob(["a"], "", faults=(Crash(spells=((0.2, inf),), rank=0),)), 2, once))
+    run_again_if_lost(ClusterJob(["a"], "", faults=(Crash(spells=((0.2, inf),), rank=0),)), 2, once)
     assert [len(job.faults) for job in seen] == [1, 0, 0]
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from simcluster.errors import ENDED, SimclusterError, nearest
+from simcluster.errors import ABSENT, ENDED, SimclusterError, nearest
 from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.wire.messages import Addresses, Go, Outcome, Stop
 
@@ -32,7 +32,7 @@ def begin_with(members: Sequence[Member]) -> list[Member]:
     founders = [member for member in members if member.gone is None and member.listening is not None]
     for member in members:
         if member.gone is None and member.listening is None:
-            member.leave_out()
+            member.gone = ABSENT
             if member.connection is not None or not member.by_hand:
                 member.come()
     gone = {member.rank: member.gone for member in members if member.gone is not None}

@@ -11,7 +11,7 @@ from simcluster_backends.sockets.launcher.admission import Comers
 from simcluster_backends.sockets.launcher.faults import Faults
 from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.launcher.starters import Starters
-from simcluster_backends.sockets.wire.messages import Crash, End, PeerGone, Stop
+from simcluster_backends.sockets.wire.messages import End, PeerGone, Stop
 
 STOP_S = 3.0
 """How long a node of a failed run may take to hand in its results, or the next piece of them."""
@@ -69,7 +69,7 @@ class Ending:
 
     def _kill_all(self) -> None:
         for member in self._members:
-            self._starters.kill(member)
+            self._starters.signal(member, "SIGKILL")
 
 
 class Losses:
@@ -129,18 +129,9 @@ class Losses:
         self._verdict.died(member.rank, reason)
         self.tell_others(member, reason)
 
-    def crash(self, member: Member) -> None:
-        """Kill *member* now, as the fault plan says."""
-        if member.ended:
-            return
-        if member.by_hand:
-            member.tell(Crash())
-        else:
-            self._starters.kill(member)
-
     def give_up_on(self, member: Member) -> None:
         self._died(member, f"silent for {self._dead_s:g} s")
-        self._starters.kill(member)
+        self._starters.signal(member, "SIGKILL")
         if member.connection is not None:
             member.connection.abort("silent for too long")
 

@@ -7,7 +7,7 @@ simcluster_backends.sockets.node.cuts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 
 from simcluster.errors import Problem
@@ -31,6 +31,9 @@ from simcluster.fault_plans.kinds import (
     severed,
 )
 from simcluster.fault_plans.log import FaultLog
+from simcluster_backends.sockets.launcher.fork_process import SignalName
+from simcluster_backends.sockets.launcher.member import Member
+from simcluster_backends.sockets.wire import messages
 from simcluster_backends.sockets.wire.messages import Hold
 
 SUPPORTED = (Crash, Restart, Join, Leave, Hang, Slow, Cut, Partition)
@@ -96,8 +99,7 @@ def _cuts(job: ClusterJob) -> list[tuple[Fault, Pairs]]:
 class Faults:
     """The faults of one run, from its start to its end.
 
-    *kill*, *stop* and *let_go* act on the process of a rank, *leave* asks it to leave, and *bring* starts a process in
-    its place. *life* is the current incarnation of a rank, None if it is not running.
+    *signal* acts on the process of a member, and *bring* starts a process in the place of a rank.
 
     *planned* holds the reason of the loss of each rank that the plan has killed or may be about to kill. *away* are the
     ranks that it starts (again) later.
@@ -106,18 +108,13 @@ class Faults:
     def __init__(
         self,
         job: ClusterJob,
+        members: Sequence[Member],
         dead_s: float,
-        *,
-        kill: Callable[[int], object],
-        stop: Callable[[int], object],
-        let_go: Callable[[int], object],
-        leave: Callable[[int], object],
+        signal: Callable[[Member, SignalName], object],
         bring: Callable[[int], object],
-        life: Callable[[int], int | None],
     ) -> None:
-        self._job, self._dead_s = job, dead_s
-        self._kill, self._stop, self._let_go = kill, stop, let_go
-        self._leave, self._bring, self._life = leave, bring, life
+        self._job, self._members, self._dead_s = job, members, dead_s
+        self._signal, self._bring = signal, bring
         self._loop = asyncio.get_running_loop()
         self._started_s = 0.0
         self._timers: list[asyncio.TimerHandle] = []
@@ -126,7 +123,7 @@ class Faults:
             for fault, pairs in _cuts(job)
             if any(end_s - start_s > dead_s for start_s, end_s in fault.spells)
         ]
-        self._told: list[tuple[Leave, int | None]] = []  # (order to leave, incarnation)
+        self._told: list[tuple[Leave, int]] = []  # (order to leave, incarnation)
         self.planned: dict[int, str] = {}
         late = [fault for fault in job.faults if isinstance(fault, Join) and fault.spells[0][1] > 0]
         self.away: dict[int, Fault] = {fault.rank: fault for fault in late}
@@ -167,30 +164,43 @@ class Faults:
         self._timers.append(self._loop.call_at(self._started_s + time_s, action, fault))
 
     def _begin(self, fault: Fault) -> None:
-        if isinstance(fault, NodeFault) and not isinstance(fault, Join) and self._life(fault.rank) is None:
+        if not isinstance(fault, NodeFault):
+            self.log.begins(fault)
+            return
+        member = self._members[fault.rank]
+        if member.ended and not isinstance(fault, Join):
             return
         self.log.begins(fault)
         if isinstance(fault, (Crash, Restart)):
             self.planned.setdefault(fault.rank, CRASHED)
             if isinstance(fault, Restart):
                 self.away[fault.rank] = fault
-            self._kill(fault.rank)
+            self._kill(member)
         elif isinstance(fault, Leave):
-            self._told.append((fault, self._life(fault.rank)))
-            self._leave(fault.rank)
+            self._told.append((fault, member.incarnation))
+            member.tell(messages.Leave())
         elif isinstance(fault, Hang):
-            self._stop(fault.rank)
+            self._signal(member, "SIGSTOP")
             self.planned.setdefault(fault.rank, hung(self._dead_s))
 
     def _end(self, fault: Fault) -> None:
         self.log.ends(fault)
+        if not isinstance(fault, NodeFault):
+            return
+        member = self._members[fault.rank]
         if isinstance(fault, (Restart, Join)) and self.away.get(fault.rank) is fault:
             del self.away[fault.rank]
             self._bring(fault.rank)
-        elif isinstance(fault, Leave) and (fault, self._life(fault.rank)) in self._told:
+        elif isinstance(fault, Leave) and not member.ended and (fault, member.incarnation) in self._told:
             self.planned.setdefault(fault.rank, overdue(fault.notice_s))
-            self._kill(fault.rank)
+            self._kill(member)
         elif isinstance(fault, Hang):
-            self._let_go(fault.rank)
+            self._signal(member, "SIGCONT")
             if self.planned.get(fault.rank) == hung(self._dead_s):
                 del self.planned[fault.rank]
+
+    def _kill(self, member: Member) -> None:
+        if member.by_hand:
+            member.tell(messages.Crash())
+        else:
+            self._signal(member, "SIGKILL")

@@ -18,12 +18,15 @@ import signal
 import stat
 import sys
 import traceback
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from simcluster.errors import SimclusterError
 from simcluster.process.intra_op import use_one_thread
 from simcluster_backends.sockets.launcher.logs import log_file
 from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER
+
+SignalName: TypeAlias = Literal["SIGKILL", "SIGSTOP", "SIGCONT"]
+"""To end, stop and resume a process; names, since the numbers differ between machines."""
 
 
 def serve() -> None:
@@ -61,7 +64,7 @@ def serve() -> None:
                     if "forget" not in request and request.get("spawn") not in forgotten:
                         _obey(request, children, private, selector)
     for pid in list(children):
-        signal_group(pid, signal.SIGKILL)
+        signal_group(pid, "SIGKILL")
 
 
 def _all_there_is() -> tuple[bytes, bool]:
@@ -77,13 +80,9 @@ def _all_there_is() -> tuple[bytes, bool]:
 def _obey(
     request: dict[str, Any], children: dict[int, int], private: list[int], selector: selectors.BaseSelector
 ) -> None:
-    if "kill" in request:
-        if request["kill"] in children:
-            signal_group(request["kill"], signal.SIGKILL)
-        return
-    if "pause" in request:
-        if request["pause"] in children:
-            signal_group(request["pause"], signal.SIGSTOP if request["paused"] else signal.SIGCONT)
+    if "signal" in request:
+        if request["to"] in children:
+            signal_group(request["to"], request["signal"])
         return
     number = request.pop("spawn")
     preload = request.pop("preload", "")
@@ -174,8 +173,8 @@ def _answer(answers: int, what: dict[str, int]) -> None:
         return  # the parent is gone; stdin will end too
 
 
-def signal_group(pid: int, number: signal.Signals) -> None:
-    """Send signal *number* to the process group of *pid*, if it still runs."""
+def signal_group(pid: int, name: SignalName) -> None:
+    """Send the process group of *pid* a signal, if it still runs."""
     for kill in (os.killpg, os.kill):  # a child forked just now has no group yet
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            kill(pid, number)
+            kill(pid, signal.Signals[name])

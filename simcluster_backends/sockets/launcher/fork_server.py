@@ -15,7 +15,6 @@ import itertools
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -24,7 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simcluster.errors import RunError
-from simcluster_backends.sockets.launcher.fork_process import signal_group
+from simcluster_backends.sockets.launcher.fork_process import SignalName, signal_group
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(open(0, 'rb', buffering=0, closefd=False).readline()); "
@@ -100,19 +99,12 @@ class ForkServer:
         """Cancel the request if the server has not reached it yet."""
         self._write({"forget": start.number})
 
-    def kill(self, pid: int) -> None:
-        """Kill the process group of child *pid*, if it still runs."""
+    def signal(self, pid: int, name: SignalName) -> None:
+        """Send the process group of child *pid* a signal, if it still runs."""
         if self.alive:
-            self._write({"kill": pid})
+            self._write({"signal": name, "to": pid})
         else:
-            signal_group(pid, signal.SIGKILL)
-
-    def pause(self, pid: int, paused: bool) -> None:
-        """Stop or resume the process group of child *pid*, if it still runs."""
-        if self.alive:
-            self._write({"pause": pid, "paused": paused})
-        else:
-            signal_group(pid, signal.SIGSTOP if paused else signal.SIGCONT)
+            signal_group(pid, name)
 
     def close(self) -> None:
         """End the server and all its children."""
@@ -129,7 +121,7 @@ class ForkServer:
         self._reader.join(CLOSE_S)
         if self._process.returncode:  # killed, so it has not ended its children
             for pid in self._children.values():
-                signal_group(pid, signal.SIGKILL)
+                signal_group(pid, "SIGKILL")
         self._process.stdout.close()
 
     def _write(self, what: object) -> None:

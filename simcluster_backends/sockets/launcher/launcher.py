@@ -11,9 +11,11 @@ from functools import partial
 
 from simcluster.errors import ABSENT, NeverFinished, RunError
 from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import NOTICE_S
 from simcluster.runs.record import RunRecord
 from simcluster.watching.board import Telemetry
+from simcluster.watching.telling import link_telemetry
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sockets.launcher.admission import Comers, are_enough, begin_with, missing, refusal
 from simcluster_backends.sockets.launcher.checkpoints import FromNodes
@@ -21,10 +23,9 @@ from simcluster_backends.sockets.launcher.departures import Ending, Losses
 from simcluster_backends.sockets.launcher.faults import Faults
 from simcluster_backends.sockets.launcher.member import Member, members_of
 from simcluster_backends.sockets.launcher.node_job import node_job
-from simcluster_backends.sockets.launcher.reporting import Reporter
+from simcluster_backends.sockets.launcher.reporting import Reporter, reporting
 from simcluster_backends.sockets.launcher.settings import Options
 from simcluster_backends.sockets.launcher.starters import Starters
-from simcluster_backends.sockets.launcher.telemetry import Teller
 from simcluster_backends.sockets.launcher.watchdog import Watch
 from simcluster_backends.sockets.net.addresses import open_socket, show_endpoint
 from simcluster_backends.sockets.net.connection import Connection
@@ -34,7 +35,6 @@ from simcluster_backends.sockets.wire.frame import Frame
 from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER, Handshake, Identity
 from simcluster_backends.sockets.wire.messages import (
     Beat,
-    FromLauncher,
     Go,
     Leave,
     Outcome,
@@ -52,7 +52,6 @@ class Launcher:
         self.job, self.options, self._reporter = job, options, reporter
         self._key, self._run_id = key, secrets.token_bytes(16)
         self.members = members_of(job)
-        self._teller = Teller(self.members, job.topology)
         self._safekeeping = FromNodes(job.keeping, self.members)
         self._listener = Listener(self._handshake, self._joined, tls=tls_of_launcher(options.tls))
         self._starters = Starters(job, options, key, lambda member, code: self._losses.exited(member, code))
@@ -64,30 +63,21 @@ class Launcher:
         self._watch = Watch(
             self.members,
             options,
-            beat=partial(self._tell_all, Beat()),
+            beat=self._beat,
             on_silent=lambda member: self._losses.give_up_on(member),
             give_up=self._lose_patience,
             expects=lambda: bool(self._faults.away) or self._comers.any,
-        )
-        self._faults = Faults(
-            job,
-            options.dead_s,
-            kill=lambda rank: self._losses.crash(self.members[rank]),
-            stop=lambda rank: self._starters.pause(self.members[rank], True),
-            let_go=lambda rank: self._starters.pause(self.members[rank], False),
-            leave=lambda rank: self.members[rank].tell(Leave()),
-            bring=lambda rank: self._comers.bring(rank),
-            life=lambda rank: None if self.members[rank].ended else self.members[rank].incarnation,
         )
         self._comers = Comers(
             self.members,
             self._changed,
             start=lambda member: self._starters.start_again([member], self._where),
-            kill=self._starters.kill,
+            kill=lambda member: self._starters.signal(member, "SIGKILL"),
             came=lambda member, reason: self._losses.came(member, reason),
             at_s=lambda: self._elapsed_s,
             patience_s=options.start_s,
         )
+        self._faults = Faults(job, self.members, options.dead_s, self._starters.signal, self._comers.bring)
         self.verdict = Verdict(list(job.names), self._faults.planned, self._faults.cut_off)
         self._losses = Losses(
             self.members,
@@ -144,10 +134,10 @@ class Launcher:
         """Admit all nodes, send them the addresses, wait until all are connected, go."""
         founders: list[Member] = []
         for rank in self._faults.away:
-            self.members[rank].leave_out()
+            self.members[rank].gone = ABSENT
         try:
             async with asyncio.timeout(self.options.start_s):
-                await self._spawn()
+                await self._starters.start([member for member in self.members if member.gone is None], self._where)
                 await self._wait_until(lambda: are_enough(self.members, self.options.min_workers))
                 founders = begin_with(self.members)
                 await self._wait_until(lambda: all(member.connected for member in founders))
@@ -156,6 +146,9 @@ class Launcher:
                 f"the run at {self._where} did not start within {self.options.start_s:g} s",
                 missing(self.members, founders) + self._listener.dropped_in_words,
             )
+            raise _GiveUp from None
+        except RunError as error:
+            self.verdict.own = error
             raise _GiveUp from None
         self._started_s = time.perf_counter()
         self._watch.start()
@@ -169,15 +162,6 @@ class Launcher:
         decided = self.verdict.anybody_well or self.verdict.is_lost
         to_come = self._faults.away or self._comers.any
         return all(member.ended for member in self.members) and (decided or not to_come)
-
-    async def _spawn(self) -> None:
-        """Start the nodes that are not started by hand."""
-        try:
-            members = [member for member in self.members if member.gone is None]
-            await self._starters.start(members, self._listener.host, self._listener.port)
-        except RunError as error:
-            self.verdict.own = error
-            raise _GiveUp from None
 
     # what happens
 
@@ -272,12 +256,28 @@ class Launcher:
         return 0.0 if self._started_s is None else time.perf_counter() - self._started_s
 
     def _telemetry(self) -> Telemetry:
-        return self._teller.telemetry(self._elapsed_s, self._loop.time(), self._faults.log.rows())
+        nodes = [member.telemetry(self._loop.time()) for member in self.members]
+        links = link_telemetry(self.job.names, self.job.topology, [member.sent_to for member in self.members])
+        return Telemetry(elapsed_s=self._elapsed_s, nodes=nodes, links=links, faults=list(self._faults.log.rows()))
 
-    def _tell_all(self, message: FromLauncher) -> None:
+    def _beat(self) -> None:
         for member in self.members:
-            member.tell(message)
+            member.tell(Beat())
 
 
 class _GiveUp(Exception):
     """The run has failed; the verdict knows why."""
+
+
+async def run_job(job: ClusterJob, options: Options, key: bytes) -> RunRecord:
+    """Run *job*, again if it is lost and *options* allow it, as `simcluster.experiment.restarts` says.
+
+    Raise UsageError if its rendezvous cannot be listened at, or its configuration is too long.
+    """
+    async with reporting(job, options) as reporter:
+        restarts = Restarts(job, options.max_restarts)
+        while restarts.again(record := await Launcher(restarts.job, options, key, reporter).run()):
+            continue
+        record = restarts.told(record)
+        await reporter.end("" if record.error is None else str(record.error))
+        return record

@@ -9,6 +9,8 @@ from simcluster.errors import ABSENT
 from simcluster.experiment.job import ClusterJob, Remote
 from simcluster.runs.copies import put_back
 from simcluster.runs.record import Metric, NodeRecord, Span
+from simcluster.watching.board import NodeTelemetry
+from simcluster.watching.telling import Noted, with_rows
 from simcluster_backends.common.failure import LEFT
 from simcluster_backends.common.watchdog import Progress
 from simcluster_backends.sockets.net.connection import Connection
@@ -54,6 +56,7 @@ class Member:
     incarnation: int = 0
     is_coming: bool = False
     before: list[NodeRecord] = field(default_factory=list)
+    noted: Noted = field(default_factory=Noted)
 
     @property
     def label(self) -> str:
@@ -73,10 +76,6 @@ class Member:
     def has_left(self) -> bool:
         """Whether it has left as ordered."""
         return self.outcome is not None and self.outcome.failure is not None and self.outcome.failure.kind == LEFT
-
-    def leave_out(self) -> None:
-        """Mark it absent: the run begins without it."""
-        self.gone = ABSENT
 
     def come(self) -> None:
         """Begin its next incarnation."""
@@ -120,11 +119,6 @@ class Member:
         return self.status.steps if self.status is not None else 0
 
     @property
-    def algorithm_ended(self) -> bool:
-        """Whether it has only to evaluate and to hand in its results."""
-        return self.status is not None and self.status.ended
-
-    @property
     def progress(self) -> Progress:
         """Its progress, as last reported."""
         said = self.status
@@ -141,6 +135,36 @@ class Member:
         if self.status is not None and self.status.computing:
             words = f"a piece of its work{', ' if words else ''}{words}"
         return f"{self.label} waits for {words or 'something outside the transport'}"
+
+    @property
+    def sent_to(self) -> dict[int, list[int]]:
+        """Its traffic, as last reported: rank of a peer -> [messages, bytes]."""
+        said = self.outcome.record if self.outcome is not None else self.status
+        return said.sent_to if said is not None else {}
+
+    def telemetry(self, now_s: float) -> NodeTelemetry:
+        """Return its state for the run's report, at *now_s* of the loop's clock. Reads each metric and span once."""
+        status, state = self.status, "expected"
+        if self.gone is not None:
+            state = "expected" if self.gone == ABSENT else "lost"
+        elif self.outcome is not None or (status is not None and status.ended):
+            state = "ended"
+        elif self.connection is not None:
+            state = "running" if status is not None and (status.steps or status.moved) else "joined"
+        self.noted.read(self.metrics, self.spans)
+        told = NodeTelemetry(
+            name=self.name,
+            rank=self.rank,
+            state=state,
+            bytes_received=status.bytes_received if status is not None else 0,
+            step=self.steps,
+            silent_s=None if self.connection is None else max(0.0, now_s - self.heard_s),
+            computing=bool(status and status.computing),
+            waits=status.waits if status is not None else [],
+            stalled_s=status.stalled_s if status is not None else 0.0,
+            reason=self.gone or "",
+        )
+        return with_rows(told, self.noted, self.sent_to)
 
     def record(self) -> NodeRecord:
         """Return all that is known of it, over all incarnations."""

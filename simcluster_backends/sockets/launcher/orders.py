@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from simcluster import __version__
+from simcluster_backends.sockets.launcher.fork_process import SignalName
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 OWN = ("simcluster", "simcluster_backends")
@@ -117,21 +118,15 @@ class Order(msgspec.Struct, frozen=True, tag="order"):
         return f"Order({self.rendezvous!r}, {self.nodes!r})"
 
 
-class Kill(msgspec.Struct, frozen=True, tag="kill"):
-    """Launcher to machine: end *node* at once."""
+class Signal(msgspec.Struct, frozen=True, tag="signal"):
+    """Launcher to machine: end, stop or resume the process of *node*."""
 
     node: str
-
-
-class Pause(msgspec.Struct, frozen=True, tag="pause"):
-    """Launcher to machine: stop or resume the process of *node*."""
-
-    node: str
-    paused: bool
+    name: SignalName
 
 
 FromMachine: TypeAlias = Report | Said | Exited
-ToMachine: TypeAlias = Order | Kill | Pause
+ToMachine: TypeAlias = Order | Signal
 
 _encoder = msgspec.json.Encoder()
 _from_machine: msgspec.json.Decoder[FromMachine] = msgspec.json.Decoder(FromMachine)

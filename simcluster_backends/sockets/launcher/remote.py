@@ -13,17 +13,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from simcluster.errors import LaunchFailed
+from simcluster_backends.sockets.launcher.fork_process import SignalName
 from simcluster_backends.sockets.launcher.logs import Logs
 from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.launcher.orders import (
     LINE_LIMIT_BYTES,
     Exited,
-    Kill,
     Order,
-    Pause,
     Place,
     Report,
     Said,
+    Signal,
     ToMachine,
     differences,
     fingerprint,
@@ -42,15 +42,19 @@ MakeOrder = Callable[[Sequence[Member], list[Place]], Order]
 class Machine:
     """One machine, and the connection over which all its *members* live. They share the ssh target and the command."""
 
-    def __init__(self, members: Sequence[Member], tell: Callable[[Member, str], None]) -> None:
+    def __init__(
+        self,
+        members: Sequence[Member],
+        tell: Callable[[Member, str], None],
+        on_exit: Callable[[Member, int | None], None],
+    ) -> None:
         remote = members[0].remote
         assert remote is not None
         self.members, self.remote = {member.name: member for member in members}, remote
         self.report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[None] | None = None
-        self._on_exit: Callable[[Member, int | None], None] = lambda member, code: None
         self._ended: tuple[int | None] | None = None  # (exit code,) once it has ended
-        self._tell = tell
+        self._tell, self._on_exit = tell, on_exit
         self._process: asyncio.subprocess.Process | None = None
         self._last: deque[str] = deque(maxlen=LAST_LINES)
 
@@ -86,9 +90,8 @@ class Machine:
         said = f": {'; '.join(self._last)}" if self._last else ""
         self._end(f"ended with exit code {code} before it was ready{said}", code)
 
-    def begin(self, order: Order, on_exit: Callable[[Member, int | None], None]) -> None:
-        """Send *order*; from now on *on_exit* is called for each member that exits."""
-        self._on_exit = on_exit
+    def begin(self, order: Order) -> None:
+        """Send *order*; from now on each exit of a member is reported."""
         for member in self.members.values():
             member.exited = False
         self.send(order)
@@ -174,7 +177,7 @@ class Remotes:
             assert member.remote is not None
             alike.setdefault((member.remote.ssh, member.remote.command), []).append(member)
         for group in alike.values():
-            machine = Machine(group, self._tell)
+            machine = Machine(group, self._tell, self._on_exit)
             new.append(machine)
             for member in group:
                 if member.name in self._of:  # it rejoins, and its previous connection may still be open
@@ -187,7 +190,7 @@ class Remotes:
             await self._check(new)
         for machine in new:
             group = list(machine.members.values())
-            machine.begin(make_order(group, [_place(member) for member in group]), self._on_exit)
+            machine.begin(make_order(group, [_place(member) for member in group]))
 
     async def _check(self, machines: Sequence[Machine]) -> None:
         """Raise LaunchFailed unless all *machines* are reachable and have this machine's fingerprint."""
@@ -207,14 +210,10 @@ class Remotes:
             what = "machine" if len(machines) == 1 else "machines"
             raise LaunchFailed(f"{len(reasons)} of {len(machines)} {what} cannot take part", reasons)
 
-    def kill(self, member: Member) -> None:
+    def signal(self, member: Member, name: SignalName) -> None:
+        """Send *member* a signal, if it runs on another machine."""
         if member.name in self._of and not member.exited:
-            self._of[member.name].send(Kill(member.name))
-
-    def pause(self, member: Member, paused: bool) -> None:
-        """Stop the process of *member*, heartbeats included, or resume it."""
-        if member.name in self._of and not member.exited:
-            self._of[member.name].send(Pause(member.name, paused))
+            self._of[member.name].send(Signal(member.name, name))
 
     async def close(self) -> None:
         """End all that was started, as far as this machine can ensure it."""

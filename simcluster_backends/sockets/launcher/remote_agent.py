@@ -26,9 +26,7 @@ from simcluster_backends.sockets.launcher.orders import (
     ORDER_LIMIT_BYTES,
     Exited,
     FromMachine,
-    Kill,
     Order,
-    Pause,
     Place,
     Report,
     Said,
@@ -182,12 +180,8 @@ class _Launched:
         if isinstance(message, Order):
             if not self._order.done():
                 self._order.set_result(message)
-        elif isinstance(message, Kill | Pause) and self._server is not None and message.node in self._pids:
-            pid = self._pids[message.node]
-            if isinstance(message, Kill):
-                self._server.kill(pid)
-            else:
-                self._server.pause(pid, message.paused)
+        elif message is not None and self._server is not None and message.node in self._pids:
+            self._server.signal(self._pids[message.node], message.name)
 
     def _say(self, message: FromMachine) -> None:
         data = line_of(message)

@@ -54,7 +54,7 @@ def test_a_run_begins_with_all_or_with_as_many_as_are_enough_and_never_without_r
 def test_whoever_is_to_join_later_is_not_waited_for() -> None:
     found = members(1, 2)
     for rank in (0, 3):
-        found[rank].leave_out()
+        found[rank].gone = ABSENT
     assert are_enough(found, None)
     assert are_enough(found, 4)
 
@@ -62,7 +62,7 @@ def test_whoever_is_to_join_later_is_not_waited_for() -> None:
 def test_those_who_begin_are_told_of_each_other_and_the_others_are_on_their_way_or_not_there() -> None:
     found = members(0, 2, size=6)
     found[3].connection = SOMEBODY  # has joined, and is not ready yet
-    found[5].leave_out()
+    found[5].gone = ABSENT
     founders = begin_with(found)
     assert [member.rank for member in founders] == [0, 2]
     gone = dict.fromkeys((1, 3, 4, 5), ABSENT)

@@ -41,7 +41,7 @@ def test_a_life_of_which_nothing_is_known_adds_nothing() -> None:
 
 def test_whoever_has_not_been_there_has_no_life_before_its_first() -> None:
     member = Member(2, "c", by_hand=True)
-    member.leave_out()
+    member.gone = ABSENT
     assert member.ended
     member.begin_anew()
     assert member.gone == ABSENT

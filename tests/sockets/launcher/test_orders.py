@@ -10,12 +10,11 @@ from simcluster_backends.sockets.launcher.orders import (
     MARK,
     Exited,
     Fingerprint,
-    Kill,
     Order,
-    Pause,
     Place,
     Report,
     Said,
+    Signal,
     line_of,
     read_from_machine,
     read_to_machine,
@@ -32,8 +31,8 @@ def test_what_a_machine_says_is_one_line_and_reads_back(message: Report | Said |
     assert read_to_machine(line) is None
 
 
-@pytest.mark.parametrize("message", [ORDER, Kill("a"), Pause("a", True)])
-def test_what_a_launcher_says_is_one_line_and_reads_back(message: Order | Kill | Pause) -> None:
+@pytest.mark.parametrize("message", [ORDER, Signal("a", "SIGKILL"), Signal("a", "SIGSTOP")])
+def test_what_a_launcher_says_is_one_line_and_reads_back(message: Order | Signal) -> None:
     line = line_of(message)
     assert line.count(b"\n") == 1
     assert read_to_machine(line) == message

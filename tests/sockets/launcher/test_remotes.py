@@ -230,7 +230,7 @@ with open(__file__ + ".pid", "w") as file:
     file.write(str(os.getpid()))
 sys.path.insert(0, {root!r})
 from simcluster_backends.sockets.launcher.orders import fingerprint
-from simcluster_backends.sockets.launcher.orders import Exited, Kill, Order, Report, Said, line_of, read_to_machine
+from simcluster_backends.sockets.launcher.orders import Exited, Order, Report, Said, line_of, read_to_machine
 
 def say(message):
     sys.stdout.buffer.write(line_of(message))
@@ -241,8 +241,8 @@ say(Report(fingerprint()))
 for line in sys.stdin.buffer:
     message = read_to_machine(line)
     name = message.nodes[0].name if isinstance(message, Order) else message.node
-    say(Said(name, type(message).__name__ + str(getattr(message, "paused", ""))))
-    if isinstance(message, Kill):
+    say(Said(name, getattr(message, "name", "an order")))
+    if not isinstance(message, Order) and message.name == "SIGKILL":
         say(Exited(name, -9))
 {ending}
 """
@@ -265,12 +265,11 @@ def converse(tmp_path: Path, ending: str = "") -> tuple[list[str], list[tuple[st
             lambda name, line: said.append(line),
         )
         await started.start([member], lambda group, places: Order("127.0.0.1:1", "", places, {}, {}))
-        for paused in (True, False):
-            started.pause(member, paused)
-        started.kill(member)
+        for name in ("SIGSTOP", "SIGCONT", "SIGKILL"):
+            started.signal(member, name)  # type: ignore[arg-type]
         while not member.exited:
             await asyncio.sleep(0.01)
-        started.kill(member)  # it is not there any more: nothing is said
+        started.signal(member, "SIGKILL")  # it is not there any more: nothing is said
         await started.close()
 
     asyncio.run(talk())
@@ -281,7 +280,7 @@ def test_orders_reach_a_machine_one_by_one_and_its_greeting_is_no_message(tmp_pa
     said, exits = converse(tmp_path)
     greeting = [line for line in said if line.startswith("x")]
     assert sum(map(len, greeting)) == 3_000_000
-    assert [line for line in said if not line.startswith("x")] == ["Order", "PauseTrue", "PauseFalse", "Kill"]
+    assert [line for line in said if not line.startswith("x")] == ["an order", "SIGSTOP", "SIGCONT", "SIGKILL"]
     assert exits == [("a", -9)]
 
 

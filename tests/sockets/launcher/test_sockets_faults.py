@@ -20,6 +20,7 @@ from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sim.loop.event_loop import SimLoop
 from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.launcher.faults import Faults, check_faults, holds, slow_spells
+from simcluster_backends.sockets.launcher.member import members_of
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.node.cuts import follow
 from simcluster_backends.sockets.node.transport import SocketTransport
@@ -232,16 +233,10 @@ def test_a_node_that_has_ended_is_hit_by_nothing() -> None:
     hit: list[int] = []
 
     async def run() -> Faults:
-        faults = Faults(
-            job("kind: crash, node: n0, at: 0 s", "kind: hang, node: n1, at: 0 s"),
-            1.0,
-            kill=hit.append,
-            stop=hit.append,
-            let_go=hit.append,
-            leave=hit.append,
-            bring=hit.append,
-            life=lambda rank: 0 if rank == 1 else None,
-        )
+        request = job("kind: crash, node: n0, at: 0 s", "kind: hang, node: n1, at: 0 s")
+        members = members_of(request)
+        members[0].gone = "crashed"
+        faults = Faults(request, members, 1.0, signal=lambda member, name: hit.append(member.rank), bring=hit.append)
         faults.start()
         await asyncio.sleep(0.05)
         faults.cancel()
