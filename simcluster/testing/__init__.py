@@ -13,18 +13,25 @@ Tests of order use messages and events, never durations.
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import isfunction, signature
+from types import ModuleType
 
 from simcluster.testing import compute, failure, identity, loss, order, payloads, returning, waiting
 from simcluster.testing.harness import Body, ComesBack, Crash, RunBodies
 
 __all__ = ["CHECKS", "CHECKS_OF_RETURNS", "Body", "ComesBack", "Crash", "RunBodies", "check_transport"]
 
-CHECKS: list[Callable[[RunBodies], None]] = [
-    check for module in (identity, payloads, order, waiting, compute, loss, failure) for check in module.CHECKS
-]
+
+def _checks(*modules: ModuleType) -> list[Callable[[RunBodies], None]]:
+    """Return the functions of *modules* that take *run_bodies* and nothing else."""
+    found = [thing for module in modules for thing in vars(module).values() if isfunction(thing)]
+    return [check for check in found if list(signature(check).parameters) == ["run_bodies"]]
+
+
+CHECKS = _checks(identity, payloads, order, waiting, compute, loss, failure)
 """Every promise as a function of *run_bodies*, named after its claim."""
 
-CHECKS_OF_RETURNS: list[Callable[[RunBodies], None]] = list(returning.CHECKS)
+CHECKS_OF_RETURNS = _checks(returning)
 """The further promises of backends with nodes that can rejoin."""
 
 

@@ -8,7 +8,7 @@ import torch
 
 from simcluster.collectives.exchange import exchange
 from simcluster.errors import ENDED, PeerLost
-from simcluster.testing.harness import A_MOMENT_S, Crash, RunBodies, nothing, run
+from simcluster.testing.harness import A_MOMENT_S, Crash, RunBodies, error_of, nothing, run
 from simcluster.transport import ANY, Transport
 
 
@@ -25,21 +25,13 @@ def a_crashed_peer_is_lost_to_whoever_waits(run_bodies: RunBodies) -> None:
         await asyncio.sleep(0)
         await node.send(0, "go", None)
         for task in tasks:
-            try:
-                await task
-            except PeerLost as lost:
-                assert lost.rank == 0, f"the wrong rank is lost: {lost}"
-            else:
-                raise AssertionError("recv returned although the peer is gone")
+            lost = await error_of(PeerLost, task, "recv returned although the peer is gone")
+            assert lost.rank == 0, f"the wrong rank is lost: {lost}"
         assert list(node.peers) == [2], f"peers: {list(node.peers)}"
         assert (await node.recv(0, "last"))["value"] == 1, "what had arrived must still be received"
         for attempt in (node.recv(0, "never"), node.send(0, "t", None)):
-            try:
-                await attempt
-            except PeerLost as lost:
-                assert lost.rank == 0
-            else:
-                raise AssertionError("a verb on a lost peer must raise PeerLost")
+            lost = await error_of(PeerLost, attempt, "a verb on a lost peer must raise PeerLost")
+            assert lost.rank == 0
         # A node that waits for another peer continues, and ANY raises the loss only once.
         await node.send(2, "now", None)
         assert (await elsewhere)["value"] == 5
@@ -57,12 +49,8 @@ def a_crashed_peer_is_lost_to_whoever_waits(run_bodies: RunBodies) -> None:
 def a_peer_that_ended_is_not_waited_for(run_bodies: RunBodies) -> None:
     async def waiter(node: Transport) -> None:
         assert (await node.recv(1, "only"))["value"] == 1
-        try:
-            await node.recv(1, "never")
-        except PeerLost as lost:
-            assert lost.rank == 1
-        else:
-            raise AssertionError("recv from a node that has ended must raise PeerLost")
+        lost = await error_of(PeerLost, node.recv(1, "never"), "recv from a node that has ended must raise PeerLost")
+        assert lost.rank == 1
 
     async def leaver(node: Transport) -> None:
         await node.send(0, "only", 1)
@@ -73,13 +61,9 @@ def a_peer_that_ended_is_not_waited_for(run_bodies: RunBodies) -> None:
 def an_exchange_gets_what_a_peer_sent_before_it_ended(run_bodies: RunBodies) -> None:
     async def late(node: Transport) -> None:
         await node.recv(2, "end")
-        try:
-            await node.recv(1, "never")
-        except PeerLost:
-            message = await exchange(node, 2, 1, "t", 0)
-            assert message["value"] == 1, "the last message of a peer that has ended"
-            return
-        raise AssertionError("recv from a node that has ended must raise PeerLost")
+        await error_of(PeerLost, node.recv(1, "never"), "recv from a node that has ended must raise PeerLost")
+        message = await exchange(node, 2, 1, "t", 0)
+        assert message["value"] == 1, "the last message of a peer that has ended"
 
     async def early(node: Transport) -> None:
         await node.send(0, "t", 1)
@@ -179,22 +163,7 @@ def recv_from_any_is_told_of_each_loss_once_and_of_no_good_end(run_bodies: RunBo
 def recv_from_any_ends_when_nobody_is_left(run_bodies: RunBodies) -> None:
     async def waiter(node: Transport) -> None:
         for _ in range(2):  # every time, not once
-            try:
-                await node.recv(ANY, "never")
-            except PeerLost:
-                continue
-            raise AssertionError("recv returned although no peer is left")
+            await error_of(PeerLost, node.recv(ANY, "never"), "recv returned although no peer is left")
         assert list(node.peers) == []
 
     run(run_bodies, waiter, nothing, nothing)
-
-
-CHECKS = [
-    a_crashed_peer_is_lost_to_whoever_waits,
-    a_peer_that_ended_is_not_waited_for,
-    an_exchange_gets_what_a_peer_sent_before_it_ended,
-    a_send_that_is_blocked_is_told_of_the_loss,
-    a_send_to_a_peer_that_ended_returns,
-    recv_from_any_is_told_of_each_loss_once_and_of_no_good_end,
-    recv_from_any_ends_when_nobody_is_left,
-]

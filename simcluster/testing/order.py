@@ -90,13 +90,3 @@ def everyone_to_everyone_at_once_arrives_once(run_bodies: RunBodies) -> None:
     results = run(run_bodies, body, body, body, body)
     for rank, got in enumerate(results):
         assert got == sorted(5 * [peer for peer in range(4) if peer != rank]), f"rank {rank} got {got}"
-
-
-CHECKS = [
-    one_tag_arrives_in_order,
-    a_later_tag_can_be_received_first,
-    any_takes_the_earliest_arrival,
-    receivers_are_served_in_the_order_they_called,
-    a_large_tensor_delays_the_small_one_behind_it,
-    everyone_to_everyone_at_once_arrives_once,
-]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from simcluster.errors import ENDED, PeerLost
-from simcluster.testing.harness import A_MOMENT_S, ComesBack, RunBodies, nothing, run
+from simcluster.testing.harness import A_MOMENT_S, ComesBack, RunBodies, error_of, nothing, run
 from simcluster.transport import ANY, Any_, Transport
 
 
@@ -20,13 +20,9 @@ async def is_back(node: Transport, rank: int) -> None:
 
 async def is_told(node: Transport, source: int | Any_, rank: int) -> None:
     """Wait for a message that never comes, until the loss of *rank* is raised."""
-    try:
-        await node.recv(source, "never")
-    except PeerLost as lost:
-        assert lost.rank == rank, f"the wrong rank is lost: {lost}"
-        assert lost.reason != ENDED, "to die is not to end"
-    else:
-        raise AssertionError("recv returned although the peer has died")
+    lost = await error_of(PeerLost, node.recv(source, "never"), "recv returned although the peer has died")
+    assert lost.rank == rank, f"the wrong rank is lost: {lost}"
+    assert lost.reason != ENDED, "to die is not to end"
 
 
 def a_peer_that_comes_back_is_lost_first_and_then_there_again(run_bodies: RunBodies) -> None:
@@ -103,9 +99,8 @@ def whoever_looks_away_meanwhile_is_told_before_anything_new_arrives(run_bodies:
         except PeerLost as lost:
             assert lost.rank == 1
         else:
-            raise AssertionError(
-                f"received from life {message['value']} before the loss of the previous life was raised"
-            )
+            life = message["value"]
+            raise AssertionError(f"received from life {life} before the loss of the previous life was raised")
         assert (await node.recv(ANY, "hello"))["value"] == 2
         await node.send(1, "done", None)
 
@@ -138,11 +133,3 @@ def whoever_comes_back_deals_with_all_that_are_there(run_bodies: RunBodies) -> N
 
     run(run_bodies, leads, returns, returns)
     assert lives == [1, 2, 1, 2] or lives == [2, 1, 1, 2], f"lives of ranks: {lives}"
-
-
-CHECKS = [
-    a_peer_that_comes_back_is_lost_first_and_then_there_again,
-    nothing_of_one_incarnation_is_taken_for_anothers,
-    whoever_looks_away_meanwhile_is_told_before_anything_new_arrives,
-    whoever_comes_back_deals_with_all_that_are_there,
-]

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from simcluster.runs.recorder import Recorder
 from simcluster.testing import ComesBack, Crash
-from simcluster.testing.owners import Owners
+from simcluster.testing.harness import Owners
 from simcluster_backends.common.event_loop import run_to_its_end
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.sockets.net.addresses import open_socket
