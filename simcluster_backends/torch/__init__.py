@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ _runs = itertools.count()
 def run_cluster(job: ClusterJob) -> RunRecord:
     """Run *job*: this process's rank of it if torchrun or the like has set RANK, WORLD_SIZE and MASTER_ADDR; else all
     of it, in processes on this machine that have all ended when this returns or raises.
-
 
     Rank 0 returns the record; its `error` is set if the run failed. Other ranks raise WrittenElsewhere if their part
     went well, else its RunError. Raise UsageError before anything starts, LaunchFailed if the ranks do not come
@@ -51,24 +48,13 @@ def run_cluster(job: ClusterJob) -> RunRecord:
 
 def _run(job: ClusterJob, options: Options, place: Place | None) -> RunRecord:
     from simcluster.errors import RunError, WrittenElsewhere
-    from simcluster_backends.torch.group import Place, PrefixStore, store_of_launcher, store_of_ours
+    from simcluster_backends.torch.group import Place, PrefixStore, store_of_launcher
     from simcluster_backends.torch.node import take_part
-    from simcluster_backends.torch.starting import LEAVE_S, end, fallen, start_others
+    from simcluster_backends.torch.starting import run_here
 
     if place is None:
         place = Place(0, len(job.names), loopback=True)
-        store = store_of_ours(place, 0, options.start_s)
-        with ExitStack() as files:
-            processes: list[subprocess.Popen[bytes]] = []
-            leave_s = 0.0
-            try:
-                start_others(job, options, store.port, files, processes)
-                outcome = take_part(job, options, place, store, lambda: fallen(job, processes))
-                leave_s = LEAVE_S
-                if outcome is not None and not isinstance(outcome, RunError) and outcome.extra["lost"]:
-                    leave_s = 0.0  # a lost process will not exit by itself
-            finally:
-                end(processes, leave_s)
+        outcome = run_here(job, options, place)
     else:
         meeting = PrefixStore(f"run {next(_runs)}", store_of_launcher(place, options.start_s))
         outcome = take_part(job, options, place, meeting)

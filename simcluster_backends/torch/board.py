@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 
 import msgspec
 
 from simcluster.errors import LaunchFailed
 from simcluster_backends.torch.group import Place, Store, wait_for
-from simcluster_backends.torch.settings import Options
 
 
 class Status(msgspec.Struct, array_like=True):
@@ -63,66 +59,3 @@ class Board:
     def limit(self, timeout_s: float) -> None:
         """Limit every later call to *timeout_s*."""
         self._store.set_timeout(timedelta(seconds=timeout_s))
-
-
-class Pulse:
-    """A thread that posts *status*() at every heartbeat, and reports what it reads.
-
-    It beats while the node's event loop is busy, until the loop has not turned for `loop_s`: *turned_s* returns when it
-    last did, by the monotonic clock. *heard* gets the status of all ranks, *silent* the rank of a peer that has stopped
-    beating, *cut_off* the reason why the store does not answer. All are called in this thread.
-    """
-
-    def __init__(
-        self,
-        board: Board,
-        options: Options,
-        rank: int,
-        status: Callable[[], Status],
-        *,
-        heard: Callable[[list[Status]], object],
-        turned_s: Callable[[], float],
-        silent: Callable[[int], object],
-        cut_off: Callable[[str], object],
-    ) -> None:
-        self._board, self._options, self._rank, self._status = board, options, rank, status
-        self._heard, self._turned_s, self._silent, self._cut_off = heard, turned_s, silent, cut_off
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop after one more beat, so that others see the last status."""
-        self._end.set()
-        self._thread.join(self._options.dead_s)
-
-    def _run(self) -> None:
-        beats: dict[int, int] = {}
-        heard_s: dict[int, float] = {}
-        last_s = time.monotonic()
-        number = 0
-        try:
-            while True:
-                over = self._end.wait(self._options.heartbeat_s)
-                if time.monotonic() - self._turned_s() < self._options.loop_s:
-                    number += 1
-                status = self._status()
-                status.beat = number
-                self._board.post(status)
-                if over:
-                    return
-                found, now_s = self._board.read(), time.monotonic()
-                if now_s - last_s > 2 * self._options.heartbeat_s + 1.0:
-                    heard_s = dict.fromkeys(heard_s, now_s)  # this process itself slept: no peer is to blame
-                last_s = now_s
-                for rank, other in enumerate(found):
-                    if other.beat != beats.get(rank):
-                        beats[rank], heard_s[rank] = other.beat, now_s
-                    elif rank != self._rank and now_s - heard_s[rank] > self._options.dead_s:
-                        self._silent(rank)
-                self._heard(found)
-        except (RuntimeError, msgspec.MsgspecError) as error:
-            with suppress(RuntimeError):  # the loop is closed
-                self._cut_off(str(error).partition("\n")[0])

@@ -12,7 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,31 +22,43 @@ from simcluster.process.exits import left_behind
 from simcluster_backends.torch.frame import LEAD_NUMBERS, Frame, Kind, content_of, parts_of, read_lead
 from simcluster_backends.torch.group import CONTROL_TAG, Group, first_line
 
+if TYPE_CHECKING:
+    from simcluster_backends.torch.member import Member
+
 NEWS_BYTES = 512
 
 
-class Owner(Protocol):
-    """The receiver of events. `received` returns whether there is room for more; `expect_end` announces a lost peer."""
-
-    def received(self, rank: int, kind: Kind, header_bytes: int, buffer: torch.Tensor) -> bool: ...
-
-    def expect_end(self, rank: int, reason: str) -> None: ...
-
-    def gone(self, rank: int, reason: str) -> None: ...
-
-
+@dataclass(eq=False)
 class Sending:
-    """A frame in flight. *left* gets a result once it has left, or a ConnectionError."""
+    """A frame queued on *link*. *injected* gets a result once it has left, or a ConnectionError.
 
-    def __init__(self, frame: Frame, left: asyncio.Future[None], on_left: Callable[[], object]) -> None:
-        self.frame, self.left, self.on_left = frame, left, on_left
-        self.begun = False
+    An algorithm's message has the *number* that its node gave it; *now* is the clock of the run.
+    """
+
+    link: Link
+    frame: Frame
+    injected: asyncio.Future[None]
+    number: int
+    on_left: Callable[[], object]
+    now: Callable[[], float]
+    begun: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return self.frame.size_bytes
+
+    @property
+    def left_s(self) -> float:
+        return self.now()
+
+    def withdraw(self) -> None:
+        self.link.withdraw(self)
 
 
 class Link:
     """The streams to and from *rank*. They begin with `start`; they end with an END each way, or with the peer."""
 
-    def __init__(self, group: Group, rank: int, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, group: Group, rank: int, owner: Member, loop: asyncio.AbstractEventLoop) -> None:
         self.rank = rank
         self.moved = 0  # frames, in both directions
         self._group, self._owner, self._loop = group, owner, loop
@@ -63,12 +76,18 @@ class Link:
         for thread in self._threads:
             thread.start()
 
-    def put(self, frame: Frame, left: asyncio.Future[None], on_left: Callable[[], object]) -> Sending:
+    def put(
+        self,
+        frame: Frame,
+        number: int = 0,
+        on_left: Callable[[], object] = lambda: None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> Sending:
         """Queue *frame* after all others."""
-        sending = Sending(frame, left, on_left)
+        sending = Sending(self, frame, self._loop.create_future(), number, on_left, now)
         with self._changed:
             if self._closed:
-                left.set_exception(ConnectionError(self._closed))
+                sending.injected.set_exception(ConnectionError(self._closed))
             else:
                 self._queue.append(sending)
                 self._changed.notify()
@@ -86,7 +105,7 @@ class Link:
             self._queue.clear()
 
     def make_room(self) -> None:
-        """Note that the owner accepts frames again."""
+        """Note that the member accepts frames again."""
         self._room.set()
 
     def close(self, reason: str) -> None:
@@ -206,8 +225,8 @@ class Link:
     def _left(self, sending: Sending) -> None:
         sending.on_left()
         with suppress(asyncio.InvalidStateError):
-            sending.left.set_result(None)
+            sending.injected.set_result(None)
 
     def _failed(self, sending: Sending, reason: str) -> None:
-        if not sending.left.done():
-            sending.left.set_exception(ConnectionError(reason))
+        if not sending.injected.done():
+            sending.injected.set_exception(ConnectionError(reason))

@@ -14,8 +14,7 @@ from simcluster.testing.harness import Owners
 from simcluster_backends.common.event_loop import run_to_its_end
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.torch.group import Group, HashStore, Place
-from simcluster_backends.torch.member import Member
-from simcluster_backends.torch.transport import TorchTransport
+from simcluster_backends.torch.member import Member, TorchTransport
 
 Body: TypeAlias = Callable[[TorchTransport], Awaitable[Any]]
 
@@ -42,15 +41,9 @@ def run_bodies(
 async def _run(bodies: Sequence[Body], groups: Sequence[Group], seed: int, inbox_bytes: int) -> list[Any]:
     names = [f"node{rank}" for rank in range(len(bodies))]
     started_s = time.perf_counter()
+    recorders = [Recorder(rank, name, lambda: time.perf_counter() - started_s) for rank, name in enumerate(names)]
     members = [
-        Member(
-            rank,
-            names,
-            Recorder(rank, name, lambda: time.perf_counter() - started_s),
-            groups[rank],
-            inbox_bytes=inbox_bytes,
-        )
-        for rank, name in enumerate(names)
+        Member(rank, names, recorder, groups[rank], inbox_bytes=inbox_bytes) for rank, recorder in enumerate(recorders)
     ]
     owners = Owners(len(names))
     owners.watch(asyncio.get_running_loop())

@@ -1,4 +1,4 @@
-"""The streams between one node and its peers in a torch.distributed group: membership, losses, incoming frames."""
+"""A node in a torch.distributed group: the streams to its peers, their losses, and the transport of its algorithm."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from collections.abc import Sequence
 import torch
 
 from simcluster.errors import ENDED, ProtocolError
+from simcluster.payload import Payload
 from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.device import Device
 from simcluster_backends.common.inbox import INBOX_BYTES, Inbox
-from simcluster_backends.common.real_node import Activity
+from simcluster_backends.common.real_node import Activity, RealNode
 from simcluster_backends.common.watchdog import Progress
-from simcluster_backends.torch.frame import Frame, Kind, content_of, control_frame, read_message
+from simcluster_backends.torch.frame import Frame, Kind, content_of, control_frame, data_frame, read_message
 from simcluster_backends.torch.group import Group
-from simcluster_backends.torch.link import Link
+from simcluster_backends.torch.link import Link, Sending
 
 log = logging.getLogger("simcluster.torch")
 
@@ -46,28 +47,24 @@ class Member:
         self.device = Device(self.name, recorder)
         self.activity = Activity(self.inbox, self.device, recorder)
         self._over: set[int] = set()  # peers with an ended stream
-        self._all_over = asyncio.Event()
-        self._links = {peer: Link(group, peer, self, self._loop) for peer in range(len(names)) if peer != rank}
-        if not self._links:
-            self._all_over.set()
-        for link in self._links.values():
+        self.all_over = asyncio.Event()  # every peer has ended or is lost
+        self.links = {peer: Link(group, peer, self, self._loop) for peer in range(len(names)) if peer != rank}
+        if not self.links:
+            self.all_over.set()
+        for link in self.links.values():
             link.start()
-
-    def link(self, to: int) -> Link:
-        return self._links[to]
 
     async def hand_in(self, to: int, content: bytes, timeout_s: float, *, urgent: bool) -> None:
         """Give *content* to *to*, unless it is gone or does not take it; *urgent*: ahead of frames queued to it."""
-
         if urgent:
-            self._links[to].drop_waiting()
+            self.links[to].drop_waiting()
         await self._put_and_wait(to, control_frame(Kind.OUTCOME, content), timeout_s)
 
     async def finish(self, reason: str = "", timeout_s: float = 60.0) -> None:
         """Announce that this node's algorithm has ended, well unless there is a *reason*; drop incoming messages."""
         self.inbox.close()
         ends = []
-        for peer, link in self._links.items():
+        for peer, link in self.links.items():
             if reason:
                 link.drop_waiting()  # no task waits for those sends any more
                 self._loop.run_in_executor(None, link.warn, reason)
@@ -75,35 +72,31 @@ class Member:
             ends.append(self._put_and_wait(peer, control_frame(Kind.END, reason.encode()), timeout_s))
         await asyncio.gather(*ends)
 
-    async def all_over(self) -> None:
-        """Return when every peer has ended or is lost."""
-        await self._all_over.wait()
-
     def expect_end(self, rank: int, reason: str) -> None:
         """Give up *rank*, reported gone, once what it had sent has had LAST_WORDS_S to arrive."""
         if rank in self._over or rank == self.rank:
             return
-        self._links[rank].make_room()
+        self.links[rank].make_room()
         self._loop.call_later(LAST_WORDS_S, self.give_up, rank, reason)
 
     def give_up(self, rank: int, reason: str) -> None:
         """Lose *rank* now. A stream that gloo has not ended stays with its threads, which are daemons."""
         if rank in self._over:
             return
-        self._links[rank].close(reason)
+        self.links[rank].close(reason)
         self.gone(rank, reason)
 
     async def close(self) -> None:
         """Cut all connections, and wait a while for running work. No call may follow."""
         self.inbox.close()
-        for link in self._links.values():
+        for link in self.links.values():
             link.close("this node has closed")
         await self._loop.run_in_executor(None, self._end_threads)
 
     def _end_threads(self) -> None:
         self._group.cut()
         until_s = time.monotonic() + THREADS_S
-        for link in self._links.values():
+        for link in self.links.values():
             link.join(until_s)
         if not self.device.close(WORK_S):
             log.warning("%s: a piece of its work has not ended after %g s; it is left behind", self.name, WORK_S)
@@ -111,12 +104,13 @@ class Member:
     @property
     def progress(self) -> Progress:
         """This node's progress, for rank 0's watchdog."""
-        moved = sum(link.moved for link in self._links.values())
+        moved = sum(link.moved for link in self.links.values())
         return self.activity.progress(moved, ended=self.recorder.record.finished_s is not None)
 
     # called by links
 
     def received(self, rank: int, kind: Kind, header_bytes: int, buffer: torch.Tensor) -> bool:
+        """Take a frame from *rank*; return whether there is room for more."""
         if kind is Kind.DATA:
             if self.inbox.lost.get(rank) is not None:
                 return True  # too late: it has been given up
@@ -135,20 +129,36 @@ class Member:
     def gone(self, rank: int, reason: str) -> None:
         self.inbox.lose(rank, reason)
         self._over.add(rank)
-        if len(self._over) == len(self._links):
-            self._all_over.set()
+        if len(self._over) == len(self.links):
+            self.all_over.set()
 
     # inside
 
     def _has_room(self, source: int) -> None:
         if self.inbox.mailbox.queued_bytes(source) < self._inbox_bytes:
-            self._links[source].make_room()
+            self.links[source].make_room()
 
     async def _put_and_wait(self, to: int, frame: Frame, timeout_s: float) -> None:
-        left: asyncio.Future[None] = self._loop.create_future()
-        self._links[to].put(frame, left, lambda: None)
         try:
             async with asyncio.timeout(timeout_s):
-                await left
+                await self.links[to].put(frame).injected
         except (ConnectionError, TimeoutError):
             self.gone(to, "it does not accept a goodbye")
+
+
+class TorchTransport(RealNode[Sending]):
+    """The transport of *member*: simcluster.transport.Transport says what every method promises."""
+
+    def __init__(self, member: Member, seed: int) -> None:
+        super().__init__(member.rank, member.names, seed, member.activity)
+        self._member = member
+
+    def _post(self, to: int, tag: str, payload: Payload) -> Sending:
+        frame = data_frame(tag, payload)
+        number = self._activity.number(to, tag, frame.buffer.numel())
+        return self._member.links[to].put(frame, number, lambda: self.recorder.sent(to, frame.size_bytes), self._now)
+
+    def _forget(self, sending: Sending) -> None:
+        super()._forget(sending)
+        if sending.injected.done() and not sending.injected.cancelled():
+            sending.injected.exception()  # retrieved, even if the wait was cancelled first

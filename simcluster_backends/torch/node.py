@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib
+import threading
 import time
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeAlias
+
+import msgspec
 
 from simcluster.errors import LaunchFailed, RunError, SimclusterError
 from simcluster.experiment.job import ClusterJob
@@ -18,12 +22,11 @@ from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
 from simcluster_backends.common.failure import Failure, failure_of
 from simcluster_backends.common.watchdog import Progress, Watchdog
-from simcluster_backends.torch.board import Board, Pulse, Status
+from simcluster_backends.torch.board import Board, Status
 from simcluster_backends.torch.group import Group, Place, PrefixStore, Store
-from simcluster_backends.torch.member import Member
+from simcluster_backends.torch.member import Member, TorchTransport
 from simcluster_backends.torch.record import conclude, encode, run_error
 from simcluster_backends.torch.settings import Options
-from simcluster_backends.torch.transport import TorchTransport
 
 WAITS_SHOWN = 20
 STOP_S = 3.0
@@ -50,29 +53,27 @@ def take_part(
     heed_portable({"portable": options.portable})
     with one_thread():
         board = Board(store, place, job.names, fallen)
-        _check_same(job, place, board.agree("here", _digest(job), options.start_s))
+        said = "\n".join([job.config_json, job.program, str(job.seed), *job.names])
+        digests = board.agree("here", hashlib.sha256(said.encode()).hexdigest(), options.start_s)
+        others = [rank for rank, digest in enumerate(digests) if digest != digests[place.rank]]
+        if others:
+            words = [f"rank {rank} ({job.names[rank]}) has another" for rank in others]
+            raise LaunchFailed(f"rank {place.rank} has a different experiment from others", words)
         group = Group(PrefixStore("gloo", store), place, options.start_s)
         program, problem = _prepared(job)
-        said = board.agree("ready", problem, options.start_s)
-        if any(said):
-            reasons = [f"rank {rank} ({job.names[rank]}): {text}" for rank, text in enumerate(said) if text]
+        problems = board.agree("ready", problem, options.start_s)
+        if any(problems):
+            reasons = [f"rank {rank} ({job.names[rank]}): {text}" for rank, text in enumerate(problems) if text]
             raise LaunchFailed("not every rank could read the experiment", reasons)
+        assert program is not None
         board.post(Status())
         board.agree("set", "", options.start_s)
         board.limit(options.dead_s)
-        return run_to_its_end(_live(job, options, place, board, group, program, began_s))
 
+        async def live(program: Program) -> RunRecord | RunError | None:
+            return await _Node(job, options, place, board, group, began_s).live(program)
 
-def _digest(job: ClusterJob) -> str:
-    said = "\n".join([job.config_json, job.program, str(job.seed), *job.names])
-    return hashlib.sha256(said.encode()).hexdigest()
-
-
-def _check_same(job: ClusterJob, place: Place, digests: list[str]) -> None:
-    others = [rank for rank, digest in enumerate(digests) if digest != digests[place.rank]]
-    if others:
-        words = [f"rank {rank} ({job.names[rank]}) has another" for rank in others]
-        raise LaunchFailed(f"rank {place.rank} has a different experiment from others", words)
+        return run_to_its_end(live(program))
 
 
 def _prepared(job: ClusterJob) -> tuple[Program | None, str]:
@@ -86,19 +87,6 @@ def _prepared(job: ClusterJob) -> tuple[Program | None, str]:
         return getattr(module, function), ""
     except SimclusterError as error:
         return None, str(error) or type(error).__name__
-
-
-async def _live(
-    job: ClusterJob,
-    options: Options,
-    place: Place,
-    board: Board,
-    group: Group,
-    program: Program | None,
-    began_s: float,
-) -> RunRecord | RunError | None:
-    assert program is not None
-    return await _Node(job, options, place, board, group, began_s).live(program)
 
 
 class _Node:
@@ -122,30 +110,23 @@ class _Node:
         self._turn()
         self._part: asyncio.Task[NodeRecord] | None = None
         self._alone = asyncio.Event()  # the store does not answer: this rank is no longer watched
-        self._pulse = Pulse(
-            board,
-            options,
-            place.rank,
-            self._status,
-            heard=lambda found: self._loop.call_soon_threadsafe(self._hear, found),
-            turned_s=lambda: self._turned_s,
-            silent=lambda rank: self._loop.call_soon_threadsafe(self._silent, rank),
-            cut_off=lambda reason: self._loop.call_soon_threadsafe(self._cut_off, reason),
-        )
+        self._board, self._last_beat = board, threading.Event()
+        self._beating = threading.Thread(target=self._beat, name="heartbeats", daemon=True)
 
     async def live(self, program: Program) -> RunRecord | RunError | None:
         failure = None
-        self._pulse.start()
+        self._beating.start()
         try:
             record, failure = await self._run(program)
             self._part_over = True
             await self._hand_in(record, failure)
-            over = [asyncio.create_task(event) for event in (self._member.all_over(), self._alone.wait())]
+            over = [asyncio.create_task(event.wait()) for event in (self._member.all_over, self._alone)]
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
             for task in over:
                 task.cancel()
         finally:
-            await asyncio.to_thread(self._pulse.stop)
+            self._last_beat.set()
+            await asyncio.to_thread(self._beating.join, self._options.dead_s)
             await self._member.close()
         if self._rank:
             return run_error(failure, self._rank, self._job.names) if failure is not None else None
@@ -192,10 +173,40 @@ class _Node:
 
     # in the heartbeat thread
 
-    def _status(self) -> Status:
-        said, steps = self._member.progress, self._recorder.record.steps
-        waits = list(said.waits[:WAITS_SHOWN])
-        return Status(0, said.moved, said.done, said.computing, waits, steps, said.ended, self._stop)
+    def _beat(self) -> None:
+        """Post this rank's status at every heartbeat, and read those of all.
+
+        It beats while the event loop is busy, until that has not turned for `loop_s`. After `_last_beat` is set it
+        beats once more, so that others see the last status.
+        """
+        beats: dict[int, int] = {}
+        heard_s: dict[int, float] = {}
+        options, tell, last_s, number = self._options, self._loop.call_soon_threadsafe, time.monotonic(), 0
+        try:
+            while True:
+                over = self._last_beat.wait(options.heartbeat_s)
+                if time.monotonic() - self._turned_s < options.loop_s:
+                    number += 1
+                said, steps = self._member.progress, self._recorder.record.steps
+                waits = list(said.waits[:WAITS_SHOWN])
+                self._board.post(
+                    Status(number, said.moved, said.done, said.computing, waits, steps, said.ended, self._stop)
+                )
+                if over:
+                    return
+                found, now_s = self._board.read(), time.monotonic()
+                if now_s - last_s > 2 * options.heartbeat_s + 1.0:
+                    heard_s = dict.fromkeys(heard_s, now_s)  # this process itself slept: no peer is to blame
+                last_s = now_s
+                for rank, other in enumerate(found):
+                    if other.beat != beats.get(rank):
+                        beats[rank], heard_s[rank] = other.beat, now_s
+                    elif rank != self._rank and now_s - heard_s[rank] > options.dead_s:
+                        tell(self._member.give_up, rank, f"silent for {options.dead_s:g} s")
+                tell(self._hear, found)
+        except (RuntimeError, msgspec.MsgspecError) as error:
+            with suppress(RuntimeError):  # the loop is closed
+                tell(self._cut_off, str(error).partition("\n")[0])
 
     # in the loop
 
@@ -208,18 +219,21 @@ class _Node:
         for rank, status in enumerate(found):
             if self._job.on_progress is not None and (not before or status.steps > before[rank].steps):
                 self._job.on_progress(rank, status.steps)
-        gone = {*self._member.inbox.lost, *([0] if self._part_over else [])}
-        if not self._stop and (reason := self._reason_to_stop(found, gone)):
-            self._stop_for("\n".join([reason, *_waits(found, gone, self._job.names)]))
-
-    def _reason_to_stop(self, found: Sequence[Status], gone: Container[int]) -> str:
-        """Return the watchdog's verdict or ""; *gone* are ranks that have ended or are lost."""
+        if self._stop:
+            return
+        gone = {*self._member.inbox.lost, *([0] if self._part_over else [])}  # lost or ended
         nodes = [Progress(said.moved, said.done, said.computing, said.waits, said.ended) for said in found]
-        live, now_s = [node for rank, node in enumerate(nodes) if rank not in gone], self._loop.time()
-        return self._watchdog.standstill(nodes, live, now_s) or self._watchdog.over_time(live, now_s)
-
-    def _silent(self, rank: int) -> None:
-        self._member.give_up(rank, f"silent for {self._options.dead_s:g} s")
+        live, now_s = {rank: node for rank, node in enumerate(nodes) if rank not in gone}, self._loop.time()
+        running = list(live.values())
+        reason = self._watchdog.standstill(nodes, running, now_s) or self._watchdog.over_time(running, now_s)
+        if reason:
+            waits = [
+                f"rank {rank} ({self._job.names[rank]}) waits for "
+                + (", ".join(node.waits) or "a piece of its work, or something outside the transport")
+                for rank, node in live.items()
+                if not node.ended
+            ]
+            self._stop_for("\n".join([reason, *waits]))
 
     def _stop_for(self, reason: str) -> None:
         if not self._stop:
@@ -243,13 +257,3 @@ class _Node:
         if not self._part_over:
             self._stop_for(f"the store in which all ranks met does not answer: {reason}")
         self._alone.set()
-
-
-def _waits(found: Sequence[Status], gone: Container[int], names: Sequence[str]) -> list[str]:
-    """Describe what each running rank waits for."""
-    return [
-        f"rank {rank} ({names[rank]}) waits for "
-        + (", ".join(status.waits) or "a piece of its work, or something outside the transport")
-        for rank, status in enumerate(found)
-        if rank not in gone and not status.ended
-    ]

@@ -12,8 +12,7 @@ from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.torch.group import Place
 
-MOST = {"inbox_bytes": 2**50}
-"""Limits of options that are not times."""
+INBOX_MOST_BYTES = 2**50
 
 GRACE_S = 30.0
 """Time beyond `stop.time` for an algorithm to end."""
@@ -46,21 +45,19 @@ def read_options(job: ClusterJob, place: Place | None) -> Options:
     given: dict[str, Any] = {}
     for name, value in job.options.items():
         kinds = (int,) if name == "inbox_bytes" else (int, float)
+        most = INBOX_MOST_BYTES if name == "inbox_bytes" else LIMITS_S[1]
         if name not in names:
             problems.append(Problem(name, "unknown option of the torch backend", nearest(name, names)))
-        elif name == "portable" and isinstance(value, bool):
-            given[name] = value
-        elif name == "portable":
+        elif name == "portable" and not isinstance(value, bool):
             problems.append(Problem(name, describe(value), "true or false"))
-        elif isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value <= MOST.get(name, LIMITS_S[1]):
-            most = MOST.get(name, LIMITS_S[1])
+        elif name != "portable" and (isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value <= most):
             problems.append(Problem(name, describe(value), f"a number of more than 0 and at most {most:.15g}"))
         else:
             given[name] = value
     options = Options(**given)
-    if options.dead_s < 2 * options.heartbeat_s:
-        expected = f"at least two heartbeats, {2 * options.heartbeat_s:g}"
-        problems.append(Problem("dead_s", f"{options.dead_s:g}", expected))
+    least_s = 2 * options.heartbeat_s
+    if options.dead_s < least_s:
+        problems.append(Problem("dead_s", f"{options.dead_s:g}", f"at least two heartbeats, {least_s:g}"))
     if place is not None and place.size != len(job.names):
         expected = f"{len(job.names)} processes, one for each node of the topology: {', '.join(job.names)}"
         problems.append(Problem("WORLD_SIZE", str(place.size), expected))
@@ -73,15 +70,12 @@ def read_options(job: ClusterJob, place: Place | None) -> Options:
 
 def _not_done_here(job: ClusterJob) -> list[Problem]:
     wishes = {
-        "faults": (bool(job.faults), "none: torch.distributed cannot delay or cut connections; use sim or sockets"),
-        "checkpoint": (
-            job.keeping is not None and job.keeping.keeps,
-            "none: the torch backend keeps no checkpoints of steps; use sim or sockets",
-        ),
-        "resume": (
-            job.keeping is not None and job.keeping.restored is not None,
-            "a run on sim or sockets, which can resume from a checkpoint",
-        ),
-        "watch": (job.watcher is not None, "no --watch: the torch backend shows a run only when it is over"),
+        "faults": "none: torch.distributed cannot delay or cut connections; use sim or sockets",
+        "checkpoint": "none: the torch backend keeps no checkpoints of steps; use sim or sockets",
+        "resume": "a run on sim or sockets, which can resume from a checkpoint",
+        "watch": "no --watch: the torch backend shows a run only when it is over",
     }
-    return [Problem(key, "asked for", expected) for key, (wanted, expected) in wishes.items() if wanted]
+    keeps = job.keeping is not None and job.keeping.keeps
+    resumes = job.keeping is not None and job.keeping.restored is not None
+    wanted = (bool(job.faults), keeps, resumes, job.watcher is not None)
+    return [Problem(key, "asked for", wishes[key]) for key, wish in zip(wishes, wanted, strict=True) if wish]

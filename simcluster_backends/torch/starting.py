@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import IO
 
 import msgspec
@@ -21,6 +20,7 @@ import msgspec
 from simcluster.errors import RunError
 from simcluster.experiment.job import ClusterJob
 from simcluster.paths.inside import append_to, remove
+from simcluster.runs.record import RunRecord
 from simcluster_backends.torch.group import Place, store_of_ours
 from simcluster_backends.torch.node import take_part
 from simcluster_backends.torch.settings import Options
@@ -40,48 +40,55 @@ class Order(msgspec.Struct):
     options: dict[str, float | int | bool | None]
 
 
-def start_others(
-    job: ClusterJob, options: Options, port: int, files: ExitStack, processes: list[subprocess.Popen[bytes]]
-) -> None:
-    """Start ranks 1 and up, appending them to *processes*; each writes a log if the run has a folder for logs."""
-    for rank, name in enumerate(job.names[1:], 1):
-        log: IO[bytes] | int = subprocess.DEVNULL
-        if job.log_folder is not None:
-            job.log_folder.mkdir(parents=True, exist_ok=True)
-            log = files.enter_context(_log(job.log_folder, name))
-        command = [sys.executable, "-m", "simcluster_backends.torch"]
-        process = subprocess.Popen(  # noqa: S603
-            command,
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # a Ctrl-C at the terminal is rank 0's to handle
-        )
-        processes.append(process)
-        order = Order(rank, port, job.names, job.config_json, job.seed, job.program, asdict(options))
-        assert process.stdin is not None
-        with suppress(BrokenPipeError):  # it has already ended, which `fallen` reports
-            process.stdin.write(msgspec.json.encode(order) + b"\n")
-            process.stdin.flush()
+def run_here(job: ClusterJob, options: Options, place: Place) -> RunRecord | RunError | None:
+    """Run *job* with this process at *place*, rank 0; when this returns or raises, all other processes have ended."""
+    store = store_of_ours(place, 0, options.start_s)
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def fallen() -> list[str]:
+        where = f"; see {job.log_folder}" if job.log_folder is not None else ""
+        return [
+            f"rank {rank} ({job.names[rank]}) with exit code {process.returncode}{where}"
+            for rank, process in enumerate(processes, 1)
+            if process.poll() is not None
+        ]
+
+    leave_s = 0.0
+    with ExitStack() as files:
+        try:
+            for rank, name in enumerate(job.names[1:], 1):
+                log: IO[bytes] | int = subprocess.DEVNULL
+                if job.log_folder is not None:
+                    folder, file = job.log_folder, f"{name}.log"
+                    folder.mkdir(parents=True, exist_ok=True)
+                    remove(folder.parent, folder.name, file)
+                    log = files.enter_context(os.fdopen(append_to(folder.parent, folder.name, file), "wb"))
+                order = Order(rank, store.port, job.names, job.config_json, job.seed, job.program, asdict(options))
+                _start(order, log, processes)
+            outcome = take_part(job, options, place, store, fallen)
+            is_lost = isinstance(outcome, RunRecord) and outcome.extra["lost"]
+            leave_s = 0.0 if is_lost else LEAVE_S  # a lost process will not exit by itself
+            return outcome
+        finally:
+            _end(processes, leave_s)
 
 
-def _log(folder: Path, name: str) -> IO[bytes]:
-    file = f"{name}.log"
-    remove(folder.parent, folder.name, file)
-    return os.fdopen(append_to(folder.parent, folder.name, file), "wb")
+def _start(order: Order, log: IO[bytes] | int, processes: list[subprocess.Popen[bytes]]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "simcluster_backends.torch.starting"],
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,  # a Ctrl-C at the terminal is rank 0's to handle
+    )
+    processes.append(process)
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):  # it has already ended, which `fallen` reports
+        process.stdin.write(msgspec.json.encode(order) + b"\n")
+        process.stdin.flush()
 
 
-def fallen(job: ClusterJob, processes: Sequence[subprocess.Popen[bytes]]) -> list[str]:
-    """Describe those of *processes* that have ended."""
-    where = f"; see {job.log_folder}" if job.log_folder is not None else ""
-    return [
-        f"rank {rank} ({job.names[rank]}) with exit code {process.returncode}{where}"
-        for rank, process in enumerate(processes, 1)
-        if process.poll() is not None
-    ]
-
-
-def end(processes: Sequence[subprocess.Popen[bytes]], leave_s: float) -> None:
+def _end(processes: Sequence[subprocess.Popen[bytes]], leave_s: float) -> None:
     """Kill every process that has not exited within *leave_s*."""
     until_s = time.monotonic() + leave_s
     for process in processes:
@@ -114,3 +121,9 @@ def _leave_with_parent() -> None:
     while os.read(0, 1):
         pass
     os._exit(1)
+
+
+if __name__ == "__main__":
+    code = obey()
+    sys.stdout.flush()
+    os._exit(code)  # threads still waiting in gloo would block an orderly exit

@@ -277,8 +277,7 @@ def test_a_send_from_which_gloo_never_returns_is_given_up_with_its_peer() -> Non
         loop = asyncio.get_running_loop()
         link = Link(Forgetful(), 1, Deaf(), loop)  # type: ignore[arg-type]
         link.start()
-        left: asyncio.Future[None] = loop.create_future()
-        link.put(control_frame(Kind.END, b""), left, lambda: None)
+        left = link.put(control_frame(Kind.END, b"")).injected
         await loop.run_in_executor(None, begun.wait)
         link.close("its process is gone")
         with pytest.raises(ConnectionError, match="its process is gone"):

@@ -18,7 +18,7 @@ from pydantic import Field
 from simcluster import __version__
 from simcluster.watching.board import RunInfo, Telemetry, Words
 from simcluster_backends.sockets.coordinator import dashboard
-from simcluster_backends.sockets.coordinator.desk import MOST_WORKERS, Desk, Full, Gone, Unknown
+from simcluster_backends.sockets.coordinator.desk import MOST_WORKERS, Desk, Refused
 from simcluster_backends.sockets.coordinator.guard import App, Guard
 
 SAID, SAID_CHARACTERS = 5, 200
@@ -50,7 +50,8 @@ class Outcome(Words):
 def make_api(desk: Desk, token: str, hosts: Collection[str]) -> App:
     """Return the service as an ASGI application that answers only to the names *hosts* and to holders of *token*."""
     api = FastAPI(title="simcluster coordinator", version=__version__, docs_url=None, redoc_url=None)
-    api.add_exception_handler(RequestValidationError, _refuse)
+    api.add_exception_handler(RequestValidationError, _refuse_form)
+    api.add_exception_handler(Refused, _refuse)
     _add_calls_of_workers(api, desk)
     _add_calls_of_launchers(api, desk)
     _add_questions(api, desk)
@@ -58,6 +59,11 @@ def make_api(desk: Desk, token: str, hosts: Collection[str]) -> App:
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Refused)
+    return JSONResponse({"detail": str(error)}, error.code)
+
+
+async def _refuse_form(request: Request, error: Exception) -> JSONResponse:
     """Say in one sentence what is wrong, without the found value: it may be large, or not JSON."""
     assert isinstance(error, RequestValidationError)
     first = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}"[:SAID_CHARACTERS] for one in error.errors()[:SAID]]
@@ -67,10 +73,7 @@ async def _refuse(request: Request, error: Exception) -> JSONResponse:
 def _add_calls_of_workers(api: FastAPI, desk: Desk) -> None:
     @api.post("/workers")
     def register(arrival: Arrival) -> dict[str, Any]:
-        try:
-            return desk.register(arrival.name, arrival.address)
-        except Full:
-            raise HTTPException(409, "the limit of workers is reached") from None
+        return desk.register(arrival.name, arrival.address)
 
     @api.post("/workers/{name}/heartbeat")
     def heartbeat(name: Name) -> dict[str, Any]:
@@ -80,12 +83,7 @@ def _add_calls_of_workers(api: FastAPI, desk: Desk) -> None:
     def leave(name: Name, goodbye: Goodbye | None = None) -> dict[str, Any]:
         if goodbye is not None and goodbye.gone:
             return desk.leave(name)
-        try:
-            return desk.ask_to_leave(name)
-        except Unknown:
-            raise HTTPException(404, f"no worker is called {name}: GET /status has their names") from None
-        except Gone as error:
-            raise HTTPException(409, f"{name} {error}") from None
+        return desk.ask_to_leave(name)
 
 
 def _add_calls_of_launchers(api: FastAPI, desk: Desk) -> None:

@@ -64,7 +64,9 @@ class Client:
 
     def _call(self, method: str, path: str, body: str | None) -> Any:
         """Return the answer. Raise NoAnswer, NotAllowed, or RunError for any other refusal."""
-        connection = self._connection()
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=CALL_S)
+        if self._trust is not None:
+            connection = http.client.HTTPSConnection(self._host, self._port, timeout=CALL_S, context=self._trust)
         try:
             connection.connect()
             self._believe(connection)
@@ -90,11 +92,6 @@ class Client:
             return json.loads(content)
         except ValueError:
             raise RunError(f"{self.url} is no coordinator: it answers {words[:80]!r}") from None
-
-    def _connection(self) -> http.client.HTTPConnection:
-        if self._trust is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=CALL_S)
-        return http.client.HTTPSConnection(self._host, self._port, timeout=CALL_S, context=self._trust)
 
     def _believe(self, connection: http.client.HTTPConnection) -> None:
         """Raise NotAllowed if another holder of a certificate answers, such as a node."""

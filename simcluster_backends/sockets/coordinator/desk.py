@@ -18,16 +18,12 @@ _NOT_THERE = {
 }
 
 
-class Full(Exception):
-    """The limit of workers is reached."""
+class Refused(Exception):
+    """A call that cannot be served; the message says why. *code* is HTTP's for it."""
 
-
-class Unknown(Exception):
-    """No worker has that name."""
-
-
-class Gone(Exception):
-    """A worker that cannot leave because it is not there; the message says why."""
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class Desk:
@@ -43,11 +39,11 @@ class Desk:
     # workers
 
     def register(self, name: str, address: str) -> dict[str, Any]:
-        """Register *name*; return its rank, if it has one, and the heartbeat interval. Raise Full."""
+        """Register *name*; return its rank, if it has one, and the heartbeat interval. Raise Refused."""
         with self._lock:
             membership = self._alive()
             if name not in membership.workers and len(membership.workers) >= MOST_WORKERS:
-                raise Full
+                raise Refused(409, "the limit of workers is reached")
             self._leaving.discard(name)
             worker = membership.register(name, self._now(), address)
             return {"name": name, "rank": worker.rank, "state": worker.state.value, **self._terms()}
@@ -64,19 +60,19 @@ class Desk:
         """Remove *name* immediately: it says itself that it is gone."""
         with self._lock:
             self._leaving.discard(name)
-            return {"left": self._alive().leave(name), **self._terms()}
+            return {"left": self._alive().gone(name, State.LEFT), **self._terms()}
 
     def ask_to_leave(self, name: str) -> dict[str, Any]:
         """Have *name* asked to leave, by its run's launcher or at its next heartbeat.
 
-        `status` shows when it has left. Raise Unknown or Gone.
+        `status` shows when it has left. Raise Refused.
         """
         with self._lock:
             worker = self._alive().workers.get(name)
             if worker is None:
-                raise Unknown
+                raise Refused(404, f"no worker is called {name}: GET /status has their names")
             if worker.state not in PRESENT:
-                raise Gone(_NOT_THERE[worker.state])
+                raise Refused(409, f"{name} {_NOT_THERE[worker.state]}")
             self._leaving.add(name)
             return {"left": False, "leaving": True, **self._terms()}
 
@@ -98,13 +94,11 @@ class Desk:
                 known = membership.workers.get(node.name)
                 if known is None or node.state == "expected":
                     continue
-                if node.state in ("lost", "ended") and node.name in self._leaving:
+                if node.state == "lost" and node.name not in self._leaving:
+                    membership.gone(node.name, State.LOST)
+                elif node.state in ("lost", "ended"):
                     self._leaving.discard(node.name)
-                    membership.leave(node.name)
-                elif node.state == "lost":
-                    membership.lose(node.name)
-                elif node.state == "ended":
-                    membership.leave(node.name)
+                    membership.gone(node.name, State.LEFT)
                 elif known.state is not State.ALIVE:
                     membership.register(node.name, now_s)
                 else:
@@ -131,7 +125,7 @@ class Desk:
             alive = membership.alive()
             workers = [{"name": w.name, "worker_id": w.name, "rank": w.rank, "address": w.address} for w in alive]
             return {
-                "ready": membership.ready(min_workers),
+                "ready": len(alive) >= min_workers,
                 "active_workers": len(alive),
                 "min_workers": min_workers,
                 "workers": workers,

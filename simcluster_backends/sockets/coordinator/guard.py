@@ -118,21 +118,17 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _never(text: str) -> float:
-    raise _NotFinite(text)
-
-
 def _not_a_number(body: bytes) -> str:
     """Return a description of a non-finite number in *body*, or "". Other errors are found when it is parsed.
 
     Python accepts NaN and Infinity as JSON, and reads 1e999 as infinity.
     """
     try:
-        json.loads(body, parse_float=_finite, parse_int=_whole, parse_constant=_never)
+        json.loads(body, parse_float=_finite, parse_int=_whole, parse_constant=_finite)
     except _NotFinite as error:
         return f"finite numbers, not {str(error)[:40]}"
     except (ValueError, RecursionError):
-        return ""
+        pass
     return ""
 
 

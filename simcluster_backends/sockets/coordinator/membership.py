@@ -1,8 +1,8 @@
 """The workers and their ranks, as a state machine driven by the caller's clock.
 
-Ranks follow the order of registration, or the run's own list. While an epoch runs, no rank changes: a lost worker keeps
-its rank and gets it again on return; a new one waits for the next epoch. Ranks also survive between epochs, until
-`begin` closes the gaps.
+Ranks follow the order of registration, and from `begin` on the run's own list. While an epoch runs, no rank changes: a
+lost worker keeps its rank and gets it again on return; a new one waits for the next epoch. Ranks also survive between
+epochs.
 """
 
 from __future__ import annotations
@@ -64,47 +64,42 @@ class Membership:
         self.workers[name] = replace(worker, heard_s=max(now_s, worker.heard_s))
         return True
 
-    def leave(self, name: str) -> bool:
-        """Mark *name* as having left; return whether it was present."""
-        return self._gone(name, State.LEFT)
+    def gone(self, name: str, state: State) -> bool:
+        """Mark *name* as LOST or LEFT by *state*; return whether it was neither before."""
+        worker = self.workers.get(name)
+        if worker is None or worker.state in (State.LOST, State.LEFT):
+            return False
+        self.workers[name] = replace(worker, state=state)
+        return True
 
     def takes_part(self, name: str) -> bool:
         """Return whether *name* is present with a rank in the running epoch."""
         worker = self.workers.get(name)
         return self.running and worker is not None and worker.state is State.ALIVE
 
-    def lose(self, name: str) -> bool:
-        """Mark *name* as lost; return whether it was present."""
-        return self._gone(name, State.LOST)
-
     def expire(self, now_s: float) -> list[str]:
         """Mark workers that were silent for too long as lost; return their names."""
         late = [w.name for w in self.workers.values() if w.state in PRESENT and now_s - w.heard_s > self.dead_s]
         for name in late:
-            self.lose(name)
+            self.gone(name, State.LOST)
         return late
 
-    def begin(self, now_s: float, names: Sequence[str] | None = None) -> dict[str, int]:
-        """Begin an epoch of *names* in rank order, or else of all workers present; return ranks by name.
+    def begin(self, now_s: float, names: Sequence[str]) -> dict[str, int]:
+        """Begin an epoch of *names* in rank order; return ranks by name. Other workers that are present wait.
 
         Absent *names* are expected, with their rank, until they register.
         """
-        if names is None:
-            there = [w for w in self.workers.values() if w.state in PRESENT]
-            order = {worker.name: position for position, worker in enumerate(there)}
-            ranked = sorted(there, key=lambda w: (w.rank is None, w.rank if w.rank is not None else order[w.name]))
-            names = [worker.name for worker in ranked]
         ranks = {name: rank for rank, name in enumerate(names)}
-        others = [w for w in self.workers.values() if w.name not in ranks and w.state in PRESENT]
-        world = {}
-        for name, rank in ranks.items():
-            known = self.workers.get(name)
-            if known is not None and known.state in PRESENT:
-                world[name] = replace(known, rank=rank, state=State.ALIVE)
-            else:
-                world[name] = Worker(name, rank, State.EXPECTED, now_s)
-        waiting = {w.name: replace(w, rank=None, state=State.WAITING) for w in others}
-        self.workers = world | waiting
+        present = {name: worker for name, worker in self.workers.items() if worker.state in PRESENT}
+        self.workers = {
+            name: replace(present[name], rank=rank, state=State.ALIVE)
+            if name in present
+            else Worker(name, rank, State.EXPECTED, now_s)
+            for name, rank in ranks.items()
+        }
+        for name, worker in present.items():
+            if name not in ranks:
+                self.workers[name] = replace(worker, rank=None, state=State.WAITING)
         self.epoch, self.running = self.epoch + 1, True
         return ranks
 
@@ -120,17 +115,6 @@ class Membership:
         found = [worker for worker in self.workers.values() if worker.state is State.ALIVE]
         return sorted(found, key=lambda worker: worker.rank if worker.rank is not None else -1)
 
-    def ready(self, min_workers: int) -> bool:
-        """Return whether at least *min_workers* are present."""
-        return len(self.alive()) >= min_workers
-
     def _free_rank(self) -> int:
-        """Return the rank after all others: `begin` closes gaps; no other worker fills them."""
+        """Return the rank after all others: no other worker fills a gap."""
         return max((worker.rank for worker in self.workers.values() if worker.rank is not None), default=-1) + 1
-
-    def _gone(self, name: str, state: State) -> bool:
-        worker = self.workers.get(name)
-        if worker is None or worker.state in (State.LOST, State.LEFT):
-            return False
-        self.workers[name] = replace(worker, state=state)
-        return True

@@ -53,7 +53,7 @@ class Service:
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
+        self._thread = threading.Thread(target=self.run, name="coordinator", daemon=True)
         self.url = f"{'http' if secure is None else 'https'}://{self.endpoint}"
 
     def start(self) -> None:
@@ -67,7 +67,7 @@ class Service:
 
     def run(self) -> None:
         """Serve until interrupted."""
-        self._run()
+        self._server.run(sockets=[self._socket])
 
     def close(self) -> None:
         """Stop serving."""
@@ -75,6 +75,3 @@ class Service:
         if self._thread.is_alive():
             self._thread.join(START_S)
         self._socket.close()
-
-    def _run(self) -> None:
-        self._server.run(sockets=[self._socket])

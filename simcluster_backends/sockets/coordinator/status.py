@@ -82,16 +82,10 @@ class _Collector(Collector):
         for key, (name, help_) in _OF_NODE.items():
             rows = [({"node": node["name"], "rank": str(node["rank"])}, node[key]) for node in run["nodes"]]
             yield _family(name, help_, rows, ["node", "rank"])
-        up = [
-            ({"node": node["name"], "rank": str(node["rank"])}, node["state"] not in ("lost", "expected"))
-            for node in run["nodes"]
-        ]
+        nodes = [({"node": node["name"], "rank": str(node["rank"])}, node["state"]) for node in run["nodes"]]
+        up = [(labels, state not in ("lost", "expected")) for labels, state in nodes]
         yield _family("node_up", "Whether the node takes part.", up, ["node", "rank"])
-        slow = [
-            ({"node": warning["name"]}, warning["ratio"])
-            for warning in run["warnings"]
-            if warning["kind"] == "straggler"
-        ]
+        slow = [({"node": found["name"]}, found["ratio"]) for found in run["warnings"] if found["kind"] == "straggler"]
         yield _family("node_slowness_ratio", "How many times slower a straggler is than the others.", slow, ["node"])
         kinds = [warning["kind"] for warning in run["warnings"]]
         warned = [({"kind": kind}, kinds.count(kind)) for kind in WARNINGS]

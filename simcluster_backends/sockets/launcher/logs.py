@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from simcluster.errors import LaunchFailed, Problem, RunError
+from simcluster.errors import LaunchFailed, RunError
 from simcluster.paths.inside import append_to
 
 
@@ -48,10 +47,7 @@ class Logs:
         """Append *line* to the file of node *name*; lost if the disk is full."""
         file = self.file(name)
         if file is not None:
-            with (
-                contextlib.suppress(OSError),
-                os.fdopen(log_file(file), "a", encoding="utf-8", errors="replace") as log,
-            ):
+            with contextlib.suppress(OSError), open(log_file(file), "a", encoding="utf-8", errors="replace") as log:
                 log.write(f"{line}\n")
 
     def forget(self) -> None:
@@ -64,16 +60,9 @@ class Logs:
                 folder.rmdir()  # fails if it is not empty, and then stays
 
 
-PROGRAM = "tmux"
+TMUX = "tmux"
 # Follows the file "$1" for as long as the process "$2" lives.
 FOLLOW = 'tail -n +1 -F -- "$1" & while kill -0 "$2" 2>/dev/null; do sleep 1; done; kill $!'
-
-
-def missing_tmux() -> list[Problem]:
-    """Return why panes cannot be shown on this machine."""
-    if shutil.which(PROGRAM) is not None:
-        return []
-    return [Problem("tmux", "no tmux on this machine", "tmux to be installed, or no --tmux")]
 
 
 class Panes:
@@ -111,7 +100,7 @@ class Panes:
 
     async def _run(self, words: Sequence[str]) -> tuple[int, str]:
         process = await asyncio.create_subprocess_exec(
-            PROGRAM, *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+            TMUX, *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         _, said = await process.communicate()

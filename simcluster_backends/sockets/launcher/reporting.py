@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
@@ -23,6 +23,9 @@ from simcluster_backends.sockets.wire.keys import read_token
 
 if TYPE_CHECKING:
     from simcluster.watching.board import RunInfo, Telemetry
+    from simcluster_backends.sockets.coordinator.client import Client
+    from simcluster_backends.sockets.coordinator.desk import Desk
+    from simcluster_backends.sockets.coordinator.service import Service
 
 log = logging.getLogger("simcluster.sockets")
 
@@ -37,69 +40,40 @@ def host_of(coordinator: str) -> str | None:
     return host if is_loopback(host) else facing(host)
 
 
-class Answer(NamedTuple):
-    """The coordinator's answer: whether it *knows* the run, and the nodes that it asks to *leave*."""
-
-    knows: bool
-    leave: frozenset[str]
-
-    @classmethod
-    def read(cls, answer: dict[str, Any]) -> Answer:
-        names = answer.get("leave")
-        return cls(bool(answer["running"]), frozenset(map(str, names if isinstance(names, list) else ())))
+Post: TypeAlias = Callable[[str, Any], Awaitable[dict[str, Any]]]
+"""Makes a call of a coordinator, by its path and content, and returns the answer. Raises RunError."""
 
 
-class Coordinator(Protocol):
-    """The calls that a run makes. Each may raise RunError."""
+def _here(desk: Desk) -> Post:
+    calls: dict[str, Callable[[Any], dict[str, Any]]] = {
+        "/runs": desk.begin,
+        "/telemetry": desk.telemetry,
+        "/runs/end": desk.end,
+    }
 
-    async def begin(self, run: RunInfo) -> None: ...
+    async def post(path: str, content: Any) -> dict[str, Any]:
+        return calls[path](content)
 
-    async def telemetry(self, telemetry: Telemetry) -> Answer:
-        """Report the state of the run."""
-        ...
-
-    async def end(self, error: str) -> None: ...
-
-
-class Here:
-    """The desk of a coordinator in this process."""
-
-    def __init__(self, desk: Any) -> None:
-        self._desk = desk
-
-    async def begin(self, run: RunInfo) -> None:
-        self._desk.begin(run)
-
-    async def telemetry(self, telemetry: Telemetry) -> Answer:
-        return Answer.read(self._desk.telemetry(telemetry))
-
-    async def end(self, error: str) -> None:
-        self._desk.end(error)
+    return post
 
 
-class Elsewhere:
-    """A coordinator called over HTTP, in a thread, so that a slow one does not block the loop."""
+def _elsewhere(client: Client) -> Post:
+    from simcluster.watching.board import plain
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    async def post(path: str, content: Any) -> dict[str, Any]:
+        # In a thread, so that a slow coordinator does not block the loop.
+        sent = {"error": content[:10_000]} if isinstance(content, str) else plain(content.model_dump())
+        answer: dict[str, Any] = await asyncio.to_thread(client.post, path, sent)
+        return answer
 
-    async def begin(self, run: RunInfo) -> None:
-        await asyncio.to_thread(self._client.post, "/runs", run.model_dump())
-
-    async def telemetry(self, telemetry: Telemetry) -> Answer:
-        from simcluster.watching.board import plain
-
-        return Answer.read(await asyncio.to_thread(self._client.post, "/telemetry", plain(telemetry.model_dump())))
-
-    async def end(self, error: str) -> None:
-        await asyncio.to_thread(self._client.post, "/runs/end", {"error": error[:10_000]})
+    return post
 
 
 class Reporter:
-    """The reports of all attempts of *job* to *coordinator* and to the job's watcher, if given."""
+    """The reports of all attempts of *job* to the coordinator that *post* calls and to the job's watcher, if given."""
 
-    def __init__(self, job: ClusterJob, coordinator: Coordinator | None, interval_s: float) -> None:
-        self._job, self._coordinator, self._interval_s = job, coordinator, interval_s
+    def __init__(self, job: ClusterJob, post: Post | None, interval_s: float) -> None:
+        self._job, self._post, self._interval_s = job, post, interval_s
         self._watcher = job.watcher
         self._attempt = 0
         self._warned = self._known = False
@@ -109,77 +83,79 @@ class Reporter:
     async def begin(self, rendezvous: str) -> None:
         """Report a new attempt; its nodes meet at *rendezvous*."""
         self._attempt += 1
-        job, drawn = self._job, self._job.topology if self._coordinator is not None else None
-        run = run_info(job.names, job.seed, job.about, "sockets", rendezvous, self._attempt, drawn=drawn)
+        job, drawn = self._job, self._job.topology if self._post is not None else None
+        self._run = run_info(job.names, job.seed, job.about, "sockets", rendezvous, self._attempt, drawn=drawn)
+        self._known = False
         if self._watcher is not None:
-            self._watcher.begin(run)
-        self._run, self._known = run, False
-        if self._coordinator is not None:
-            await self._tell(self._begin(self._coordinator))
+            self._watcher.begin(self._run)
+        await self._tell("/runs", self._run)
 
     async def run(
         self, telemetry: Callable[[], Telemetry], leave: Callable[[Collection[str]], object] = lambda names: None
     ) -> None:
         """Report at every interval until cancelled. *leave* is called with the nodes that are asked to leave."""
-        while self._coordinator is not None or self._watcher is not None:
+        while self._post is not None or self._watcher is not None:
             if self._watcher is not None:
                 self._watcher.look(telemetry)
-            if self._coordinator is not None:
-                await self._tell(self._telemetry(self._coordinator, telemetry(), leave))
+            if self._post is not None and (names := await self._tell("/telemetry", telemetry())):
+                leave(names)
             await asyncio.sleep(self._interval_s)
 
     async def last(self, telemetry: Callable[[], Telemetry]) -> None:
         """Report once more."""
         self._last = telemetry()
-        if self._coordinator is not None:
-            await self._tell(self._telemetry(self._coordinator, self._last))
+        await self._tell("/telemetry", self._last)
 
     async def end(self, error: str) -> None:
         """Report the end of the run."""
         if self._watcher is not None:
             self._watcher.end(self._last, error)
-        if self._coordinator is not None:
-            await self._tell(self._coordinator.end(error))
+        await self._tell("/runs/end", error)
 
-    async def _begin(self, coordinator: Coordinator) -> None:
-        if self._run is not None:
-            await coordinator.begin(self._run)
-            self._known = True
+    async def _tell(self, path: str, content: Any) -> Collection[str]:
+        """Make a call of the coordinator; return the nodes that it asks to leave.
 
-    async def _telemetry(
-        self,
-        coordinator: Coordinator,
-        telemetry: Telemetry,
-        leave: Callable[[Collection[str]], object] = lambda names: None,
-    ) -> None:
-        """Report *telemetry*; to a coordinator that does not know the run, also its beginning."""
-        if not self._known:
-            await self._begin(coordinator)
-        answer = await coordinator.telemetry(telemetry)
-        self._known = answer.knows
-        if answer.leave:
-            leave(answer.leave)
-
-    async def _tell(self, call: Any) -> None:
+        One that does not know the run is told of its beginning before its telemetry.
+        """
+        names = None
+        if self._post is None:
+            return ()
         try:
-            await call
+            if path == "/telemetry" and not self._known:
+                await self._post("/runs", self._run)
+            answer = await self._post(path, content)
+            if path != "/runs/end":
+                self._known = path == "/runs" or bool(answer["running"])
+                names = answer.get("leave")
             self._warned = False
         except RunError as error:
             if not self._warned:
                 log.warning("%s; the run continues", error)
             self._warned = True
+        return frozenset(map(str, names)) if isinstance(names, list) else ()
 
 
 @asynccontextmanager
 async def reporting(job: ClusterJob, options: Options) -> AsyncIterator[Reporter]:
-    """Yield a reporter for *job*, with its coordinator if *options* ask for one here. Raise UsageError, RunError."""
+    """Yield a reporter for *job*, with its coordinator if *options* ask for one here. Raise UsageError, RunError.
+
+    A coordinator elsewhere that would refuse the run's calls is refused at once.
+    """
     if options.coordinator is None:
         yield Reporter(job, None, options.heartbeat_s)
         return
     token = read_token(Path(options.token_file or ""))
     if is_elsewhere(options.coordinator):
-        client = await asyncio.to_thread(_caller, options, token)
-        yield Reporter(job, Elsewhere(client), options.heartbeat_s)
+        from simcluster_backends.sockets.coordinator.client import Client, NotAllowed
+
+        client = Client(options.coordinator, token, tls=options.tls, plain_http=options.plain_http)
+        try:
+            await asyncio.to_thread(client.get, "/training/ready")
+        except NotAllowed as error:
+            raise UsageError(Problem("coordinator", error.found, error.expected)) from None
+        except RunError:
+            pass  # not reachable yet: the warning comes when the run begins
+        yield Reporter(job, _elsewhere(client), options.heartbeat_s)
         return
     desk, service = _make(options.coordinator, token, options.dead_s, (), options.tls)
     service.start()
@@ -187,24 +163,9 @@ async def reporting(job: ClusterJob, options: Options) -> AsyncIterator[Reporter
     if job.on_output is not None:
         job.on_output("coordinator", service.url)
     try:
-        yield Reporter(job, Here(desk), options.heartbeat_s)
+        yield Reporter(job, _here(desk), options.heartbeat_s)
     finally:
         await asyncio.to_thread(service.close)
-
-
-def _caller(options: Options, token: str) -> Any:
-    """Return a client of the coordinator elsewhere. Raise UsageError at once if it refuses this run."""
-    from simcluster_backends.sockets.coordinator.client import Client, NotAllowed
-
-    assert options.coordinator is not None
-    client = Client(options.coordinator, token, tls=options.tls, plain_http=options.plain_http)
-    try:
-        client.get("/training/ready")
-    except NotAllowed as error:
-        raise UsageError(Problem("coordinator", error.found, error.expected)) from None
-    except RunError:
-        pass  # not reachable yet: the warning comes when the run begins
-    return client
 
 
 def coordinate(
@@ -238,7 +199,7 @@ def coordinate(
         service.close()
 
 
-def _make(listen: str, token: str, dead_s: float, hosts: Sequence[str], tls: str | None) -> tuple[Any, Any]:
+def _make(listen: str, token: str, dead_s: float, hosts: Sequence[str], tls: str | None) -> tuple[Desk, Service]:
     """Return (a desk, the service that answers for it)."""
     from simcluster_backends.sockets.coordinator.desk import Desk
     from simcluster_backends.sockets.coordinator.service import Service

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from simcluster.documents.yaml import describe
@@ -14,7 +17,7 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.sockets.launcher.faults import check_faults
-from simcluster_backends.sockets.launcher.logs import missing_tmux
+from simcluster_backends.sockets.launcher.logs import TMUX
 from simcluster_backends.sockets.net.addresses import is_loopback, is_wildcard, parse_endpoint
 from simcluster_backends.sockets.net.tls import COORDINATOR, LAUNCHER, check_files, read_tls
 from simcluster_backends.sockets.wire.frame import BODY_LIMIT_BYTES
@@ -107,22 +110,17 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
     for name, most in POSITIVE.items():
         value = getattr(options, name)
         if value is not None and not 0 < value <= most:
-            problems.append(
-                Problem(name, describe(value), f"more than 0 and at most {most:.15g}{' s' * name.endswith('_s')}")
-            )
-    if 0 < options.dead_s <= MOST_DEAD_S and options.dead_s < 2 * options.heartbeat_s:
-        problems.append(
-            Problem("dead_s", repr(options.dead_s), f"at least two heartbeats, {2 * options.heartbeat_s:g}")
-        )
-    if not 0 <= options.max_restarts <= MOST_RESTARTS:
-        problems.append(
-            Problem("max_restarts", describe(options.max_restarts), f"0 or more, and at most {MOST_RESTARTS}")
-        )
-    if options.min_workers is not None and not 1 <= options.min_workers <= max(1, len(job.names)):
-        problems.append(
-            Problem("min_workers", describe(options.min_workers), f"from 1 to {len(job.names)}, or nothing: all")
-        )
-    problems += missing_tmux() if options.tmux else []
+            expected = f"more than 0 and at most {most:.15g}{' s' * name.endswith('_s')}"
+            problems.append(Problem(name, describe(value), expected))
+    least_s, restarts, workers = 2 * options.heartbeat_s, options.max_restarts, options.min_workers
+    if 0 < options.dead_s <= MOST_DEAD_S and options.dead_s < least_s:
+        problems.append(Problem("dead_s", repr(options.dead_s), f"at least two heartbeats, {least_s:g}"))
+    if not 0 <= restarts <= MOST_RESTARTS:
+        problems.append(Problem("max_restarts", describe(restarts), f"0 or more, and at most {MOST_RESTARTS}"))
+    if workers is not None and not 1 <= workers <= max(1, len(job.names)):
+        problems.append(Problem("min_workers", describe(workers), f"from 1 to {len(job.names)}, or nothing: all"))
+    if options.tmux and shutil.which(TMUX) is None:
+        problems.append(Problem("tmux", "no tmux on this machine", "tmux to be installed, or no --tmux"))
     for option in options.ssh_options:
         if not isinstance(option, str) or "=" not in option:
             problems.append(Problem("ssh_options", repr(option), "KEY=VALUE, as ssh's -o takes it"))
@@ -148,22 +146,16 @@ def _key(job: ClusterJob, options: Options, problems: list[Problem]) -> bytes:
             problems.append(Problem("token_file", "none", "the token that every call of the coordinator must have"))
         _collect(problems, lambda: check_coordinator(options.coordinator or "", options.tls, options.plain_http))
     if options.tls is not None:
-        here = [
-            name
-            for name, address in zip(job.names, job.addresses or [None] * len(job.names), strict=False)
-            if not address
-        ]
-        problems += _check_certificates(Path(options.tls), [LAUNCHER, *here])
+        addresses = job.addresses or [None] * len(job.names)
+        here = [name for name, address in zip(job.names, addresses, strict=False) if not address]
+        missing = check_files(Path(options.tls), [LAUNCHER, *here])
+        problems += missing
+        if not missing:
+            for name in (LAUNCHER, *here):
+                _collect(problems, partial(read_tls, Path(options.tls), name))  # peers would refuse a wrong one
     if key is None and token is None and options.tls is not None:
         return OPEN_KEY  # the certificates decide
     return key or (key_of(token) if token is not None else generate_key())
-
-
-def missing() -> list[Problem]:
-    """Return the packages that a coordinator needs and that are not installed here."""
-    absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    expected = "it to be installed: pip install 'simcluster[api]'"
-    return [Problem("coordinator", f"no {', '.join(absent)}", expected)] if absent else []
 
 
 def is_elsewhere(coordinator: str) -> bool:
@@ -179,7 +171,10 @@ def check_coordinator(coordinator: str, tls: str | None, plain_http: bool) -> No
         Client(coordinator, "", tls=tls, plain_http=plain_http)
         return
     host, _ = parse_endpoint(coordinator, "coordinator")
-    problems = missing()
+    problems = []
+    if absent := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        expected = "it to be installed: pip install 'simcluster[api]'"
+        problems.append(Problem("coordinator", f"no {', '.join(absent)}", expected))
     if tls is not None:
         problems += check_files(Path(tls), [COORDINATOR])
     elif not plain_http and not is_loopback(host):
@@ -188,35 +183,17 @@ def check_coordinator(coordinator: str, tls: str | None, plain_http: bool) -> No
         raise UsageError(problems)
 
 
-def _check_certificates(folder: Path, names: list[str]) -> list[Problem]:
-    """Return the problems of certificates that are missing or that peers would refuse."""
-    if problems := check_files(folder, names):
-        return problems
-    for name in names:
-        _collect(problems, lambda name=name: read_tls(folder, name))  # type: ignore[misc]
-    return problems
-
-
 def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
     """Return the options that exist and have the right type; add the others to *problems*."""
     types: dict[str, tuple[type, ...]] = {
+        **dict.fromkeys(("key_file", "token_file", "tls", "ssh_config"), (str, Path, NoneType)),
+        **dict.fromkeys(("ssh", "order", "portable", "tmux", "plain_http"), (bool,)),
+        **dict.fromkeys(("inbox_bytes", "body_limit_bytes", "max_restarts"), (int,)),
         "rendezvous": (str,),
-        "key_file": (str, Path, type(None)),
-        "limit_s": (int, float, type(None)),
-        "inbox_bytes": (int,),
-        "body_limit_bytes": (int,),
-        "uvloop": (bool, type(None)),
-        "ssh": (bool,),
-        "order": (bool,),
-        "portable": (bool,),
-        "tmux": (bool,),
-        "max_restarts": (int,),
-        "min_workers": (int, type(None)),
-        "coordinator": (str, type(None)),
-        "token_file": (str, Path, type(None)),
-        "tls": (str, Path, type(None)),
-        "plain_http": (bool,),
-        "ssh_config": (str, Path, type(None)),
+        "coordinator": (str, NoneType),
+        "limit_s": (int, float, NoneType),
+        "min_workers": (int, NoneType),
+        "uvloop": (bool, NoneType),
         "ssh_options": (list, tuple),
     }
     names = [field.name for field in fields(Options)]
@@ -226,7 +203,7 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
         if name not in names:
             problems.append(Problem(name, "unknown option of the sockets backend", nearest(name, names)))
         elif not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
-            words = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in expected)
+            words = " or ".join("nothing" if kind is NoneType else kind.__name__ for kind in expected)
             problems.append(Problem(name, describe(value), words))
         else:
             known[name] = str(value) if isinstance(value, Path) else value
@@ -239,13 +216,8 @@ def _check_endpoint(options: Options, elsewhere: bool, problems: list[Problem]) 
     if is_wildcard(host):
         problems.append(Problem("rendezvous", options.rendezvous, "one address, at which the nodes reach the launcher"))
     elif not is_loopback(host) and not options.has_secret and not elsewhere:
-        problems.append(
-            Problem(
-                "rendezvous",
-                options.rendezvous,
-                "key_file as well: off loopback no node is started without a key",
-            )
-        )
+        expected = "key_file as well: off loopback no node is started without a key"
+        problems.append(Problem("rendezvous", options.rendezvous, expected))
 
 
 def _check_nodes(job: ClusterJob, options: Options, problems: list[Problem]) -> None:

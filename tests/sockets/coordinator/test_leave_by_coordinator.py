@@ -13,7 +13,7 @@ import pytest
 
 from simcluster.watching.board import NodeTelemetry, RunInfo, Telemetry
 from simcluster_backends.sockets.coordinator.client import Client, NoAnswer
-from simcluster_backends.sockets.coordinator.desk import Desk, Gone, Unknown
+from simcluster_backends.sockets.coordinator.desk import Desk, Refused
 from simcluster_backends.sockets.wire.keys import write_key
 from tests.sockets.launcher.test_comers import job, seen_by_0
 from tests.sockets.node.test_attend import World, begins
@@ -87,14 +87,14 @@ def test_a_launcher_is_told_until_the_node_has_left_and_then_no_more() -> None:
 def test_only_a_worker_that_is_there_can_leave() -> None:
     desk = desk_of("a", "b", "c")
     told(desk, a="running", b="lost", c="expected")
-    with pytest.raises(Unknown):
+    with pytest.raises(Refused, match="no worker is called"):
         desk.ask_to_leave("z")
-    with pytest.raises(Gone, match="is lost"):
+    with pytest.raises(Refused, match="is lost"):
         desk.ask_to_leave("b")
-    with pytest.raises(Gone, match="has not come yet"):
+    with pytest.raises(Refused, match="has not come yet"):
         desk.ask_to_leave("c")
     desk.leave("a")
-    with pytest.raises(Gone, match="has already left"):
+    with pytest.raises(Refused, match="has already left"):
         desk.ask_to_leave("a")
 
 

@@ -54,6 +54,6 @@ def test_what_tmux_says_is_told_if_it_will_not(tmp_path: Path, monkeypatch: pyte
 
 
 def test_without_tmux_the_request_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "PROGRAM", "no-such-tmux")
+    monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match="no tmux on this machine"):
         read_options(ClusterJob(["a"], "{}", options={"tmux": True}))
