@@ -15,7 +15,8 @@ def _end(number: int, frame: FrameType | None) -> None:
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, say in a shell's background
     signal.signal(signal.SIGINT, _end)
 
-from simcluster.process.exits import INTERRUPTED, Command, any_stuck, leave  # noqa: E402
+from simcluster.process.exits import INTERRUPTED, any_stuck, leave  # noqa: E402
+from simcluster.process.interrupts import Command  # noqa: E402
 
 
 def main() -> None:

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Generic, NoReturn, TypeVar
+
+from simcluster.process.exits import INTERRUPTED
 
 T = TypeVar("T")
 
@@ -24,6 +30,11 @@ TRIES = 3
 
 LAST_S = 10.0
 """How long the end of work that has heard of the Ctrl-C may take."""
+
+SAME_S = 0.5
+"""A Ctrl-C that follows another sooner is the same one: a terminal and a wrapper may both pass it on."""
+
+AGAIN_S = 0.01
 
 _innermost: CtrlC | None = None
 
@@ -55,7 +66,7 @@ class CtrlC:
         if threading.current_thread() is threading.main_thread():
             before = signal.getsignal(signal.SIGINT)
             self._outer, _innermost, self._entered = _innermost, self, True
-            if before is signal.default_int_handler or isinstance(before, CtrlC | Answer):
+            if before is signal.default_int_handler or isinstance(before, CtrlC | Command):
                 self._before = before
                 signal.signal(signal.SIGINT, self)
         return self
@@ -90,12 +101,12 @@ class CtrlC:
             raise KeyboardInterrupt from None
 
     @property
-    def _answer(self) -> Answer | None:
+    def _answer(self) -> Command | None:
         """The answer of the command, found through the `CtrlC` blocks around this one."""
         before = self._before
         while isinstance(before, CtrlC):
             before = before._before
-        return before if isinstance(before, Answer) else None
+        return before if isinstance(before, Command) else None
 
     def _watch(self, waits: Any, stays: Any, patience_s: float, number: int) -> None:
         has_heard = waits.acquire(timeout=patience_s)
@@ -123,16 +134,68 @@ def stop_innermost(number: int, frame: FrameType | None) -> bool:
     return True
 
 
-class Answer:
-    """The command's answer: the base class tells `CtrlC` that it may take its place for a while."""
+class Command:
+    """The command's answer to Ctrl-C, a handler of its signal.
+
+    Until `begins` there is nothing to tear down, and the process ends at once. Then KeyboardInterrupt is raised, once;
+    not while torch is loaded, which may abort. A later Ctrl-C, and one after `ends`, ends the process at once: its
+    children end with it.
+    """
+
+    def __init__(self) -> None:
+        self._pressed_s: float | None = None
+        self._raises = self._has_said = False
+
+    @property
+    def pressed(self) -> bool:
+        return self._pressed_s is not None
+
+    def begins(self) -> None:
+        """From now on there is something to tear down."""
+        sys.unraisablehook = self._swallowed
+        self._raises = True
+
+    def ends(self, *, has_said: bool = False) -> None:
+        """There is nothing to tear down any more. *has_said*: that the command was interrupted, if it was."""
+        self._raises, self._has_said = False, has_said
+
+    def say(self) -> None:
+        """Say, once, that the command was interrupted."""
+        if not self._has_said:
+            self._has_said = True
+            with suppress(OSError):
+                os.write(2, b"interrupted\n")
 
     def count(self) -> None:
-        """There was a Ctrl-C, which another handler deals with."""
-        raise NotImplementedError
+        """Count a Ctrl-C, which another handler may deal with; end the process at the second one."""
+        now_s = time.monotonic()
+        if self._pressed_s is not None and now_s - self._pressed_s > SAME_S:
+            self.end_at_once()
+        if self._pressed_s is None:
+            self._pressed_s = now_s
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        before = self._pressed_s
+        self.count()
+        torch_loads = getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False)
+        if not self._raises or torch_loads:
+            self.end_at_once()
+        if before is None:
+            raise KeyboardInterrupt
 
     def end_at_once(self) -> NoReturn:
         """End the process; its children end with it."""
-        raise NotImplementedError
+        self.say()
+        os._exit(INTERRUPTED)
+
+    def _swallowed(self, found: Any) -> None:
+        """An exception that Python cannot raise, from a destructor say: a Ctrl-C comes again a little later."""
+        if not issubclass(found.exc_type, KeyboardInterrupt):
+            sys.__unraisablehook__(found)
+            return
+        self._pressed_s = None
+        main = threading.main_thread().ident or 0
+        threading.Timer(AGAIN_S, signal.pthread_kill, (main, signal.SIGINT)).start()
 
 
 class Cancellable(Generic[T]):

@@ -43,11 +43,9 @@ def heed_portable(options: Mapping[str, Any]) -> None:
     before = {name: os.environ.get(name) for name in PORTABLE}
     os.environ.update(PORTABLE)  # the libraries read it before their first kernel
     if not is_portable():
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in PORTABLE:
+            del os.environ[name]
+        os.environ.update({name: value for name, value in before.items() if value is not None})
         settings = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
         found = "true in a process in which torch has computed already"
         raise UsageError(Problem("portable", found, f"a new process, or one started with {settings}"))

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from inspect import isfunction, signature
 from types import ModuleType
 
-from simcluster.testing import compute, failure, identity, loss, order, payloads, returning, waiting
+from simcluster.testing import compute, loss, order, payloads, returning, waiting
 from simcluster.testing.harness import Body, ComesBack, Crash, RunBodies
 
 __all__ = ["CHECKS", "CHECKS_OF_RETURNS", "Body", "ComesBack", "Crash", "RunBodies", "check_transport"]
@@ -28,7 +28,7 @@ def _checks(*modules: ModuleType) -> list[Callable[[RunBodies], None]]:
     return [check for check in found if list(signature(check).parameters) == ["run_bodies"]]
 
 
-CHECKS = _checks(identity, payloads, order, waiting, compute, loss, failure)
+CHECKS = _checks(payloads, order, waiting, compute, loss)
 """Every promise as a function of *run_bodies*, named after its claim."""
 
 CHECKS_OF_RETURNS = _checks(returning)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from typing import Any
 
 import torch
 
 from simcluster.collectives.exchange import exchange
 from simcluster.errors import ENDED, PeerLost
-from simcluster.testing.harness import A_MOMENT_S, Crash, RunBodies, error_of, nothing, run
+from simcluster.testing.harness import A_MOMENT_S, Body, Crash, RunBodies, error_of, nothing, run
 from simcluster.transport import ANY, Transport
 
 
@@ -75,13 +77,23 @@ def an_exchange_gets_what_a_peer_sent_before_it_ended(run_bodies: RunBodies) -> 
     run(run_bodies, late, early, other)
 
 
+def send_too_much(node: Transport) -> list[asyncio.Task[None]]:
+    """Start to send rank 1 more than its inbox and any socket buffer hold; tell rank 2 once the first has left.
+
+    32 messages of 4 MB are more than the 64 MiB inbox, so the last ones cannot leave.
+    """
+    sends = [asyncio.create_task(node.send(1, "t", torch.zeros(1_000_000))) for _ in range(32)]
+
+    async def begun() -> None:
+        await asyncio.wait(sends[:1])
+        await node.send(2, "begun", None)
+
+    return [*sends, asyncio.create_task(begun())]
+
+
 def a_send_that_is_blocked_is_told_of_the_loss(run_bodies: RunBodies) -> None:
-    # 32 messages of 4 MB: more than the 64 MiB inbox and any socket buffer together, so the last ones cannot leave.
     async def sender(node: Transport) -> None:
-        sends = [asyncio.create_task(node.send(1, "t", torch.zeros(1_000_000))) for _ in range(32)]
-        sends[0].add_done_callback(lambda _: sends.append(asyncio.create_task(node.send(2, "begun", None))))
-        outcomes = await asyncio.gather(*sends[:32], return_exceptions=True)
-        await sends[32]
+        *outcomes, _ = await asyncio.gather(*send_too_much(node), return_exceptions=True)
         last = outcomes[-1]
         assert isinstance(last, PeerLost), f"a send to a lost peer gave {last!r}"
         assert last.rank == 1
@@ -101,12 +113,8 @@ def a_send_that_is_blocked_is_told_of_the_loss(run_bodies: RunBodies) -> None:
 
 
 def a_send_to_a_peer_that_ended_returns(run_bodies: RunBodies) -> None:
-    # 32 messages of 4 MB: more than the 64 MiB inbox and any socket buffer together, so the last ones wait.
     async def sender(node: Transport) -> None:
-        sends = [asyncio.create_task(node.send(1, "t", torch.zeros(1_000_000))) for _ in range(32)]
-        sends[0].add_done_callback(lambda _: sends.append(asyncio.create_task(node.send(2, "begun", None))))
-        await asyncio.gather(*sends[:32])  # sends that were pending when the peer ended
-        await sends[32]
+        await asyncio.gather(*send_too_much(node))  # sends that were pending when the peer ended
         try:
             await node.recv(1, "never")
         except PeerLost as lost:
@@ -167,3 +175,75 @@ def recv_from_any_ends_when_nobody_is_left(run_bodies: RunBodies) -> None:
         assert list(node.peers) == []
 
     run(run_bodies, waiter, nothing, nothing)
+
+
+# bodies that fail: the exception ends only its own node, and every waiting peer is notified
+
+
+class Odd(BaseException):
+    """A BaseException that is not an Exception, like SystemExit and KeyboardInterrupt."""
+
+
+async def waits_for_0(node: Transport) -> None:
+    """End with the expected PeerLost of rank 0."""
+    await node.recv(0, "never")
+
+
+async def waits_for_anybody(node: Transport) -> None:
+    """End with the loss of rank 0. In real time, the loss of a peer that depends on rank 0 may come first."""
+    while True:
+        try:
+            await node.recv(ANY, "never")
+        except PeerLost as lost:
+            if lost.rank == 0:
+                raise
+
+
+def an_exception_of_a_body_is_its_own(run_bodies: RunBodies) -> None:
+    async def fails(node: Transport) -> None:
+        await asyncio.sleep(0)
+        raise LookupError("mine")
+
+    results = run_bodies([fails, nothing])
+    assert isinstance(results[0], LookupError), f"the failing body's result is {results[0]!r}"
+    assert results[1] is None
+
+
+def whatever_a_body_raises_its_peers_are_told(run_bodies: RunBodies) -> None:
+    async def raises_odd(node: Transport) -> None:
+        await asyncio.sleep(0)
+        raise Odd
+
+    async def exits(node: Transport) -> None:
+        await asyncio.sleep(0)
+        sys.exit(3)
+
+    check_that_0_fails(run_bodies, raises_odd, Odd)
+    check_that_0_fails(run_bodies, exits, SystemExit)
+
+
+def an_exit_in_a_task_is_its_bodys_failure(run_bodies: RunBodies) -> None:
+    async def child() -> None:
+        await asyncio.sleep(0)
+        sys.exit(3)
+
+    async def in_a_group(node: Transport) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(child())
+            group.create_task(node.recv(1, "never"))
+
+    async def awaited(node: Transport) -> None:
+        await asyncio.gather(child(), node.recv(1, "never"))
+
+    for body in (in_a_group, awaited):
+        check_that_0_fails(run_bodies, body, SystemExit)
+
+
+def check_that_0_fails(run_bodies: RunBodies, body: Body, error: type[BaseException]) -> None:
+    """Assert that *body* ends with *error*, and that peers waiting for it, or for ANY, end with its loss."""
+    results: list[Any] = run_bodies([body, waits_for_0, waits_for_anybody])
+    assert isinstance(results[0], error), f"the result of a body that raises {error.__name__} is {results[0]!r}"
+    for result in results[1:]:
+        assert isinstance(result, PeerLost), f"a peer of a body that raises {error.__name__} ends with {result!r}"
+        assert result.rank == 0
+        assert result.reason != ENDED, "to fail is not to end"

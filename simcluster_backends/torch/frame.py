@@ -125,7 +125,6 @@ def parts_of(buffer: Tensor) -> list[Tensor]:
 
 
 def content_of(buffer: Tensor) -> bytes:
-    """Return the bytes of *buffer*."""
     return buffer.numpy().tobytes()
 
 

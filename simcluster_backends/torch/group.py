@@ -1,4 +1,4 @@
-"""A run's gloo group: its ranks, their rendezvous, and its end.
+"""A run's gloo group: its ranks, their rendezvous with a board for their status, and its end.
 
 The run creates this group alongside any group of the process (NCCL, MPI): it carries host memory, over several streams
 at once, which only gloo supports.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -21,7 +22,7 @@ from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore  
 
 from simcluster.errors import LaunchFailed, Problem, UsageError
 
-__all__ = ["Group", "HashStore", "Place", "PrefixStore", "Store", "place_of"]
+__all__ = ["Board", "Group", "HashStore", "Place", "PrefixStore", "Status", "Store", "place_of"]
 
 FOREVER = timedelta(days=365)
 """gloo ends a wait by closing everything, so a live run never lets it time out: the watchdog decides who is dead."""
@@ -129,14 +130,55 @@ def first_line(error: BaseException) -> str:
     return text.partition(". This is typically")[0].strip()
 
 
-def wait_for(store: Store, keys: list[str], timeout_s: float, hopeless: Callable[[], bool]) -> list[str]:
-    """Wait for all of *keys*; return those missing after *timeout_s*, or as soon as it is *hopeless*."""
-    end_s = time.monotonic() + timeout_s
-    missing = list(keys)
-    while missing and time.monotonic() < end_s:
-        missing = [key for key in missing if not store.check([key])]
-        if missing:
-            if hopeless():
-                break
+class Status(msgspec.Struct, array_like=True):
+    """A rank's progress. *beat* rises while its process lives; *stop*, set by rank 0, says why all must stop."""
+
+    beat: int = 0
+    moved: int = 0
+    done: int = 0
+    computing: int = 0
+    waits: list[str] = []
+    steps: int = 0
+    ended: bool = False
+    stop: str = ""
+
+
+_decoder = msgspec.json.Decoder(Status)
+
+
+class Board:
+    """One run's part of *store*: the status of all ranks. Its methods block.
+
+    *fallen* describes the processes that have already ended.
+    """
+
+    def __init__(
+        self, store: Store, place: Place, names: Sequence[str], fallen: Callable[[], list[str]] = lambda: []
+    ) -> None:
+        self._store, self._place, self._names, self._fallen = store, place, names, fallen
+
+    def agree(self, stage: str, said: str, timeout_s: float) -> list[str]:
+        """Post *said* and return what each rank says at *stage*. Raise LaunchFailed, naming the ranks that do not."""
+        self._store.set(f"{stage}/{self._place.rank}", said)
+        end_s = time.monotonic() + timeout_s
+        missing = list(range(self._place.size))
+        while missing := [rank for rank in missing if not self._store.check([f"{stage}/{rank}"])]:
+            if fallen := self._fallen():
+                raise LaunchFailed("a process ended before the run began", fallen)
+            if time.monotonic() > end_s:
+                me, words = self._names[self._place.rank], [f"rank {r} ({self._names[r]}) did not" for r in missing]
+                raise LaunchFailed(f"{me} waited {timeout_s:g} s for all to be {stage}", words)
             time.sleep(0.02)
-    return missing
+        return [self._store.get(f"{stage}/{rank}").decode() for rank in range(self._place.size)]
+
+    def post(self, status: Status) -> None:
+        self._store.set(f"status/{self._place.rank}", msgspec.json.encode(status).decode())
+
+    def read(self) -> list[Status]:
+        """Return the status of every rank; each must have posted one."""
+        values = self._store.multi_get([f"status/{rank}" for rank in range(self._place.size)])
+        return [_decoder.decode(value) for value in values]
+
+    def limit(self, timeout_s: float) -> None:
+        """Limit every later call to *timeout_s*."""
+        self._store.set_timeout(timedelta(seconds=timeout_s))

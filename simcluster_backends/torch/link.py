@@ -161,10 +161,9 @@ class Link:
     def _next(self) -> Sending | None:
         with self._changed:
             self._begun = None
-            while not self._queue:
-                if self._closed:
-                    return None
-                self._changed.wait()
+            self._changed.wait_for(lambda: self._queue or self._closed)
+            if not self._queue:
+                return None
             self._begun = sending = self._queue.popleft()
             sending.begun = True
             return sending

@@ -22,8 +22,7 @@ from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
 from simcluster_backends.common.failure import Failure, failure_of
 from simcluster_backends.common.watchdog import Progress, Watchdog
-from simcluster_backends.torch.board import Board, Status
-from simcluster_backends.torch.group import Group, Place, PrefixStore, Store
+from simcluster_backends.torch.group import Board, Group, Place, PrefixStore, Status, Store
 from simcluster_backends.torch.member import Member, TorchTransport
 from simcluster_backends.torch.record import conclude, encode, run_error
 from simcluster_backends.torch.settings import Options
@@ -38,11 +37,7 @@ Program: TypeAlias = Callable[[TorchTransport, Recorder, str], Awaitable[NodeRec
 
 
 def take_part(
-    job: ClusterJob,
-    options: Options,
-    place: Place,
-    store: Store,
-    fallen: Callable[[], list[str]] = lambda: [],
+    job: ClusterJob, options: Options, place: Place, store: Store, fallen: Callable[[], list[str]] = lambda: []
 ) -> RunRecord | RunError | None:
     """Run this process's rank of *job*. Rank 0 returns the run's record, other ranks their error or None.
 
@@ -119,7 +114,12 @@ class _Node:
         try:
             record, failure = await self._run(program)
             self._part_over = True
-            await self._hand_in(record, failure)
+            content = encode(record, failure)
+            if self._rank == 0:
+                self._member.outcomes[0] = content
+            else:
+                await self._member.hand_in(0, content, LAST_S, urgent=failure is not None)
+            await self._member.finish(f"failed: {failure.text}" if failure is not None else "", LAST_S)
             over = [asyncio.create_task(event.wait()) for event in (self._member.all_over, self._alone)]
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
             for task in over:
@@ -159,14 +159,6 @@ class _Node:
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 if task.get_name() != KEEPER:
                     task.cancel()
-
-    async def _hand_in(self, record: NodeRecord, failure: Failure | None) -> None:
-        content = encode(record, failure)
-        if self._rank == 0:
-            self._member.outcomes[0] = content
-        else:
-            await self._member.hand_in(0, content, LAST_S, urgent=failure is not None)
-        await self._member.finish(f"failed: {failure.text}" if failure is not None else "", LAST_S)
 
     def _now(self) -> float:
         return time.perf_counter() - self._started_s
@@ -236,17 +228,18 @@ class _Node:
             self._stop_for("\n".join([reason, *waits]))
 
     def _stop_for(self, reason: str) -> None:
-        if not self._stop:
-            self._stop = reason
-            if self._part is not None:
-                self._part.cancel()
-            self._loop.call_later(STOP_S, self._patience_over.set)
-            self._loop.call_later(2 * STOP_S, self._give_up_all)
+        if self._stop:
+            return
+        self._stop = reason
+        if self._part is not None:
+            self._part.cancel()
 
-    def _give_up_all(self) -> None:
-        """Give up the peers that have not stopped when asked to."""
-        for rank in self._member.inbox.peers:
-            self._member.give_up(rank, "it did not stop when asked to")
+        def give_up_peers() -> None:
+            for rank in self._member.inbox.peers:
+                self._member.give_up(rank, "it did not stop when asked to")
+
+        self._loop.call_later(STOP_S, self._patience_over.set)
+        self._loop.call_later(2 * STOP_S, give_up_peers)
 
     def _turn(self) -> None:
         self._turned_s = time.monotonic()

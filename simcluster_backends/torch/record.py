@@ -12,7 +12,7 @@ from simcluster.runs.copies import hand_in, put_back, told
 from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster_backends.common.failure import Failure
 from simcluster_backends.common.verdict import Verdict
-from simcluster_backends.torch.board import Status
+from simcluster_backends.torch.group import Status
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):

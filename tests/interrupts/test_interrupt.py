@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from simcluster.process.exits import Command
+from simcluster.process.interrupts import Command
 from simcluster.transport import Transport
 from simcluster_backends.sim.cluster import Cluster
 from tests.support.clusters import star

@@ -1,12 +1,17 @@
 """The HTTP routes, one line each: the desk implements them, the guard authorises them.
 
-No GET changes anything.
+No GET changes anything. The dashboard shows a run in a browser: a page that fetches nothing except this service's
+answers. It holds no secret, so it needs no token; it fetches its data with the token that the user enters.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Collection
+from functools import cache
+from importlib import resources
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request, Response
@@ -17,9 +22,10 @@ from pydantic import Field
 
 from simcluster import __version__
 from simcluster.watching.board import RunInfo, Telemetry, Words
-from simcluster_backends.sockets.coordinator import dashboard
 from simcluster_backends.sockets.coordinator.desk import MOST_WORKERS, Desk, Refused
 from simcluster_backends.sockets.coordinator.guard import App, Guard
+
+DASHBOARD = "/"
 
 SAID, SAID_CHARACTERS = 5, 200
 """Limits for reporting what is wrong with a request."""
@@ -55,7 +61,7 @@ def make_api(desk: Desk, token: str, hosts: Collection[str]) -> App:
     _add_calls_of_workers(api, desk)
     _add_calls_of_launchers(api, desk)
     _add_questions(api, desk)
-    return Guard(api, token, hosts, open_=(dashboard.PATH,))
+    return Guard(api, token, hosts, open_=(DASHBOARD,))
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
@@ -109,9 +115,9 @@ def _add_calls_of_launchers(api: FastAPI, desk: Desk) -> None:
 
 
 def _add_questions(api: FastAPI, desk: Desk) -> None:
-    @api.api_route(dashboard.PATH, methods=["GET", "HEAD"], include_in_schema=False)
+    @api.api_route(DASHBOARD, methods=["GET", "HEAD"], include_in_schema=False)
     def page() -> HTMLResponse:
-        return HTMLResponse(dashboard.page(), headers=dashboard.headers())
+        return HTMLResponse(dashboard(), headers=headers())
 
     @api.get("/training/ready")
     def ready(min_workers: Annotated[int, Query(ge=1, le=1_000_000)] = 1) -> dict[str, Any]:
@@ -128,3 +134,34 @@ def _add_questions(api: FastAPI, desk: Desk) -> None:
     @api.get("/metrics")
     def metrics() -> Response:
         return Response(desk.prometheus(), media_type=CONTENT_TYPE_LATEST)
+
+
+@cache
+def dashboard() -> bytes:
+    """Return the page with style and script inlined."""
+    text = _part("dashboard.html").replace("/*STYLE*/", _part("dashboard.css"))
+    return text.replace("/*SCRIPT*/", _part("dashboard.js")).encode()
+
+
+@cache
+def headers() -> dict[str, str]:
+    """Return headers for the page: run only its own script and style, forbid framing, send no referrer."""
+    policy = (
+        f"default-src 'none'; connect-src 'self'; img-src data:; script-src {_hash('dashboard.js')}; "
+        f"style-src {_hash('dashboard.css')}; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+    )
+    return {
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store",
+    }
+
+
+def _hash(name: str) -> str:
+    digest = hashlib.sha256(_part(name).encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _part(name: str) -> str:
+    return (resources.files("simcluster_backends.sockets.coordinator") / "page" / name).read_text(encoding="utf-8")

@@ -109,7 +109,6 @@ class Desk:
             return {"leave": leaving, **self._terms()}
 
     def end(self, error: str = "") -> dict[str, Any]:
-        """End the run."""
         with self._lock:
             self._alive().end()
             if self._board is not None:

@@ -66,11 +66,9 @@ class Service:
             time.sleep(0.01)
 
     def run(self) -> None:
-        """Serve until interrupted."""
         self._server.run(sockets=[self._socket])
 
     def close(self) -> None:
-        """Stop serving."""
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(START_S)

@@ -134,12 +134,13 @@ class Comers:
 
     def _expect(self, member: Member) -> None:
         """Drop *member* unless it listens in time: others may wait for it."""
-        loop = asyncio.get_running_loop()
-        loop.call_later(self._patience_s, self._check_ready, member, member.incarnation)
+        incarnation = member.incarnation
 
-    def _check_ready(self, member: Member, incarnation: int) -> None:
-        if member.is_coming and member.incarnation == incarnation and member.listening is None:
-            self._give_up(member, f"it was not ready within {self._patience_s:g} s")
+        def check() -> None:
+            if member.is_coming and member.incarnation == incarnation and member.listening is None:
+                self._give_up(member, f"it was not ready within {self._patience_s:g} s")
+
+        asyncio.get_running_loop().call_later(self._patience_s, check)
 
     def _brought(self, rank: int) -> None:
         self._bringing.pop(rank, None)

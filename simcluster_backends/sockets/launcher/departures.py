@@ -19,13 +19,26 @@ STOP_S = 3.0
 log = logging.getLogger("simcluster.sockets")
 
 
-class Ending:
-    """The end of one run of *members*. *changed* is set at every change of a member."""
+class Departures:
+    """The losses of *members*, reported to the other nodes and the verdict, and the end of their run.
 
-    def __init__(self, members: Sequence[Member], starters: Starters, changed: asyncio.Event) -> None:
-        self._members, self._starters, self._changed = members, starters, changed
+    *changed* is set at every change of a member.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        changed: asyncio.Event,
+        dead_s: float,
+        verdict: Verdict,
+        faults: Faults,
+        comers: Comers,
+        starters: Starters,
+    ) -> None:
+        self._members, self._changed, self._verdict, self._dead_s = members, changed, verdict, dead_s
+        self._faults, self._comers, self._starters = faults, comers, starters
         self._loop = asyncio.get_running_loop()
-        self.is_stopping = self.has_begun = False
+        self.is_stopping = self.has_begun_to_end = False
 
     async def stop(self, reason: str) -> None:
         """End a failed run: every node hands in what it has."""
@@ -47,7 +60,7 @@ class Ending:
 
     async def end(self) -> None:
         """Ask every node to exit; kill those that do not."""
-        self.has_begun = True
+        self.has_begun_to_end = True
         self._starters.abandon()
         for member in self._members:
             member.tell(End())
@@ -71,24 +84,7 @@ class Ending:
         for member in self._members:
             self._starters.signal(member, "SIGKILL")
 
-
-class Losses:
-    """Losses of members before the end of the run, reported to the other nodes and the verdict."""
-
-    def __init__(
-        self,
-        members: Sequence[Member],
-        changed: asyncio.Event,
-        verdict: Verdict,
-        faults: Faults,
-        comers: Comers,
-        starters: Starters,
-        ending: Ending,
-        *,
-        dead_s: float,
-    ) -> None:
-        self._members, self._changed, self._verdict, self._dead_s = members, changed, verdict, dead_s
-        self._faults, self._comers, self._starters, self._ending = faults, comers, starters, ending
+    # losses before the end
 
     def let_go(self, member: Member, reason: str) -> None:
         """End *member*, which has left as ordered and notified its peers; notify the late joiners too."""
@@ -123,7 +119,7 @@ class Losses:
     def _died(self, member: Member, reason: str) -> None:
         """Note a loss without an outcome. Peers are notified, since a silent node has not closed its connections."""
         self._changed.set()
-        if member.ended or self._ending.has_begun:
+        if member.ended or self.has_begun_to_end:
             return
         member.gone = reason = self._faults.planned.get(member.rank, reason)
         self._verdict.died(member.rank, reason)

@@ -12,37 +12,20 @@ from math import inf
 
 from simcluster.errors import Problem
 from simcluster.experiment.job import ClusterJob
-from simcluster.fault_plans.kinds import (
-    CRASHED,
-    Crash,
-    Cut,
-    Fault,
-    Hang,
-    Join,
-    Leave,
-    NodeFault,
-    Pairs,
-    Partition,
-    Restart,
-    Slow,
-    Spell,
-    hung,
-    overdue,
-    severed,
-)
+from simcluster.fault_plans import kinds
 from simcluster.fault_plans.log import FaultLog
 from simcluster_backends.sockets.launcher.fork_process import SignalName
 from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.wire import messages
 from simcluster_backends.sockets.wire.messages import Hold
 
-SUPPORTED = (Crash, Restart, Join, Leave, Hang, Slow, Cut, Partition)
+SUPPORTED = (kinds.Crash, kinds.Restart, kinds.Join, kinds.Leave, kinds.Hang, kinds.Slow, kinds.Cut, kinds.Partition)
 """The other kinds need a network that this backend does not have."""
 
 _BY_ITS_STARTER = {
-    Hang: "only its launcher can resume a stopped process",
-    Restart: "only its launcher can start it again",
-    Join: "start it late instead (see min_workers)",
+    kinds.Hang: "only its launcher can resume a stopped process",
+    kinds.Restart: "only its launcher can start it again",
+    kinds.Join: "start it late instead (see min_workers)",
 }
 
 
@@ -55,7 +38,7 @@ def check_faults(job: ClusterJob) -> list[Problem]:
             words = "crash, restart, join, leave, hang, slow, cut, flap or partition"
             expected = f"{words}: the others are for the simulator (--backend sim)"
             problems.append(Problem(f"{key}.kind", f"{fault.kind}, which sockets cannot do", expected))
-        elif isinstance(fault, NodeFault):
+        elif isinstance(fault, kinds.NodeFault):
             if not 0 <= fault.rank < len(job.names):
                 problems.append(Problem(f"{key}.node", f"rank {fault.rank}", f"a rank from 0 to {len(job.names) - 1}"))
             elif type(fault) in _BY_ITS_STARTER and job.addresses and job.addresses[fault.rank] is not None:
@@ -67,12 +50,12 @@ def check_faults(job: ClusterJob) -> list[Problem]:
     return problems
 
 
-def slow_spells(job: ClusterJob, rank: int) -> list[tuple[Spell, float]]:
+def slow_spells(job: ClusterJob, rank: int) -> list[tuple[kinds.Spell, float]]:
     """Return when the node of *rank* is slowed down, and by which factor."""
     return [
         (spell, fault.factor)
         for fault in job.faults
-        if isinstance(fault, Slow) and fault.rank == rank
+        if isinstance(fault, kinds.Slow) and fault.rank == rank
         for spell in fault.spells
     ]
 
@@ -89,11 +72,15 @@ def holds(job: ClusterJob, rank: int) -> list[Hold]:
     return orders
 
 
-def _cuts(job: ClusterJob) -> list[tuple[Fault, Pairs]]:
+def _cuts(job: ClusterJob) -> list[tuple[kinds.Fault, kinds.Pairs]]:
     topology = job.topology
     if topology is None:
         return []
-    return [(fault, severed(fault, topology)) for fault in job.faults if isinstance(fault, (Cut, Partition))]
+    return [
+        (fault, kinds.severed(fault, topology))
+        for fault in job.faults
+        if isinstance(fault, (kinds.Cut, kinds.Partition))
+    ]
 
 
 class Faults:
@@ -123,10 +110,10 @@ class Faults:
             for fault, pairs in _cuts(job)
             if any(end_s - start_s > dead_s for start_s, end_s in fault.spells)
         ]
-        self._told: list[tuple[Leave, int]] = []  # (order to leave, incarnation)
+        self._told: list[tuple[kinds.Leave, int]] = []  # (order to leave, incarnation)
         self.planned: dict[int, str] = {}
-        late = [fault for fault in job.faults if isinstance(fault, Join) and fault.spells[0][1] > 0]
-        self.away: dict[int, Fault] = {fault.rank: fault for fault in late}
+        late = [fault for fault in job.faults if isinstance(fault, kinds.Join) and fault.spells[0][1] > 0]
+        self.away: dict[int, kinds.Fault] = {fault.rank: fault for fault in late}
         self.log = FaultLog(lambda: self._loop.time() - self._started_s, sees_bytes=False)
 
     def start(self) -> None:
@@ -160,43 +147,43 @@ class Faults:
 
     # inside
 
-    def _at(self, time_s: float, action: Callable[[Fault], None], fault: Fault) -> None:
+    def _at(self, time_s: float, action: Callable[[kinds.Fault], None], fault: kinds.Fault) -> None:
         self._timers.append(self._loop.call_at(self._started_s + time_s, action, fault))
 
-    def _begin(self, fault: Fault) -> None:
-        if not isinstance(fault, NodeFault):
+    def _begin(self, fault: kinds.Fault) -> None:
+        if not isinstance(fault, kinds.NodeFault):
             self.log.begins(fault)
             return
         member = self._members[fault.rank]
-        if member.ended and not isinstance(fault, Join):
+        if member.ended and not isinstance(fault, kinds.Join):
             return
         self.log.begins(fault)
-        if isinstance(fault, (Crash, Restart)):
-            self.planned.setdefault(fault.rank, CRASHED)
-            if isinstance(fault, Restart):
+        if isinstance(fault, (kinds.Crash, kinds.Restart)):
+            self.planned.setdefault(fault.rank, kinds.CRASHED)
+            if isinstance(fault, kinds.Restart):
                 self.away[fault.rank] = fault
             self._kill(member)
-        elif isinstance(fault, Leave):
+        elif isinstance(fault, kinds.Leave):
             self._told.append((fault, member.incarnation))
             member.tell(messages.Leave())
-        elif isinstance(fault, Hang):
+        elif isinstance(fault, kinds.Hang):
             self._signal(member, "SIGSTOP")
-            self.planned.setdefault(fault.rank, hung(self._dead_s))
+            self.planned.setdefault(fault.rank, kinds.hung(self._dead_s))
 
-    def _end(self, fault: Fault) -> None:
+    def _end(self, fault: kinds.Fault) -> None:
         self.log.ends(fault)
-        if not isinstance(fault, NodeFault):
+        if not isinstance(fault, kinds.NodeFault):
             return
         member = self._members[fault.rank]
-        if isinstance(fault, (Restart, Join)) and self.away.get(fault.rank) is fault:
+        if isinstance(fault, (kinds.Restart, kinds.Join)) and self.away.get(fault.rank) is fault:
             del self.away[fault.rank]
             self._bring(fault.rank)
-        elif isinstance(fault, Leave) and not member.ended and (fault, member.incarnation) in self._told:
-            self.planned.setdefault(fault.rank, overdue(fault.notice_s))
+        elif isinstance(fault, kinds.Leave) and not member.ended and (fault, member.incarnation) in self._told:
+            self.planned.setdefault(fault.rank, kinds.overdue(fault.notice_s))
             self._kill(member)
-        elif isinstance(fault, Hang):
+        elif isinstance(fault, kinds.Hang):
             self._signal(member, "SIGCONT")
-            if self.planned.get(fault.rank) == hung(self._dead_s):
+            if self.planned.get(fault.rank) == kinds.hung(self._dead_s):
                 del self.planned[fault.rank]
 
     def _kill(self, member: Member) -> None:

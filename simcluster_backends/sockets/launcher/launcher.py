@@ -19,7 +19,7 @@ from simcluster.watching.telling import link_telemetry
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sockets.launcher.admission import Comers, are_enough, begin_with, missing, refusal
 from simcluster_backends.sockets.launcher.checkpoints import FromNodes
-from simcluster_backends.sockets.launcher.departures import Ending, Losses
+from simcluster_backends.sockets.launcher.departures import Departures
 from simcluster_backends.sockets.launcher.faults import Faults
 from simcluster_backends.sockets.launcher.member import Member, members_of
 from simcluster_backends.sockets.launcher.node_job import node_job
@@ -33,14 +33,7 @@ from simcluster_backends.sockets.net.listener import Listener
 from simcluster_backends.sockets.net.tls import tls_of_launcher
 from simcluster_backends.sockets.wire.frame import Frame
 from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER, Handshake, Identity
-from simcluster_backends.sockets.wire.messages import (
-    Beat,
-    Go,
-    Leave,
-    Outcome,
-    ShardPiece,
-    read_from_node,
-)
+from simcluster_backends.sockets.wire.messages import Beat, Go, Leave, Outcome, ShardPiece, read_from_node
 
 log = logging.getLogger("simcluster.sockets")
 
@@ -54,17 +47,16 @@ class Launcher:
         self.members = members_of(job)
         self._safekeeping = FromNodes(job.keeping, self.members)
         self._listener = Listener(self._handshake, self._joined, tls=tls_of_launcher(options.tls))
-        self._starters = Starters(job, options, key, lambda member, code: self._losses.exited(member, code))
+        self._starters = Starters(job, options, key, lambda member, code: self._departures.exited(member, code))
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._started_s: float | None = None
         self._given_up = False
-        self._ending = Ending(self.members, self._starters, self._changed)
         self._watch = Watch(
             self.members,
             options,
             beat=self._beat,
-            on_silent=lambda member: self._losses.give_up_on(member),
+            on_silent=lambda member: self._departures.give_up_on(member),
             give_up=self._lose_patience,
             expects=lambda: bool(self._faults.away) or self._comers.any,
         )
@@ -73,21 +65,14 @@ class Launcher:
             self._changed,
             start=lambda member: self._starters.start_again([member], self._where),
             kill=lambda member: self._starters.signal(member, "SIGKILL"),
-            came=lambda member, reason: self._losses.came(member, reason),
+            came=lambda member, reason: self._departures.came(member, reason),
             at_s=lambda: self._elapsed_s,
             patience_s=options.start_s,
         )
         self._faults = Faults(job, self.members, options.dead_s, self._starters.signal, self._comers.bring)
         self.verdict = Verdict(list(job.names), self._faults.planned, self._faults.cut_off)
-        self._losses = Losses(
-            self.members,
-            self._changed,
-            self.verdict,
-            self._faults,
-            self._comers,
-            self._starters,
-            self._ending,
-            dead_s=options.dead_s,
+        self._departures = Departures(
+            self.members, self._changed, options.dead_s, self.verdict, self._faults, self._comers, self._starters
         )
 
     async def run(self) -> RunRecord:
@@ -107,14 +92,14 @@ class Launcher:
             interrupted = False
         except _GiveUp:
             interrupted = False
-            await self._ending.stop(str(self.verdict.error))
+            await self._departures.stop(str(self.verdict.error))
         finally:
             watching.cancel()
             telling.cancel()
             self._faults.cancel()
             expected = {*self._faults.away, *(member.rank for member in self.members if member.is_coming)}
             await self._comers.close()
-            await self._ending.end()
+            await self._departures.end()
             await self._listener.close()
             await self._safekeeping.close()
             if interrupted:
@@ -167,7 +152,7 @@ class Launcher:
 
     def _handshake(self) -> Handshake:
         def admit(peer: Identity) -> str | None:
-            return RUN_IS_OVER if self._ending.has_begun else refusal(peer.name, self.members)
+            return RUN_IS_OVER if self._departures.has_begun_to_end else refusal(peer.name, self.members)
 
         me = Identity("control", "launcher", -1, self._run_id)
         return Handshake(self._key, me, accepts=True, admit=admit)
@@ -181,7 +166,7 @@ class Launcher:
             self._comers.joined(member)
         member.connection, member.heard_s = connection, self._loop.time()
         connection.on_frame = partial(self._receive, member)
-        connection.on_lost = partial(self._losses.left, member)
+        connection.on_lost = partial(self._departures.left, member)
         late = self._started_s is not None
         member.tell(node_job(self.job, self.options, member.rank, self._run_id, late=late))
         self._safekeeping.welcome(member)
@@ -204,9 +189,9 @@ class Launcher:
             else:
                 self.verdict.failed(member.rank, message.failure)
                 if member.has_left:
-                    self._losses.let_go(member, message.failure.text)
-                elif not self._ending.is_stopping and message.failure.kind != "peer_lost":
-                    self._losses.tell_others(member, f"failed: {message.failure.text}")
+                    self._departures.let_go(member, message.failure.text)
+                elif not self._departures.is_stopping and message.failure.kind != "peer_lost":
+                    self._departures.tell_others(member, f"failed: {message.failure.text}")
         self._changed.set()
 
     def _note_progress(self, member: Member) -> None:

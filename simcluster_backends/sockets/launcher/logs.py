@@ -88,7 +88,6 @@ class Panes:
             await self._do("select-layout", "-t", self.session, "tiled")
 
     async def close(self) -> None:
-        """End the session, unless the user has."""
         if self._open:
             self._open = False
             await self._run(("kill-session", "-t", self.session))

@@ -14,18 +14,7 @@ from simcluster.watching.telling import Noted, with_rows
 from simcluster_backends.common.failure import LEFT
 from simcluster_backends.common.watchdog import Progress
 from simcluster_backends.sockets.net.connection import Connection
-from simcluster_backends.sockets.wire.messages import (
-    Connected,
-    FromLauncher,
-    FromNode,
-    Listening,
-    Ordered,
-    Outcome,
-    Piece,
-    Rows,
-    Status,
-    control_frame,
-)
+from simcluster_backends.sockets.wire import messages
 
 
 @dataclass
@@ -46,12 +35,12 @@ class Member:
     listening: tuple[str, int] | None = None
     connected: bool = False
     heard_s: float = 0.0
-    status: Status | None = None
+    status: messages.Status | None = None
     metrics: list[Metric] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     order: list[bytes] = field(default_factory=list)
     pieces: list[bytes] = field(default_factory=list)
-    outcome: Outcome | None = None
+    outcome: messages.Outcome | None = None
     gone: str | None = None
     incarnation: int = 0
     is_coming: bool = False
@@ -78,7 +67,6 @@ class Member:
         return self.outcome is not None and self.outcome.failure is not None and self.outcome.failure.kind == LEFT
 
     def come(self) -> None:
-        """Begin its next incarnation."""
         self.incarnation += 1
         self.is_coming = True
 
@@ -90,37 +78,34 @@ class Member:
         self.order, self.pieces, self.outcome = [], [], None
         self.come()
 
-    def tell(self, message: FromLauncher) -> None:
+    def tell(self, message: messages.FromLauncher) -> None:
         """Send it *message*, if it is connected."""
         if self.connection is not None:
-            self.connection.put(control_frame(message))
+            self.connection.put(messages.control_frame(message))
 
-    def hear(self, message: FromNode) -> None:
-        """Note *message*, which it sent."""
-        if isinstance(message, Status):
+    def hear(self, message: messages.FromNode) -> None:
+        if isinstance(message, messages.Status):
             self.status = message
-        elif isinstance(message, Rows):
+        elif isinstance(message, messages.Rows):
             self.metrics += message.metrics
             self.spans += message.spans
-        elif isinstance(message, Ordered):
+        elif isinstance(message, messages.Ordered):
             self.order.append(message.content)
-        elif isinstance(message, Piece):
+        elif isinstance(message, messages.Piece):
             self.pieces.append(message.content)
-        elif isinstance(message, Listening):
+        elif isinstance(message, messages.Listening):
             self.listening = (message.host, message.port)
-        elif isinstance(message, Connected):
+        elif isinstance(message, messages.Connected):
             self.connected = True
-        elif isinstance(message, Outcome):
+        elif isinstance(message, messages.Outcome):
             self.outcome = message
 
     @property
     def steps(self) -> int:
-        """Its step, as last reported."""
         return self.status.steps if self.status is not None else 0
 
     @property
     def progress(self) -> Progress:
-        """Its progress, as last reported."""
         said = self.status
         return (
             Progress(said.moved, said.done, said.computing, said.waits, said.ended) if said is not None else Progress()
@@ -189,9 +174,9 @@ def together(lives: Sequence[NodeRecord]) -> NodeRecord:
     """Return the last record of *lives*, with the traffic and samples of all of them."""
     *earlier, record = lives
     for life in earlier:
-        for peer, (messages, size_bytes) in life.sent_to.items():
+        for peer, (number, size_bytes) in life.sent_to.items():
             count = record.sent_to.setdefault(peer, [0, 0])
-            record.sent_to[peer] = [count[0] + messages, count[1] + size_bytes]
+            record.sent_to[peer] = [count[0] + number, count[1] + size_bytes]
         record.bytes_received += life.bytes_received
         record.control_bytes += life.control_bytes
         record.steps = max(record.steps, life.steps)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from simcluster.experiment.job import ClusterJob
 from simcluster.logs import setup as logs
 from simcluster_backends.sockets.launcher.faults import holds, slow_spells
@@ -17,7 +15,9 @@ LEAST_BYTES = 64 * 1024
 
 def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: bool = False) -> Job:
     """Return the job of the node of *rank*; *late*: the run has begun."""
-    most = _message_limits(job)
+    most, keeping = _message_limits(job), job.keeping
+    settings = logs.current()
+    plainly = settings == logs.LogSettings(job=settings.job)
     return Job(
         rank,
         list(job.names),
@@ -33,23 +33,17 @@ def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: 
         options.uvloop,
         slow_spells(job, rank),
         holds(job, rank),
-        keeps=job.keeping is not None and job.keeping.keeps,
-        resumes=job.keeping is not None and job.keeping.restored is not None,
+        keeps=keeping is not None and keeping.keeps,
+        resumes=keeping is not None and keeping.restored is not None,
         order=options.order,
         portable=options.portable,
         late=late,
         message_limits=most,
-        **_logging(job),
+        title=str(job.about.get("name", "")),
+        log_format=settings.format,  # nodes log as this process does; at level info unless a level was set
+        log_level="info" if plainly else settings.level,
+        loki=settings.loki,
     )
-
-
-def _logging(job: ClusterJob) -> dict[str, Any]:
-    """Return how nodes log: as this process does; at level info unless a level was set."""
-    settings = logs.current()
-    plainly = settings == logs.LogSettings(job=settings.job)
-    level = "info" if plainly else settings.level
-    title = str(job.about.get("name", ""))
-    return {"title": title, "log_format": settings.format, "log_level": level, "loki": settings.loki}
 
 
 def _message_limits(job: ClusterJob) -> list[int]:

@@ -12,7 +12,7 @@ import hashlib
 import platform
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -43,7 +43,15 @@ def fingerprint() -> Fingerprint:
             versions[package] = metadata.version(package).partition("+")[0]  # without +cpu and the like
         except metadata.PackageNotFoundError:
             versions[package] = "none"
-    return Fingerprint(versions, dict(_sources()))
+    files = {}
+    for package in OWN:
+        spec = util.find_spec(package)
+        for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+            for path in sorted(Path(folder).rglob("*.py")):
+                name = f"{package}/{path.relative_to(folder).as_posix()}"
+                if not name.startswith("simcluster/shipped/"):  # data in a wheel; elsewhere in a checkout
+                    files[name] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return Fingerprint(versions, files)
 
 
 def differences(here: Fingerprint, there: Fingerprint) -> list[str]:
@@ -58,18 +66,6 @@ def differences(here: Fingerprint, there: Fingerprint) -> list[str]:
         more = f" and {len(differing) - FILES_NAMED} more" if len(differing) > FILES_NAMED else ""
         words.append(f"other code in {', '.join(differing[:FILES_NAMED])}{more}")
     return words
-
-
-def _sources() -> list[tuple[str, str]]:
-    found = []
-    for package in OWN:
-        spec = util.find_spec(package)
-        for folder in (spec.submodule_search_locations or []) if spec is not None else []:
-            for path in sorted(Path(folder).rglob("*.py")):
-                name = f"{package}/{path.relative_to(folder).as_posix()}"
-                if not name.startswith("simcluster/shipped/"):  # data in a wheel; elsewhere in a checkout
-                    found.append((name, hashlib.sha256(path.read_bytes()).hexdigest()[:16]))
-    return found
 
 
 ORDER_LIMIT_BYTES = 64 * 1024**2
@@ -128,6 +124,8 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
 FromMachine: TypeAlias = Report | Said | Exited
 ToMachine: TypeAlias = Order | Signal
 
+M = TypeVar("M")
+
 _encoder = msgspec.json.Encoder()
 _from_machine: msgspec.json.Decoder[FromMachine] = msgspec.json.Decoder(FromMachine)
 _to_machine: msgspec.json.Decoder[ToMachine] = msgspec.json.Decoder(ToMachine)
@@ -138,18 +136,15 @@ def line_of(message: FromMachine | ToMachine) -> bytes:
 
 
 def read_from_machine(line: bytes) -> FromMachine | None:
-    """Return the message in *line*; None if it is not a protocol line."""
-    message: FromMachine | None = _read(_from_machine, line)
-    return message
+    return _read(_from_machine, line)
 
 
 def read_to_machine(line: bytes) -> ToMachine | None:
+    return _read(_to_machine, line)
+
+
+def _read(decoder: msgspec.json.Decoder[M], line: bytes) -> M | None:
     """Return the message in *line*; None if it is not a protocol line."""
-    message: ToMachine | None = _read(_to_machine, line)
-    return message
-
-
-def _read(decoder: msgspec.json.Decoder[Any], line: bytes) -> Any:
     if not line.startswith(MARK):
         return None
     try:

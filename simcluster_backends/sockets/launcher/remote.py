@@ -13,30 +13,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from simcluster.errors import LaunchFailed
+from simcluster_backends.sockets.launcher import orders
 from simcluster_backends.sockets.launcher.fork_process import SignalName
 from simcluster_backends.sockets.launcher.logs import Logs
 from simcluster_backends.sockets.launcher.member import Member
-from simcluster_backends.sockets.launcher.orders import (
-    LINE_LIMIT_BYTES,
-    Exited,
-    Order,
-    Place,
-    Report,
-    Said,
-    Signal,
-    ToMachine,
-    differences,
-    fingerprint,
-    line_of,
-    read_from_machine,
-)
 from simcluster_backends.sockets.net.addresses import show_endpoint
 from simcluster_backends.sockets.net.ssh import Ssh
 
 CLOSE_S = 3.0
 LAST_LINES = 3
 
-MakeOrder = Callable[[Sequence[Member], list[Place]], Order]
+MakeOrder = Callable[[Sequence[Member], list[orders.Place]], orders.Order]
 
 
 class Machine:
@@ -51,7 +38,7 @@ class Machine:
         remote = members[0].remote
         assert remote is not None
         self.members, self.remote = {member.name: member for member in members}, remote
-        self.report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+        self.report: asyncio.Future[orders.Report] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[None] | None = None
         self._ended: tuple[int | None] | None = None  # (exit code,) once it has ended
         self._tell, self._on_exit = tell, on_exit
@@ -70,7 +57,7 @@ class Machine:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                limit=LINE_LIMIT_BYTES,
+                limit=orders.LINE_LIMIT_BYTES,
                 start_new_session=True,  # a Ctrl-C at the terminal is the launcher's to handle
             )
         except OSError as error:
@@ -90,7 +77,7 @@ class Machine:
         said = f": {'; '.join(self._last)}" if self._last else ""
         self._end(f"ended with exit code {code} before it was ready{said}", code)
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: orders.Order) -> None:
         """Send *order*; from now on each exit of a member is reported."""
         for member in self.members.values():
             member.exited = False
@@ -98,14 +85,9 @@ class Machine:
         if self._ended is not None:  # between its report and now
             self._all_exited(*self._ended)
 
-    def send(self, message: ToMachine) -> None:
-        """Send *message*, if connected."""
+    def send(self, message: orders.ToMachine) -> None:
         if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
-            self._process.stdin.write(line_of(message))
-
-    def forget(self, member: Member) -> None:
-        """Forget *member*, which has ended here and is restarted over another connection."""
-        self.members.pop(member.name, None)
+            self._process.stdin.write(orders.line_of(message))
 
     def let_go(self) -> None:
         """End the lease, and with it whatever still runs there."""
@@ -125,13 +107,13 @@ class Machine:
             self._understand(line)
 
     def _understand(self, line: bytes) -> None:
-        message = read_from_machine(line)
-        if isinstance(message, Report):
+        message = orders.read_from_machine(line)
+        if isinstance(message, orders.Report):
             if not self.report.done():
                 self.report.set_result(message)
-        elif isinstance(message, Said) and message.node in self.members:
+        elif isinstance(message, orders.Said) and message.node in self.members:
             self._tell(self.members[message.node], message.line)
-        elif isinstance(message, Exited) and message.node in self.members:
+        elif isinstance(message, orders.Exited) and message.node in self.members:
             self._exited(self.members[message.node], message.code)
         elif message is None and (text := line.decode(errors="replace").rstrip()):
             self._last.append(text)
@@ -181,7 +163,7 @@ class Remotes:
             new.append(machine)
             for member in group:
                 if member.name in self._of:  # it rejoins, and its previous connection may still be open
-                    self._of[member.name].forget(member)
+                    self._of[member.name].members.pop(member.name, None)
             self._of |= dict.fromkeys((member.name for member in group), machine)
             words = [*machine.remote.command, "node", group[0].name, "--launched"]
             machine.task = asyncio.create_task(machine.live(self._ssh.command(machine.remote.ssh, words)))
@@ -189,12 +171,16 @@ class Remotes:
         if new:
             await self._check(new)
         for machine in new:
-            group = list(machine.members.values())
-            machine.begin(make_order(group, [_place(member) for member in group]))
+            group, places = list(machine.members.values()), []
+            for name, member in machine.members.items():
+                assert member.remote is not None
+                address, port = member.remote.address, member.remote.port
+                places.append(orders.Place(name, "" if address is None else show_endpoint(address, port)))
+            machine.begin(make_order(group, places))
 
     async def _check(self, machines: Sequence[Machine]) -> None:
         """Raise LaunchFailed unless all *machines* are reachable and have this machine's fingerprint."""
-        here, reasons = await asyncio.to_thread(fingerprint), []
+        here, reasons = await asyncio.to_thread(orders.fingerprint), []
         for outcome, machine in zip(
             await asyncio.gather(*(machine.report for machine in machines), return_exceptions=True),
             machines,
@@ -204,7 +190,7 @@ class Remotes:
                 reasons += outcome.reasons
             elif isinstance(outcome, BaseException):
                 raise outcome
-            elif words := differences(here, outcome.fingerprint):
+            elif words := orders.differences(here, outcome.fingerprint):
                 reasons.append(f"{machine.label} differs: {'; '.join(words)}")
         if reasons:
             what = "machine" if len(machines) == 1 else "machines"
@@ -213,7 +199,7 @@ class Remotes:
     def signal(self, member: Member, name: SignalName) -> None:
         """Send *member* a signal, if it runs on another machine."""
         if member.name in self._of and not member.exited:
-            self._of[member.name].send(Signal(member.name, name))
+            self._of[member.name].send(orders.Signal(member.name, name))
 
     async def close(self) -> None:
         """End all that was started, as far as this machine can ensure it."""
@@ -230,9 +216,3 @@ class Remotes:
         self._logs.append(member.name, line)
         if self._on_output is not None:
             self._on_output(member.name, line)
-
-
-def _place(member: Member) -> Place:
-    remote = member.remote
-    assert remote is not None
-    return Place(member.name, "" if remote.address is None else show_endpoint(remote.address, remote.port))

@@ -21,20 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.documents.own_files import place_below
+from simcluster_backends.sockets.launcher import orders
 from simcluster_backends.sockets.launcher.fork_server import ForkServer, fork_server
-from simcluster_backends.sockets.launcher.orders import (
-    ORDER_LIMIT_BYTES,
-    Exited,
-    FromMachine,
-    Order,
-    Place,
-    Report,
-    Said,
-    ToMachine,
-    fingerprint,
-    line_of,
-    read_to_machine,
-)
 from simcluster_backends.sockets.net.addresses import listen_towards
 
 LINE_BYTES = 8192
@@ -48,11 +36,7 @@ def serve_launcher() -> int:
     out = os.dup(1)
     os.dup2(2, 1)  # prints must not reach the launcher
     with tempfile.TemporaryDirectory(prefix="simcluster-", ignore_cleanup_errors=True) as folder:
-        return asyncio.run(_live(out, Path(folder)))
-
-
-async def _live(out: int, folder: Path) -> int:
-    return await _Launched(out, folder).live()
+        return asyncio.run(_Launched(out, Path(folder)).live())
 
 
 class Pipe:
@@ -64,7 +48,6 @@ class Pipe:
         self.descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # also a writer, so it never reaches end of file
 
     def read(self) -> None:
-        """Pass on all complete lines."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.descriptor, READ_BYTES):
                 *lines, self._begun = (self._begun + data).split(b"\n")
@@ -91,8 +74,6 @@ class _Launched:
 
     def __init__(self, out: int, folder: Path) -> None:
         self._out, self._folder = out, folder
-        self._loop = asyncio.get_running_loop()
-        self._order: asyncio.Future[Order] = self._loop.create_future()
         self._over = asyncio.Event()
         self._server: ForkServer | None = None
         self._pipes: dict[str, Pipe] = {}
@@ -100,9 +81,11 @@ class _Launched:
         self._codes: dict[str, int | None] = {}
 
     async def live(self) -> int:
+        self._loop = asyncio.get_running_loop()
+        self._order: asyncio.Future[orders.Order] = self._loop.create_future()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             self._loop.add_signal_handler(number, self._over.set)
-        self._say(Report(fingerprint()))
+        self._say(orders.Report(orders.fingerprint()))
         threading.Thread(target=self._listen, name="launcher", daemon=True).start()
         over = asyncio.create_task(self._over.wait())
         try:
@@ -120,7 +103,7 @@ class _Launched:
 
     # the order
 
-    def _start(self, order: Order) -> None:
+    def _start(self, order: orders.Order) -> None:
         files, secrets = self._folder / "files", self._folder / "tls"
         for path, content in order.files.items():
             _write(place_below(files, Path(path)), content)
@@ -130,9 +113,9 @@ class _Launched:
         for place in order.nodes:
             self._start_node(place, order, str(files), str(secrets) if order.secrets else None)
 
-    def _start_node(self, place: Place, order: Order, files: str, tls: str | None) -> None:
+    def _start_node(self, place: orders.Place, order: orders.Order, files: str, tls: str | None) -> None:
         assert self._server is not None
-        pipe = Pipe(self._folder / f"{len(self._pipes)}.pipe", lambda line: self._say(Said(place.name, line)))
+        pipe = Pipe(self._folder / f"{len(self._pipes)}.pipe", lambda line: self._say(orders.Said(place.name, line)))
         self._pipes[place.name] = pipe
         self._loop.add_reader(pipe.descriptor, pipe.read)
         start = self._server.spawn(
@@ -160,7 +143,7 @@ class _Launched:
         pipe = self._pipes[name]
         self._loop.remove_reader(pipe.descriptor)
         pipe.close()
-        self._say(Exited(name, code))
+        self._say(orders.Exited(name, code))
         if self._codes.keys() == self._pipes.keys():
             self._over.set()
 
@@ -172,19 +155,19 @@ class _Launched:
 
     def _listen(self) -> None:
         """Read orders. Runs in a thread, since an event loop cannot wait for every kind of stdin."""
-        while line := sys.stdin.buffer.readline(ORDER_LIMIT_BYTES):
-            self._call(partial(self._hear, read_to_machine(line)))
+        while line := sys.stdin.buffer.readline(orders.ORDER_LIMIT_BYTES):
+            self._call(partial(self._hear, orders.read_to_machine(line)))
         self._call(self._over.set)
 
-    def _hear(self, message: ToMachine | None) -> None:
-        if isinstance(message, Order):
+    def _hear(self, message: orders.ToMachine | None) -> None:
+        if isinstance(message, orders.Order):
             if not self._order.done():
                 self._order.set_result(message)
         elif message is not None and self._server is not None and message.node in self._pids:
             self._server.signal(self._pids[message.node], message.name)
 
-    def _say(self, message: FromMachine) -> None:
-        data = line_of(message)
+    def _say(self, message: orders.FromMachine) -> None:
+        data = orders.line_of(message)
         try:
             while data:
                 data = data[os.write(self._out, data) :]

@@ -17,7 +17,6 @@ from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.watching.telling import run_info
 from simcluster_backends.sockets.launcher.settings import MOST_DEAD_S, Options, check_coordinator, is_elsewhere
-from simcluster_backends.sockets.net.addresses import facing, is_loopback, parse_endpoint
 from simcluster_backends.sockets.net.tls import tls_of_coordinator
 from simcluster_backends.sockets.wire.keys import read_token
 
@@ -28,17 +27,6 @@ if TYPE_CHECKING:
     from simcluster_backends.sockets.coordinator.service import Service
 
 log = logging.getLogger("simcluster.sockets")
-
-
-def host_of(coordinator: str) -> str | None:
-    """Return this machine's address for nodes that know *coordinator*; None if there is none."""
-    if not is_elsewhere(coordinator):
-        return parse_endpoint(coordinator, "coordinator")[0]
-    import urllib.parse
-
-    host = urllib.parse.urlsplit(coordinator).hostname or ""
-    return host if is_loopback(host) else facing(host)
-
 
 Post: TypeAlias = Callable[[str, Any], Awaitable[dict[str, Any]]]
 """Makes a call of a coordinator, by its path and content, and returns the answer. Raises RunError."""
@@ -90,9 +78,7 @@ class Reporter:
             self._watcher.begin(self._run)
         await self._tell("/runs", self._run)
 
-    async def run(
-        self, telemetry: Callable[[], Telemetry], leave: Callable[[Collection[str]], object] = lambda names: None
-    ) -> None:
+    async def run(self, telemetry: Callable[[], Telemetry], leave: Callable[[Collection[str]], object]) -> None:
         """Report at every interval until cancelled. *leave* is called with the nodes that are asked to leave."""
         while self._post is not None or self._watcher is not None:
             if self._watcher is not None:
@@ -102,12 +88,10 @@ class Reporter:
             await asyncio.sleep(self._interval_s)
 
     async def last(self, telemetry: Callable[[], Telemetry]) -> None:
-        """Report once more."""
         self._last = telemetry()
         await self._tell("/telemetry", self._last)
 
     async def end(self, error: str) -> None:
-        """Report the end of the run."""
         if self._watcher is not None:
             self._watcher.end(self._last, error)
         await self._tell("/runs/end", error)
@@ -123,10 +107,12 @@ class Reporter:
         try:
             if path == "/telemetry" and not self._known:
                 await self._post("/runs", self._run)
+                self._known = True
             answer = await self._post(path, content)
-            if path != "/runs/end":
-                self._known = path == "/runs" or bool(answer["running"])
-                names = answer.get("leave")
+            if path == "/runs":
+                self._known = True
+            elif path == "/telemetry":
+                self._known, names = bool(answer["running"]), answer.get("leave")
             self._warned = False
         except RunError as error:
             if not self._warned:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import urllib.parse
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,14 @@ from simcluster_backends.sockets.launcher.logs import Logs, Panes
 from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.launcher.orders import ORDER_LIMIT_BYTES, Order, Place
 from simcluster_backends.sockets.launcher.remote import Remotes
-from simcluster_backends.sockets.launcher.reporting import host_of
-from simcluster_backends.sockets.launcher.settings import Options
-from simcluster_backends.sockets.net.addresses import meeting_host, parse_endpoint, show_endpoint
+from simcluster_backends.sockets.launcher.settings import Options, is_elsewhere
+from simcluster_backends.sockets.net.addresses import (
+    facing,
+    is_loopback,
+    meeting_host,
+    parse_endpoint,
+    show_endpoint,
+)
 from simcluster_backends.sockets.net.ssh import Ssh
 from simcluster_backends.sockets.net.tls import files_for
 
@@ -48,7 +54,12 @@ class Starters:
         if remotes:
             return await meeting_host(remotes, self._ssh)
         coordinator = self._options.coordinator
-        return host_of(coordinator) if coordinator is not None and any(self._job.addresses) else None
+        if coordinator is None or not any(self._job.addresses):
+            return None
+        if not is_elsewhere(coordinator):
+            return parse_endpoint(coordinator, "coordinator")[0]
+        host = urllib.parse.urlsplit(coordinator).hostname or ""
+        return host if is_loopback(host) else facing(host)
 
     async def start(self, members: Sequence[Member], rendezvous: str) -> None:
         """Start *members* of a run that begins, with the launcher at *rendezvous*. Raise RunError."""
@@ -65,7 +76,10 @@ class Starters:
         """Start *members*, which have no process, for the first time or again. Raise RunError."""
 
         def order(group: Sequence[Member], places: list[Place]) -> Order:
-            return Order(rendezvous, self._key.hex(), places, self._files, self._secrets(group))
+            tls = self._tls  # the certificates of the group, and those to check its peers
+            secrets = {path for member in group for path in files_for(tls, member.name)} if tls is not None else set()
+            contents = {path.name: path.read_bytes() for path in secrets}
+            return Order(rendezvous, self._key.hex(), places, self._files, contents)
 
         await self._there.start([member for member in members if member.remote is not None], order)
         here = [member for member in members if member.remote is None and not member.by_hand]
@@ -90,13 +104,6 @@ class Starters:
         """End all processes on other machines, as far as this one can ensure it."""
         await self._there.close()
         await self._panes.close()
-
-    def _secrets(self, group: Sequence[Member]) -> dict[str, bytes]:
-        """Return the certificates of *group*, and those to check its peers."""
-        if self._tls is None:
-            return {}
-        files = [path for member in group for path in files_for(self._tls, member.name)]
-        return {path.name: path.read_bytes() for path in dict.fromkeys(files)}
 
     async def _fork(self, members: Sequence[Member], rendezvous: str) -> None:
         """Fork a node for each of *members*. Raise RunError if the fork server is gone."""

@@ -48,7 +48,6 @@ class Watch:
         self._watchdog = Watchdog(options.stuck_s, options.idle_s, options.limit_s, self._loop.time())
 
     async def run(self) -> None:
-        """Run until cancelled."""
         interval_s = self._options.heartbeat_s
         last_s = self._loop.time()
         while True:
@@ -57,21 +56,17 @@ class Watch:
             slept = now_s - last_s > 2 * interval_s + 1.0
             last_s = now_s
             self._beat()
-            if slept:
-                self._forgive(now_s)
+            if slept:  # this process itself did, so no node can be blamed for silence
+                for member in self._members:
+                    member.heard_s = now_s
+                if self._watchdog is not None:
+                    self._watchdog.forgive(now_s)
                 continue
             for member in self._members:
                 if member.connection is not None and now_s - member.heard_s > self._options.dead_s:
                     self._on_silent(member)
             if self._watchdog is not None:
                 self._check_run(self._watchdog, now_s)
-
-    def _forgive(self, now_s: float) -> None:
-        """Reset all timeouts: this process itself slept, so no node can be blamed for silence."""
-        for member in self._members:
-            member.heard_s = now_s
-        if self._watchdog is not None:
-            self._watchdog.forgive(now_s)
 
     def _check_run(self, watchdog: Watchdog, now_s: float) -> None:
         live = [member for member in self._members if not member.ended]
