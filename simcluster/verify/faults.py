@@ -63,7 +63,7 @@ TOGETHER: Final[Mapping[str, Outcome]] = {name: "ends well" if name in _PASSING 
 """The outcomes of algorithms in which every rank needs all others."""
 
 GOES_ON: Final[Mapping[str, Outcome]] = {name: "ends well" if name in _PASSING else "goes on" for name in NAMES}
-"""The outcomes where ranks continue without a lost rank, as long as they have a neighbour left."""
+"""The outcomes where the others continue without a lost rank."""
 
 REFORMED: Final[Mapping[str, Outcome]] = {
     **GOES_ON, "restart of a worker": "ends well", "restart of the server": "ends well"
@@ -75,3 +75,8 @@ SERVED: Final[Mapping[str, Outcome]] = {
     "long hang of the server": "fails",
 }  # fmt: skip
 """The outcomes of workers that need the server, which trains too and needs no worker."""
+
+APART: Final[Mapping[str, Outcome]] = {
+    name: "ends well" for name in NAMES if name.startswith("long") and ("cut" in name or "partition" in name)
+}
+"""The outcomes where both sides of a lasting cut continue, a single rank too: no rank is lost to the run."""

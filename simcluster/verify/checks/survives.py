@@ -14,7 +14,14 @@ from simcluster.verify.verdict import Check, expect, judged
 
 SIZE = 3
 STEPS = {"sim": 24, "sockets": 100_000}
-QUICK = ("crash of a worker", "crash of the server", "short hang", "long hang of a worker", "short cut")
+QUICK = (
+    "crash of a worker",
+    "crash of the server",
+    "short hang",
+    "long hang of a worker",
+    "short cut",
+    "long cut of a worker",
+)
 ON_SOCKETS = ("crash of a worker", "short hang")
 """Faults to try on real nodes, where each takes seconds."""
 UNTIL = {"ends well": "1.5 s", "goes on": "3.5 s", "fails": "30 s"}

@@ -12,7 +12,7 @@ from simcluster.overlays import overlay_of
 from simcluster.overlays.overlay import Matrix
 from simcluster.rng import NodeRandom
 from simcluster.verify.claim import Claim, Identity, Settings, Variant, Weights
-from simcluster.verify.faults import GOES_ON, REFORMED
+from simcluster.verify.faults import APART, GOES_ON, REFORMED
 from simcluster.verify.naive import born, gradients_of, output, times
 from simcluster.workloads import Replica, Workload
 
@@ -71,7 +71,7 @@ D_PSGD = Claim(
     ],
     payload_bytes=d_psgd_bytes,
     mixing=d_psgd_matrix,
-    outcomes=GOES_ON,
+    outcomes={**GOES_ON, **APART},
 )
 
 
@@ -100,7 +100,7 @@ AD_PSGD = Claim(
     payload_bytes=ad_psgd_bytes,
     mixing=ad_psgd_matrix,
     # A restarted rank rejoins: its requests are answered, and it is asked again once it answers.
-    outcomes=REFORMED,
+    outcomes={**REFORMED, **APART},
 )
 
 LOPSIDED = {"kind": "edges", "edges": [[0, 1], [1, 2], [2, 0], [0, 2]], "directed": True}
@@ -145,7 +145,7 @@ SGP = Claim(
     payload_bytes=d_psgd_bytes,
     mixing=sgp_matrix,
     column_stochastic=True,
-    outcomes=GOES_ON,
+    outcomes={**GOES_ON, **APART},
 )
 
 
@@ -182,7 +182,7 @@ GRADIENT_TRACKING = Claim(
     variants={"overlay": "line", "consensus_every": 2, "output": "mean"},
     payload_bytes=gradient_tracking_bytes,
     mixing=d_psgd_matrix,
-    outcomes=GOES_ON,
+    outcomes={**GOES_ON, **APART},
 )
 
 TOP = {"kind": "top_k", "fraction": 0.25, "error_feedback": False}
@@ -216,5 +216,5 @@ CHOCO_SGD = Claim(
     ],
     payload_bytes=d_psgd_bytes,
     mixing=d_psgd_matrix,
-    outcomes=GOES_ON,
+    outcomes={**GOES_ON, **APART},
 )
