@@ -1,6 +1,6 @@
 """Checks of rejoining: a node that dies and starts again is another incarnation, distinguished from the previous one.
 
-The bodies of one check run in one process, so that a body can know which of its lives it is in.
+All bodies of a check run in one process, so a body can know which incarnation it is.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Mesh:
     ) -> None:
         """Connect, as this *incarnation*, to all nodes except those *gone*, each with the reason.
 
-        Raises like `connect`. Does not wait for a peer that is lost meanwhile, or was just before (see `lose`).
+        Raises like `connect`. A peer that is lost meanwhile, or was lost just before (see `lose`), is not waited for.
         """
         gone = {**gone, **self._lost}
         self._me = replace(self._me, incarnation=incarnation)
