@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simcluster.runs import words
+from simcluster.runs.compare import TOLERANCE
 from simcluster.runs.prediction import PHASES, Predicted
-from simcluster.runs.unlike import TOLERANCE
 
 if TYPE_CHECKING:
-    from simcluster.runs.compare import Pair
-    from simcluster.runs.unlike import Judgement
+    from simcluster.runs.compare import Judgement, Pair
 
 
 MAX_SETTINGS = 20

@@ -19,8 +19,8 @@ from simcluster.reports.link_map import link_map
 from simcluster.reports.x_axis import XAxis, XScale, check_axis, node_lines, run_line, thinned
 from simcluster.runs import words
 from simcluster.runs.copies import CONSENSUS
-from simcluster.runs.faults import bands
 from simcluster.runs.summary import ACCURACY, LOSS, STALENESS
+from simcluster.runs.trace import bands
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder

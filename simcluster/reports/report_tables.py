@@ -11,8 +11,10 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from simcluster.runs import words
-from simcluster.runs.faults import cells
 from simcluster.runs.summary import label
+
+SAID_ELSEWHERE = ("kind", "node", "link", "towards", "groups", "at", "for")
+"""Settings of a fault that its row has in other columns."""
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
@@ -168,6 +170,29 @@ def faults_table(run: RunFolder) -> str:
     heads = ("fault", "of", "settings", "when", "dropped")
     rows = [dict(zip(heads, map(escape, cells(row)), strict=True)) for row in run.summary.get("faults", ())]
     return _table(rows, set(heads[:4])) if rows else ""
+
+
+def cells(row: Mapping[str, Any]) -> list[str]:
+    """Return a row of `faults_table`: kind, target, settings, when, bytes dropped."""
+    settings = {name: value for name, value in row["plan"].items() if name not in SAID_ELSEWHERE}
+    shown = [_when(start_s, end_s, row["kind"]) for start_s, end_s in row["spells_s"][:3]]
+    more = len(row["spells_s"]) - len(shown)
+    return [
+        str(row["kind"]),
+        str(row["target"]),
+        ", ".join(f"{name} {value}" for name, value in settings.items()) or words.ABSENT,
+        ", ".join(shown) + (f" and {words.plural(more, 'more time')}" if more else ""),
+        words.size(row["dropped_bytes"]) if row["dropped_bytes"] else words.ABSENT,
+    ]
+
+
+def _when(start_s: float, end_s: float | None, kind: str) -> str:
+    if kind == "crash":
+        return f"at {words.seconds(start_s)}"
+    if kind == "join":
+        return "never" if end_s is None else f"at {words.seconds(end_s)}"
+    until = "to the end" if end_s is None else f"to {words.seconds(end_s)}"
+    return f"{words.seconds(start_s)} {until}"
 
 
 def regroups_table(run: RunFolder) -> str:

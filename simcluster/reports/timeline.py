@@ -17,10 +17,9 @@ import plotly.graph_objects as go
 
 from simcluster.reports.figure_style import COMPUTE, FAULT, RECV, SEND, rgba, styled, time_scale
 from simcluster.runs import words
-from simcluster.runs.faults import Band
 from simcluster.runs.record import Span
 from simcluster.runs.spans import Rest
-from simcluster.runs.trace import nanoseconds
+from simcluster.runs.trace import Band, nanoseconds
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 

@@ -1,7 +1,8 @@
 """Differences of runs, each against the first: settings, weights, counts, times, metrics, nodes, links.
 
 Counts, weights and metrics are compared exactly: on two backends, or twice on one, they should be
-equal to the last bit. Times are given as a ratio.
+equal to the last bit. Times are given as a ratio. Unlike kernels round differently, and training carries that on: final
+weights of such runs are judged by a tolerance, not by bits.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from simcluster.errors import UsageError
 from simcluster.runs.prediction import Predicted, links, phases
-from simcluster.runs.unlike import Judgement, unlike, weights_difference
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
@@ -23,6 +24,11 @@ COUNTS = ("steps", "messages_sent", "bytes_sent")
 RESULTS = ("loss", "accuracy")
 BILL = ("joules", "price_usd")
 NODE_NUMBERS = ("compute_s", "wait_s", "bytes_sent", "bytes_received", "messages_sent", *BILL)
+
+TOLERANCE: Final = 1e-3
+"""Relative, in the Euclidean norm of all final weights. Rounding alone is near 1e-7 and grows with the steps."""
+
+KERNELS = ("torch", "blas", "cpu_capability")
 
 
 class Absent:
@@ -62,6 +68,36 @@ class MetricsCompared:
     only_b: int
     differ: int
     first: MetricDifference | None
+
+
+class Unlike(NamedTuple):
+    """Kernels of *node* in both runs."""
+
+    node: str
+    key: str
+    a: str
+    b: str
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """*found* lists differences of the kernels. *difference* is that of the weights; None if a run has none."""
+
+    found: list[Unlike]
+    difference: float | None
+
+    @property
+    def within(self) -> bool | None:
+        return None if self.difference is None else self.difference <= TOLERANCE
+
+    def to_dict(self) -> dict[str, Any]:
+        finite = self.difference is not None and self.difference < float("inf")
+        return {
+            "unlike": [one._asdict() for one in self.found],
+            "tolerance": TOLERANCE,
+            "difference": self.difference if finite else None,
+            "within_tolerance": self.within,
+        }
 
 
 @dataclass(frozen=True)
@@ -199,6 +235,31 @@ class Pair:
             },
             "transits": {link: pair._asdict() for link, pair in self.transits.items()},
         }
+
+
+def unlike(a: RunFolder, b: RunFolder) -> list[Unlike]:
+    """Return differences of kernels between nodes of one name; a run without kernels counts as alike."""
+    found = []
+    for name, node in a.summary["nodes"].items():
+        one, other = node.get("numerics"), b.summary["nodes"].get(name, {}).get("numerics")
+        if one and other:
+            found += [Unlike(name, key, str(one.get(key)), str(other.get(key))) for key in KERNELS]
+    return [one for one in found if one.a != one.b]
+
+
+def weights_difference(a: RunFolder, b: RunFolder) -> float | None:
+    """Return the norm of the weights' difference over the norm of *a*'s weights; None if there is no such number."""
+    try:
+        ours, theirs = a.weights(), b.weights()
+    except UsageError:
+        return None
+    if {name: one.shape for name, one in ours.items()} != {name: one.shape for name, one in theirs.items()}:
+        return None
+    apart = sum(float((ours[name].double() - theirs[name].double()).square().sum()) for name in ours)
+    whole = sum(float(one.double().square().sum()) for one in ours.values())
+    if apart != apart or whole != whole:  # NaN is within no tolerance
+        return float("inf")
+    return float((apart / whole) ** 0.5) if whole else (float("inf") if apart else 0.0)
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from simcluster.errors import Problem, UsageError
-from simcluster.paths.inside import PARTIAL, links, read
+from simcluster.paths.inside import PARTIAL, links, open_file, read
 from simcluster.runs.record import Span
 from simcluster.runs.schema import summary_of, trace_of
 from simcluster.runs.spans import Rest
@@ -47,7 +47,11 @@ SHARDS: Final = "shards"
 SUMMARY_BYTES: Final = 64 << 20
 TRACE_BYTES: Final = 2 << 30
 WEIGHTS_BYTES: Final = 64 << 30
+MOST_ROWS: Final = 200_000_000
 """The limits on files read from a run's directory."""
+METRIC_COLUMNS: Final = {"time_s": "f", "step": "iu", "node": "OTU", "name": "OTU", "value": "f"}
+SAMPLE_COLUMNS: Final = {"epoch": "iu", "sample": "iu", "node": "OTU", "used": "iu", "lost": "iu"}
+"""Column -> its permitted numpy kinds."""
 _NO_LINKS: Final = "a folder without links: what they lead to might be overwritten or removed"
 OURS: Final = {*NEEDED, REPORT, SAMPLES, TRACEBACK, ORDER}
 """Files that a run killed while writing its directory may leave next to its checkpoints."""
@@ -78,8 +82,6 @@ class RunFolder:
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """One row per number recorded by a node: time_s, step, node, name, value; by time, then rank."""
-        from simcluster.runs.tables import METRIC_COLUMNS, read_table
-
         return read_table(self.folder, METRICS, METRIC_COLUMNS)
 
     @cached_property
@@ -88,8 +90,6 @@ class RunFolder:
 
         Raises UsageError for a run that computed nothing.
         """
-        from simcluster.runs.tables import SAMPLE_COLUMNS, read_table
-
         return read_table(self.folder, SAMPLES, SAMPLE_COLUMNS)
 
     @property
@@ -229,6 +229,29 @@ def read_config(folder: Path) -> Any:
     except (OSError, ValueError) as error:
         raise _damaged(folder / CONFIG, f"a file that can be read ({error})") from error
     return loads(text, str(folder / CONFIG)).data
+
+
+def read_table(folder: Path, name: str, columns: Mapping[str, str], what: str = "a Parquet table") -> pd.DataFrame:
+    """Return the table *name* in *folder*. Raises UsageError, which names *what*, unless it has *columns*."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with open_file(folder, name) as file:
+            rows = pq.ParquetFile(file).metadata.num_rows
+            if rows > MOST_ROWS:
+                raise ValueError(f"{rows} rows, more than {MOST_ROWS}")
+            file.seek(0)
+            found = pd.read_parquet(file)
+        for column, kinds in columns.items():
+            if column not in found:
+                raise ValueError(f"no column {column!r}")
+            if getattr(found[column].dtype, "kind", "O") not in kinds:
+                raise ValueError(f"{found[column].dtype} in column {column!r}")
+    except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
+        raise _damaged(folder / name, f"{what} ({error})") from error
+    return found
 
 
 def _damaged(path: Path, expected: str) -> UsageError:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from simcluster.documents.yaml import MAX_BYTES, loads
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import read
-from simcluster.runs.folder import SUMMARY, RunFolder, read_config
-from simcluster.runs.tables import read_table
+from simcluster.runs.folder import SUMMARY, RunFolder, read_config, read_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,10 +13,9 @@ import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from simcluster.runs import words
-from simcluster.runs.faults import trace_events
 from simcluster.runs.record import NodeRecord, RunRecord, Span, SpanKind, regroups
 from simcluster.runs.spans import PARTS, Rest
 
@@ -83,11 +82,42 @@ def _counter(name: str, time_s: float, pid: int, value: float) -> dict[str, Any]
     return {"ph": "C", "name": name, "ts": nanoseconds(time_s) / 1e3, "pid": pid, "tid": 0, "args": {name: value}}
 
 
+class Band(NamedTuple):
+    """One spell of a fault; it ends with the run at the latest."""
+
+    label: str
+    start_s: float
+    end_s: float
+    is_moment: bool
+
+
+def bands(rows: Sequence[Mapping[str, Any]], elapsed_s: float) -> list[Band]:
+    """Return every spell of every fault, in the order of the rows."""
+    found = []
+    for row in rows:
+        kind = row["kind"]
+        label = f"{'not there before its join' if kind == 'join' else kind}: {row['target']}"
+        for start_s, end_s in row["spells_s"]:
+            found.append(Band(label, start_s, max(start_s, elapsed_s) if end_s is None else end_s, kind == "crash"))
+    return found
+
+
+def trace_events(rows: Sequence[Mapping[str, Any]], elapsed_s: float, pid: int) -> Iterator[dict[str, Any]]:
+    """Yield the process *pid* of a Chrome trace, named faults: a thread for each fault, a span for each spell."""
+    if rows:
+        yield _about("process_name", pid, 0, name="faults")
+    for thread, row in enumerate(rows, start=1):
+        for band in bands([row], elapsed_s):
+            start_ns, end_ns = nanoseconds(band.start_s), nanoseconds(band.end_s)
+            shape = {"ph": "i", "s": "g"} if band.is_moment else {"ph": "X", "dur": (end_ns - start_ns) / 1e3}
+            place = {"ts": start_ns / 1e3, "pid": pid, "tid": thread}
+            yield {**shape, "cat": "fault", "name": band.label, **place, "args": dict(row["plan"])}
+
+
 def group_events(rows: Sequence[Mapping[str, Any]], pid: int) -> Iterator[dict[str, Any]]:
     """Yield the process *pid* of a Chrome trace, named groups: an instant for each re-formed group."""
-    if not rows:
-        return
-    yield _about("process_name", pid, 0, name="groups")
+    if rows:
+        yield _about("process_name", pid, 0, name="groups")
     for row in rows:
         name = f"{words.plural(len(row['members']), 'rank')} from step {row['step']}"
         place = {"ts": nanoseconds(row["time_s"]) / 1e3, "pid": pid, "tid": 1}

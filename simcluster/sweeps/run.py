@@ -22,9 +22,16 @@ from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import opened, read, write_whole
 from simcluster.process.kernels import heed_portable
 from simcluster.results import Sweep
-from simcluster.runs.folder import METRICS, SUMMARY, check_links, check_writable, read_summary
+from simcluster.runs.folder import (
+    METRIC_COLUMNS,
+    METRICS,
+    SUMMARY,
+    check_links,
+    check_writable,
+    read_summary,
+    read_table,
+)
 from simcluster.runs.sweep_folder import LOGS, POINTS, SWEEP, TABLE_CSV, TABLE_PARQUET
-from simcluster.runs.tables import METRIC_COLUMNS, read_table
 from simcluster.sweeps.axes import Axis, read_axes
 from simcluster.sweeps.engines import checked_jobs, engine
 from simcluster.sweeps.points import DIED, ERROR, Point, Source, is_complete, note, read_points

@@ -11,8 +11,9 @@ import pytest
 import simcluster
 from simcluster.fault_plans.kinds import Crash, Flap, Hang
 from simcluster.fault_plans.log import FaultLog
+from simcluster.reports.report_tables import cells
 from simcluster.results import Run
-from simcluster.runs.faults import bands, cells, trace_events
+from simcluster.runs.trace import bands, trace_events
 from tests.runs.test_trace import broken_rules
 
 CRASH = Crash(spells=((1.0, inf),), rank=0, spec={"kind": "crash", "node": "a", "at": "1 s"})
