@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
@@ -23,22 +23,14 @@ MAX_STEPS = 200
 GREY = "rgba(128,136,146,0.8)"
 
 
-class Kind(NamedTuple):
-    """Name and appearance of the points of one kind."""
-
-    name: str
-    colour: str
-    symbol: str
-    size: int
-
-
 KINDS = {
-    "step": Kind("a step", LINES[5], "circle", 5),
-    "compute": Kind("a node computing", LINES[0], "circle", 9),
-    "wait": Kind("a node waiting", LINES[3], "diamond", 9),
-    "link": Kind("a link, send to receipt", LINES[4], "square", 9),
-    "elapsed": Kind("the whole run", LINES[1], "star", 15),
+    "step": ("a step", LINES[5], "circle", 5),
+    "compute": ("a node computing", LINES[0], "circle", 9),
+    "wait": ("a node waiting", LINES[3], "diamond", 9),
+    "link": ("a link, send to receipt", LINES[4], "square", 9),
+    "elapsed": ("the whole run", LINES[1], "star", 15),
 }
+"""Name, colour, symbol and size of the points of each kind."""
 
 
 class ComparePlots:
@@ -57,15 +49,14 @@ class ComparePlots:
         if not pairs:
             found = words.listing([pair.a.summary["backend"] for pair in self._pairs[:1]])
             raise UsageError(Problem("runs", f"only runs on {found}", "a run on sim and one on sockets"))
-        points = [point for pair in pairs for point in _points(pair)]
-        points = [point for point in points if point[2].predicted_s > 0 and point[2].measured_s > 0]
+        points = [point for pair in pairs for point in _points(pair) if min(point[2]) > 0]
         times_s = [time_s for _, _, times in points for time_s in times]
         unit_s, unit = time_scale(max(times_s, default=0.0))
         in_unit = [time_s / unit_s for time_s in times_s] or [1.0]
         figure = go.Figure()
         _add_diagonal(figure, min(in_unit) / 1.5, max(in_unit) * 1.5)
-        for key, kind in KINDS.items():
-            own = [(label, times) for of, label, times in points if of == key]
+        for kind in KINDS:
+            own = [(label, times) for of, label, times in points if of == kind]
             if own:
                 figure.add_trace(_markers(own, kind, unit_s))
         return styled(
@@ -93,7 +84,8 @@ def _points(pair: Pair) -> Iterator[tuple[str, str, Predicted]]:
         yield "step", f"step {step}", times
 
 
-def _markers(own: Sequence[tuple[str, Predicted]], kind: Kind, unit_s: float) -> go.Scatter:
+def _markers(own: Sequence[tuple[str, Predicted]], kind: str, unit_s: float) -> go.Scatter:
+    name, colour, symbol, size = KINDS[kind]
     texts = []
     for label, times in own:
         both = f"predicted {words.seconds(times.predicted_s)}, measured {words.seconds(times.measured_s)}"
@@ -102,8 +94,8 @@ def _markers(own: Sequence[tuple[str, Predicted]], kind: Kind, unit_s: float) ->
         x=[times.predicted_s / unit_s for _, times in own],
         y=[times.measured_s / unit_s for _, times in own],
         mode="markers",
-        name=kind.name,
-        marker={"color": kind.colour, "symbol": kind.symbol, "size": kind.size},
+        name=name,
+        marker={"color": colour, "symbol": symbol, "size": size},
         opacity=0.85,
         hovertext=texts,
         hoverinfo="text",

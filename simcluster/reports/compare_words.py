@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simcluster.runs import words
 from simcluster.runs.compare import TOLERANCE
@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 
 MAX_SETTINGS = 20
 MAX_ROWS = 40
+MAX_NODES = 20
+MAX_LINKS = 40
+
+Columns: TypeAlias = Mapping[str, tuple[str, Callable[[Any], str]]]
+"""Heading -> key of a summary, and its value in words."""
+OF_NODES: Columns = {
+    "computed": ("compute_s", words.seconds),
+    "waited": ("wait_s", words.seconds),
+    "sent": ("bytes_sent", words.count),
+}
+OF_LINKS: Columns = {"bytes": ("bytes", words.count), "busy": ("busy_fraction", words.share)}
 
 
 def describe(pair: Pair) -> str:
@@ -26,8 +37,8 @@ def describe(pair: Pair) -> str:
         _totals(pair),
         _settings(pair),
         _metrics(pair),
-        _nodes(pair.a.summary["nodes"], pair.b.summary["nodes"]),
-        _links(pair.a.summary["links"], pair.b.summary["links"]),
+        _sides(pair, "node", OF_NODES, "weights", "weights_sha256"),
+        _sides(pair, "link", OF_LINKS, "", "bytes") if pair.a.summary["links"] or pair.b.summary["links"] else "",
         columns(describe_phases(pair.phases)) if pair.phases else "",
         columns(describe_links(pair.transits)) if pair.transits else "",
     ]
@@ -159,39 +170,18 @@ def _metrics(pair: Pair) -> str:
     )
 
 
-def _nodes(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    def cells(x: Mapping[str, Any], y: Mapping[str, Any]) -> list[str]:
-        times = [words.seconds(node[key]) for key in ("compute_s", "wait_s") for node in (x, y)]
-        sent = [words.count(node["bytes_sent"]) for node in (x, y)]
-        return [*times, *sent, _verdict(x["weights_sha256"], y["weights_sha256"])]
-
-    heads = ["node", "computed a", "b", "waited a", "b", "sent a", "b", "weights"]
-    return _sides(heads, a, b, cells, "nodes")
-
-
-def _links(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    def cells(x: Mapping[str, Any], y: Mapping[str, Any]) -> list[str]:
-        sizes = [words.count(link["bytes"]) for link in (x, y)]
-        shares = [words.share(link["busy_fraction"]) for link in (x, y)]
-        return [*sizes, *shares, _verdict(x["bytes"], y["bytes"])]
-
-    return _sides(["link", "bytes a", "b", "busy a", "b", ""], a, b, cells, "links") if a or b else ""
-
-
-def _sides(
-    heads: list[str],
-    a: Mapping[str, Any],
-    b: Mapping[str, Any],
-    cells: Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]],
-    what: str,
-) -> str:
-    """Return a row of *cells* for each name of either side, in columns."""
+def _sides(pair: Pair, what: str, shown: Columns, verdict: str, judged: str) -> str:
+    """Return a row for each of the *what*s of either side: the columns *shown*, and a *verdict* on the key *judged*."""
+    a, b = pair.a.summary[f"{what}s"], pair.b.summary[f"{what}s"]
     names = list(dict.fromkeys([*a, *b]))
-    rows = [heads]
+    rows = [[what, *(head for name in shown for head in (f"{name} a", "b")), verdict]]
     for name in names[:MAX_ROWS]:
-        both = name in a and name in b
-        rows.append([name, *(cells(a[name], b[name]) if both else [f"only in {'a' if name in a else 'b'}"])])
-    return columns(rows) + (f"\n  and {len(names) - MAX_ROWS} more {what}" if len(names) > MAX_ROWS else "")
+        if name in a and name in b:
+            cells = [form(side[name][key]) for key, form in shown.values() for side in (a, b)]
+            rows.append([name, *cells, _verdict(a[name][judged], b[name][judged])])
+        else:
+            rows.append([name, f"only in {'a' if name in a else 'b'}"])
+    return columns(rows) + (f"\n  and {len(names) - MAX_ROWS} more {what}s" if len(names) > MAX_ROWS else "")
 
 
 def columns(rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -209,10 +199,6 @@ def columns(rows: Sequence[Sequence[str]], left: int = 1) -> str:
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
-
-
-MAX_NODES = 20
-MAX_LINKS = 40
 
 
 def describe_phases(phases: Mapping[str, Mapping[str, Predicted]]) -> list[list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from html import escape
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb
@@ -50,19 +50,10 @@ LOGARITHMIC_FROM = 20.0
 """The largest over the smallest number from which an axis is logarithmic."""
 
 
-class TimeScale(NamedTuple):
-    """A unit for times: divide seconds by *unit_s*, write *unit*."""
-
-    unit_s: float
-    unit: str
-
-
-def time_scale(longest_s: float) -> TimeScale:
-    """Return a scale that makes *longest_s* easy to read."""
-    for limit_s, unit_s, unit in ((1e-3, 1e-6, "us"), (1.0, 1e-3, "ms"), (600.0, 1.0, "s"), (4 * 3600.0, 60.0, "min")):
-        if longest_s < limit_s:
-            return TimeScale(unit_s, unit)
-    return TimeScale(3600.0, "h")
+def time_scale(longest_s: float) -> tuple[float, str]:
+    """Return (seconds per unit, unit) that make *longest_s* easy to read."""
+    scales = ((1e-3, 1e-6, "us"), (1.0, 1e-3, "ms"), (600.0, 1.0, "s"), (4 * 3600.0, 60.0, "min"))
+    return next(((unit_s, unit) for limit_s, unit_s, unit in scales if longest_s < limit_s), (3600.0, "h"))
 
 
 def size_scale(largest_bytes: float) -> tuple[float, str]:

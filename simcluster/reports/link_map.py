@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import plotly.graph_objects as go
 
@@ -29,22 +29,14 @@ Use: TypeAlias = Mapping[str, Mapping[str, Any]]
 """By link, bytes and busy_fraction, as in a run's summary."""
 
 
-class Step(NamedTuple):
-    """Links that were busy for less than *below* of the run, and at least the limit of the step before."""
-
-    below: float
-    words: str
-    colour: str
-    width: float
-
-
 STEPS = (
-    Step(0.05, "under 5 %", "#9aa5b1", 1.5),
-    Step(0.25, "5 to 25 %", "#5b9bd5", 3.0),
-    Step(0.5, "25 to 50 %", "#2a9d74", 4.5),
-    Step(0.8, "50 to 80 %", "#e0a12b", 6.5),
-    Step(float("inf"), "over 80 % busy", "#d6453d", 9.0),
+    (0.05, "under 5 %", "#9aa5b1", 1.5),
+    (0.25, "5 to 25 %", "#5b9bd5", 3.0),
+    (0.5, "25 to 50 %", "#2a9d74", 4.5),
+    (0.8, "50 to 80 %", "#e0a12b", 6.5),
+    (float("inf"), "over 80 % busy", "#d6453d", 9.0),
 )
+"""(upper limit of the busy share, words, colour, width) of links; each step begins at the limit of the one before."""
 
 
 def link_map(topology: Topology, use: Use, computing: Mapping[str, float]) -> go.Figure:
@@ -56,16 +48,16 @@ def link_map(topology: Topology, use: Use, computing: Mapping[str, float]) -> go
     placed = place(list(topology.nodes), [(link.a, link.b) for link in topology.links])
     at = {name: (round(x, 6), round(y, 6)) for name, (x, y) in placed.items()}  # straight lines stay straight
     figure = go.Figure()
-    for number, step in enumerate(STEPS):
-        low = STEPS[number - 1].below if number else 0.0
-        own = [
-            link for link in topology.links if link.name in use and low <= use[link.name]["busy_fraction"] < step.below
-        ]
+    used = [link for link in topology.links if link.name in use]
+    low = 0.0
+    for below, name, colour, width in STEPS:
+        own = [link for link in used if low <= use[link.name]["busy_fraction"] < below]
         if own:
             x, y = ([place for link in own for place in (at[link.a][i], at[link.b][i], None)] for i in (0, 1))
-            line = {"color": step.colour, "width": step.width}
-            figure.add_scatter(x=x, y=y, mode="lines", name=step.words, line=line, hoverinfo="skip")
-    figure.add_trace(_middles([link for link in topology.links if link.name in use], use, at))
+            line = {"color": colour, "width": width}
+            figure.add_scatter(x=x, y=y, mode="lines", name=name, line=line, hoverinfo="skip")
+        low = below
+    figure.add_trace(_middles(used, use, at))
     for workers in (False, True):
         nodes = [node for node in topology.nodes.values() if node.is_worker is workers]
         figure.add_trace(_nodes(nodes, workers, at, computing))

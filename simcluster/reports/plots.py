@@ -192,7 +192,13 @@ def consensus(runs: Sequence[RunFolder], x: XAxis = "time") -> go.Figure:
     step. Raises UsageError for a run without distances.
     """
     check_axis(x)
-    tables = [_distances(run) for run in runs]
+    tables = []
+    for run in runs:  # taken off the clock, or else by its algorithm
+        own = next((rows for name in (CONSENSUS, RECORDED) if not (rows := _rows(run, name)).empty), None)
+        if own is None:
+            expected = "`evaluate_consensus: true` in the experiment, or an algorithm with consensus_every"
+            raise UsageError(Problem("consensus", f"none recorded by {run.label}", expected))
+        tables.append(own)
     scale = XScale(runs, x)
     figure = go.Figure()
     for index, (run, rows) in enumerate(zip(runs, tables, strict=True)):
@@ -210,13 +216,3 @@ def consensus(runs: Sequence[RunFolder], x: XAxis = "time") -> go.Figure:
         xaxis={"title": {"text": scale.title}, "rangemode": "tozero"},
         yaxis=axis | (log_axis(values) if min(values) > 0 else {"rangemode": "tozero"}),
     )
-
-
-def _distances(run: RunFolder) -> pd.DataFrame:
-    """Return the distances among *run*'s metrics: those taken off the clock, or else those of its algorithm."""
-    for name in (CONSENSUS, RECORDED):
-        rows = _rows(run, name)
-        if not rows.empty:
-            return rows
-    expected = "`evaluate_consensus: true` in the experiment, or an algorithm with consensus_every"
-    raise UsageError(Problem("consensus", f"none recorded by {run.label}", expected))

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 FAULTS = "What the experiment's plan did to this run. Dropped is what had left its sender and never arrived."
 DEVICES = "Devices and what they consume are the topology's, whatever machines the nodes ran on."
+TIMELINE = (
+    "The first steps, one row per node: the device above, sending and waiting to receive below it. "
+    "Drag to zoom, double-click to go back; trace.json next to this page shows the whole run in Perfetto."
+)
+BUSY = f'<p class="note">How busy each device was, over the whole run.</p>{place("busy")}'
 GROUPS = "Ranks in step resumed in another group, from the last step that all of its members had ended."
 
 
@@ -48,7 +53,7 @@ def render(run: RunFolder, topology: Topology) -> str:
         _header(run, topology),
         _convergence(figures, run),
         _consensus(figures),
-        _timeline() if "timeline" in figures else "",
+        section("Where the time went", TIMELINE, place("timeline") + BUSY) if "timeline" in figures else "",
         _listed("Faults", FAULTS, tables.faults_table(run)),
         _listed("Groups", GROUPS, tables.regroups_table(run)),
         section("Network", tables.carried(run.summary), f'<div class="drawing">{draw_svg(topology, use)}</div>'),
@@ -85,7 +90,12 @@ def _header(run: RunFolder, topology: Topology) -> str:
         pills += '<span class="pill failed">failed</span>'
     sentence = tables.losses(summary)
     lost = f'<p class="second bad">{escape(sentence)}</p>' if sentence else ""
-    failure = _failure(summary["error"]) if "error" in summary else ""
+    failure = ""
+    if error := summary.get("error"):
+        trace = f"<pre>{escape(error['traceback'])}</pre>" if "traceback" in error else ""
+        more = trace and f"<details><summary>The traceback of that node</summary>{trace}</details>"
+        failure = f"""<div class="failure" role="alert"><strong>This run failed: {escape(error["type"])}</strong>
+<pre>{escape(error["message"])}</pre>{more}</div>"""
     return f"""<header>
 <div class="title"><h1>{escape(summary["name"])}</h1>{pills}<span>seed {summary["seed"]:d}</span></div>
 <p class="headline">{escape(tables.headline(run, topology))}</p>
@@ -94,15 +104,6 @@ def _header(run: RunFolder, topology: Topology) -> str:
 {_cards(summary)}
 <noscript><p>The figures need JavaScript; the tables do not.</p></noscript>
 </header>"""
-
-
-def _failure(error: dict[str, Any]) -> str:
-    traceback = ""
-    if "traceback" in error:
-        lines = escape(error["traceback"])
-        traceback = f"<details><summary>The traceback of that node</summary><pre>{lines}</pre></details>"
-    return f"""<div class="failure" role="alert"><strong>This run failed: {escape(error["type"])}</strong>
-<pre>{escape(error["message"])}</pre>{traceback}</div>"""
 
 
 def _cards(summary: dict[str, Any]) -> str:
@@ -160,15 +161,6 @@ def _consensus(figures: dict[str, go.Figure]) -> str:
     buttons = choice("consensus", "horizontal axis", {x: x for x in axes}, "time")
     note = "How far the nodes' models are from the mean of all."
     return section("Consensus", note, place("consensus", "time", "consensus"), buttons)
-
-
-def _timeline() -> str:
-    note = (
-        "The first steps, one row per node: the device above, sending and waiting to receive below it. "
-        "Drag to zoom, double-click to go back; trace.json next to this page shows the whole run in Perfetto."
-    )
-    busy = f'<p class="note">How busy each device was, over the whole run.</p>{place("busy")}'
-    return section("Where the time went", note, place("timeline") + busy)
 
 
 def _listed(title: str, note: str, content: str) -> str:

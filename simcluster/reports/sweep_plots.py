@@ -14,8 +14,8 @@ from simcluster.errors import Problem, UsageError, nearest
 from simcluster.reports.figure_style import named, styled, titled
 from simcluster.reports.speedup import By, counts_nodes, draw_efficiency, draw_speedup, speed_ups
 from simcluster.reports.swept_figures import draw_band, draw_lines, meetings, soonest_lines, swept_line, time_to_target
-from simcluster.reports.swept_lines import TARGET, Crossing, first_of, groups, said, scale_of, short, swept_lines
-from simcluster.reports.winner import draw_winners, winners
+from simcluster.reports.swept_lines import TARGET, Crossing, first_of, groups, scale_of, short, swept_lines
+from simcluster.reports.winner import draw_winners
 from simcluster.reports.x_axis import XAxis, XScale, axes_of, check_axis
 from simcluster.runs import words
 from simcluster.runs.summary import ACCURACY, LOSS
@@ -127,8 +127,7 @@ class SweepPlots:
         keys = [self._key(key) for key in (x, y, of)]
         if len(set(keys)) < len(keys):
             raise UsageError(Problem("x, y, of", words.listing(keys), "three different swept keys"))
-        contenders = [said(value) for value in dict.fromkeys(self._table[of])]
-        return draw_winners(*winners(self._table, self._keys, x, y, of, measure), x, y, contenders)
+        return draw_winners(self._table, self._keys, x, y, of, measure)
 
     def grid(self, x: str, y: str, value: str = "elapsed_s") -> go.Figure:
         """*value* by the two swept keys *x* and *y*, as colours; the mean over all else. Raises as `against` does."""

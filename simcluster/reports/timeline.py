@@ -60,11 +60,11 @@ def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go
     if len(window) > max_bars:
         end_s = max(window[max_bars][1].start_s, start_s)
         window = [(rank, span) for rank, span in window[:max_bars] if span.start_s < end_s or end_s == start_s]
-    scale = time_scale(end_s)
+    unit_s, unit = time_scale(end_s)
     figure = go.Figure()
     for kind in LANES:
-        figure.add_trace(_bars(activity, [row for row in window if row[1].kind == kind], kind, scale.unit_s))
-    _draw_bands(figure, activity.faults, start_s, end_s, scale.unit_s)
+        figure.add_trace(_bars(activity, [row for row in window if row[1].kind == kind], kind, unit_s))
+    _draw_bands(figure, activity.faults, start_s, end_s, unit_s)
     shown, bare = list(activity.names[:MAX_NODES]), {"showgrid": False, "zeroline": False}
     caption = _cut_words(activity, start_s, end_s, len(window))
     return styled(
@@ -72,8 +72,8 @@ def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go
         barmode="overlay",
         height=110 + 46 * len(shown),
         xaxis={
-            "title": {"text": f"time ({scale.unit})<br><span style='font-size:11px'>{caption}</span>"},
-            "range": [start_s / scale.unit_s, end_s / scale.unit_s],
+            "title": {"text": f"time ({unit})<br><span style='font-size:11px'>{caption}</span>"},
+            "range": [start_s / unit_s, end_s / unit_s],
         },
         yaxis={"tickvals": list(range(len(shown))), "ticktext": shown, "range": [len(shown) - 0.45, -0.55], **bare},
     )
@@ -135,7 +135,7 @@ def busy(activity: Activity, bins: int = 240) -> go.Figure:
 
     The colours end at the busiest part, so that mostly idle devices differ visibly, too.
     """
-    scale = time_scale(activity.elapsed_s)
+    unit_s, unit = time_scale(activity.elapsed_s)
     edges_s = np.linspace(0.0, activity.elapsed_s, bins + 1)
     by_rank: list[list[Span]] = [[] for _ in activity.names]
     for rank, span in activity.spans:
@@ -147,7 +147,7 @@ def busy(activity: Activity, bins: int = 240) -> go.Figure:
     percents = np.round(np.array(rows) * 100, 1)
     most = float(percents.max(initial=0.0))
     top = next((limit for limit in (1.0, 2.0, 5.0, 10.0, 20.0, 50.0) if 0 < most <= limit), 100.0)
-    middles = (edges_s[:-1] + edges_s[1:]) / 2 / scale.unit_s
+    middles = (edges_s[:-1] + edges_s[1:]) / 2 / unit_s
     figure = go.Figure(
         go.Heatmap(
             z=percents,
@@ -158,15 +158,15 @@ def busy(activity: Activity, bins: int = 240) -> go.Figure:
             # Steep at the start: a device that works 5 % of the time is not idle.
             colorscale=[[share, rgba(COMPUTE, depth)] for share, depth in ((0, 0.06), (0.05, 0.2), (0.3, 0.5), (1, 1))],
             colorbar={"title": {"text": "busy"}, "ticksuffix": " %", "thickness": 10, "len": 1, "outlinewidth": 0},
-            hovertemplate=f"%{{y}} at %{{x:.4g}} {scale.unit}: busy %{{z:.0f}} %<extra></extra>",
+            hovertemplate=f"%{{y}} at %{{x:.4g}} {unit}: busy %{{z:.0f}} %<extra></extra>",
             ygap=2 if len(rows) <= 60 else 0,
         )
     )
-    _draw_bands(figure, activity.faults, 0.0, activity.elapsed_s, scale.unit_s)
+    _draw_bands(figure, activity.faults, 0.0, activity.elapsed_s, unit_s)
     return styled(
         figure,
         height=110 + max(8, min(34, 1600 // max(1, len(rows)))) * len(rows),
-        xaxis={"title": {"text": f"time ({scale.unit})"}, "showgrid": False},
+        xaxis={"title": {"text": f"time ({unit})"}, "showgrid": False},
         yaxis={"autorange": "reversed", "showgrid": False, "type": "category"},
         margin={"t": 16},
     )

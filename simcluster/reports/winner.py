@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,16 +37,6 @@ class Cell:
     lead: float
     is_clear: bool
     about: str
-
-
-def winners(
-    table: pd.DataFrame, keys: Sequence[str], x: str, y: str, of: str, by: str
-) -> tuple[list[Any], list[Any], list[list[Cell]]]:
-    """Return (values across, values up, the cells, row by row)."""
-    across, up = (list(scale_of(table, key)[1]) for key in (x, y))
-    others = [key for key in keys if key not in (x, y, of)]
-    parts = dict(list(table.groupby([y, x], sort=False)))
-    return across, up, [[_cell(parts.get((row, column)), of, by, others) for column in across] for row in up]
 
 
 def _cell(rows: pd.DataFrame | None, of: str, by: str, others: Sequence[str]) -> Cell:
@@ -82,13 +71,15 @@ def _cost(number: float, by: str) -> float:
     return -number if by in GREATEST_WINS else number
 
 
-def draw_winners(
-    across: Sequence[Any], up: Sequence[Any], cells: Sequence[Sequence[Cell]], x: str, y: str, contenders: Sequence[str]
-) -> go.Figure:
+def draw_winners(table: pd.DataFrame, keys: Sequence[str], x: str, y: str, of: str, by: str) -> go.Figure:
     """Draw the grid: stronger for a larger lead, grey if seeds disagree, empty if no contender got there."""
+    across, up = (list(scale_of(table, key)[1]) for key in (x, y))
+    others = [key for key in keys if key not in (x, y, of)]
+    parts = dict(list(table.groupby([y, x], sort=False)))
+    cells = [[_cell(parts.get((row, column)), of, by, others) for column in across] for row in up]
     columns, rows = ([escape(said(value)) for value in values] for values in (across, up))
     figure = go.Figure()
-    for index, name in enumerate(contenders):
+    for index, name in enumerate(map(said, dict.fromkeys(table[of]))):
         own = [[cell if cell.winner == name and cell.is_clear else None for cell in row] for row in cells]
         _add(figure, columns, rows, own, escape(name), LINES[index % len(LINES)])
     undecided = [[cell if cell.winner is not None and not cell.is_clear else None for cell in row] for row in cells]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -43,7 +43,7 @@ class XScale:
     def __init__(self, runs: Sequence[RunFolder], x: XAxis) -> None:
         """Raise UsageError if *x* is energy and the power of a device is unknown."""
         self.x = x
-        self._by: dict[Path, BytesSent | EnergyBy] = {}
+        self._by: dict[Path, Callable[[FloatArray], FloatArray]] = {}
         longest_s = max((run.summary["elapsed_s"] for run in runs), default=0.0)
         name, unit = str(x), ""
         if x == "time":
@@ -54,8 +54,8 @@ class XScale:
             name = "bytes sent"
             self._unit, unit = size_scale(max((run.summary["bytes_sent"] for run in runs), default=0.0))
         elif x == "energy":
-            self._by = {run.folder: EnergyBy(run) for run in runs}
-            most_J = max((float(by.by(np.array([longest_s]))[0]) for by in self._by.values()), default=0.0)
+            self._by = {run.folder: joules_used(run) for run in runs}
+            most_J = max((float(by(np.array([longest_s]))[0]) for by in self._by.values()), default=0.0)
             self._unit, unit = energy_scale(most_J)
         self.title = f"{name} ({unit})" if unit else name
 
@@ -67,8 +67,8 @@ class XScale:
             return np.asarray(times_s / self._unit)
         # The curves of a run share one count, since a long run has many sends.
         if run.folder not in self._by:
-            self._by[run.folder] = BytesSent(run)
-        return np.asarray(self._by[run.folder].by(times_s) / self._unit)
+            self._by[run.folder] = bytes_sent(run)
+        return np.asarray(self._by[run.folder](times_s) / self._unit)
 
 
 MAX_NODE_LINES = 12
@@ -122,60 +122,58 @@ def thinned(rows: pd.DataFrame) -> pd.DataFrame:
     return rows if stride <= 1 else pd.concat([rows.iloc[::stride], rows.iloc[[-1]]])
 
 
-class BytesSent:
-    """Ends of all sends of a run, in order, and the bytes sent by then."""
+def bytes_sent(run: RunFolder) -> Callable[[FloatArray], FloatArray]:
+    """Return a function of times, in s, to the bytes of all sends of *run* that had ended by then."""
+    sends = [(nanoseconds(span.end_s), span.size_bytes) for _, span in run.spans if span.kind == "send"]
+    # Sends that are summed up count at the end of their part.
+    sends += [
+        (nanoseconds((part + 1) * rest.width_s), size_bytes)
+        for rest in run.rests.values()
+        for part, size_bytes in enumerate(rest.sent_bytes)
+        if size_bytes
+    ]
+    sends.sort()
+    ends_ns = np.array([end_ns for end_ns, _ in sends], dtype=np.int64)
+    sums = np.concatenate([[0], np.cumsum([size_bytes for _, size_bytes in sends], dtype=np.int64)])
 
-    def __init__(self, run: RunFolder) -> None:
-        sends = [(nanoseconds(s.end_s), s.size_bytes) for _, s in run.spans if s.kind == "send"]
-        # Sends that are summed up count at the end of their part.
-        sends += [
-            (nanoseconds((part + 1) * rest.width_s), size_bytes)
-            for rest in run.rests.values()
-            for part, size_bytes in enumerate(rest.sent_bytes)
-            if size_bytes
-        ]
-        sends.sort()
-        self._ends_ns = np.array([end_ns for end_ns, _ in sends], dtype=np.int64)
-        self._bytes = np.concatenate([[0], np.cumsum([size_bytes for _, size_bytes in sends], dtype=np.int64)])
-
-    def by(self, times_s: FloatArray) -> FloatArray:
+    def by(times_s: FloatArray) -> FloatArray:
         asked_ns = np.array([nanoseconds(time_s) for time_s in times_s], dtype=np.int64)
-        return np.asarray(self._bytes[np.searchsorted(self._ends_ns, asked_ns, side="right")], dtype=float)
+        return np.asarray(sums[np.searchsorted(ends_ns, asked_ns, side="right")], dtype=float)
+
+    return by
 
 
-class EnergyBy:
-    """Joules of all devices of *run* together by any moment. All are switched on from the start."""
+def joules_used(run: RunFolder) -> Callable[[FloatArray], FloatArray]:
+    """Return a function of times, in s, to the joules of all devices of *run* by then; all are on from the start.
 
-    def __init__(self, run: RunFolder) -> None:
-        """Raise UsageError, naming the devices of the run's topology without a known power."""
-        from simcluster.topology import load
+    Raises UsageError, naming the devices of the run's topology without a known power.
+    """
+    from simcluster.topology import load
 
-        topology = load(run.config["topology"])
-        devices = {name: device for name in topology.workers if (device := topology.nodes[name].device) is not None}
-        expected = "both for every device, to compute energy: {power_idle: 4 W, power_busy: 40 W}"
-        problems = [
-            Problem(f"topology.nodes.{name}.device", f"{device.name} without power_idle and power_busy", expected)
-            for name, device in devices.items()
-            if device.power_idle_W is None
-        ]
-        if problems:
-            raise UsageError(problems)
-        watts = [(device.power_idle_W or 0.0, device.power_busy_W or 0.0) for device in devices.values()]
-        works = [(rank, span.start_s, span.end_s, 1.0) for rank, span in run.spans if span.kind == "compute"]
-        works += [
-            (rank, part * rest.width_s, (part + 1) * rest.width_s, busy_s / rest.width_s)
-            for rank, rest in run.rests.items()
-            for part, busy_s in enumerate(rest.busy_s)
-            if busy_s
-        ]
-        steps = [(0.0, sum(idle_W for idle_W, _ in watts))]
-        for rank, start_s, end_s, share in works:
-            more_W = share * (watts[rank][1] - watts[rank][0])
-            steps += [(start_s, more_W), (end_s, -more_W)]
-        steps.sort()
-        self._times_s = np.array([time_s for time_s, _ in steps] + [max(steps[-1][0], run.summary["elapsed_s"])])
-        drawn_W = np.cumsum([more_W for _, more_W in steps])
-        self._joules = np.concatenate([[0.0], np.cumsum(drawn_W * np.diff(self._times_s))])
-
-    def by(self, times_s: FloatArray) -> FloatArray:
-        return np.asarray(np.interp(times_s, self._times_s, self._joules), dtype=np.float64)
+    topology = load(run.config["topology"])
+    devices = {name: device for name in topology.workers if (device := topology.nodes[name].device) is not None}
+    expected = "both for every device, to compute energy: {power_idle: 4 W, power_busy: 40 W}"
+    problems = [
+        Problem(f"topology.nodes.{name}.device", f"{device.name} without power_idle and power_busy", expected)
+        for name, device in devices.items()
+        if device.power_idle_W is None
+    ]
+    if problems:
+        raise UsageError(problems)
+    watts = [(device.power_idle_W or 0.0, device.power_busy_W or 0.0) for device in devices.values()]
+    works = [(rank, span.start_s, span.end_s, 1.0) for rank, span in run.spans if span.kind == "compute"]
+    works += [
+        (rank, part * rest.width_s, (part + 1) * rest.width_s, busy_s / rest.width_s)
+        for rank, rest in run.rests.items()
+        for part, busy_s in enumerate(rest.busy_s)
+        if busy_s
+    ]
+    steps = [(0.0, sum(idle_W for idle_W, _ in watts))]
+    for rank, start_s, end_s, share in works:
+        more_W = share * (watts[rank][1] - watts[rank][0])
+        steps += [(start_s, more_W), (end_s, -more_W)]
+    steps.sort()
+    times_s = np.array([time_s for time_s, _ in steps] + [max(steps[-1][0], run.summary["elapsed_s"])])
+    drawn_W = np.cumsum([more_W for _, more_W in steps])
+    joules = np.concatenate([[0.0], np.cumsum(drawn_W * np.diff(times_s))])
+    return lambda asked_s: np.interp(asked_s, times_s, joules)

@@ -73,7 +73,8 @@ class WhatIfPlots:
 
     def path(self) -> go.Figure:
         """The critical path as one bar: what the run waited for, and how long."""
-        parts, scale = self._parts, time_scale(self._end_s)
+        parts = self._parts
+        unit_s, unit = time_scale(self._end_s)
         bars = [
             (PATH_WORDS[part.kind].format(part.where), part.seconds, part.share, PATH_COLOURS[part.kind])
             for part in parts[:MOST_SHARES]
@@ -85,7 +86,7 @@ class WhatIfPlots:
         for number, (name, seconds, share, colour) in enumerate(bars):
             figure.add_bar(
                 orientation="h",
-                x=[seconds / scale.unit_s],
+                x=[seconds / unit_s],
                 y=[""],
                 name=f"{escape(name)}, {words.share(share)}",
                 marker={"color": colour, "line": {"color": "rgba(255,255,255,0.7)", "width": 1}},
@@ -97,7 +98,7 @@ class WhatIfPlots:
             barmode="stack",
             showlegend=True,
             height=150 + 24 * len(bars),
-            xaxis={"title": {"text": f"time on the critical path ({scale.unit})"}},
+            xaxis={"title": {"text": f"time on the critical path ({unit})"}},
             yaxis={"visible": False},
             legend={"orientation": "v", "y": -0.6, "yanchor": "top", "x": 0, "traceorder": "normal"},
             margin={"l": 12, "r": 12, "t": 8, "b": 48},

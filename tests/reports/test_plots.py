@@ -14,7 +14,7 @@ from simcluster.errors import UsageError
 from simcluster.reports import timeline
 from simcluster.reports.figure_style import size_scale, time_scale
 from simcluster.reports.plots import convergence
-from simcluster.reports.x_axis import BytesSent
+from simcluster.reports.x_axis import bytes_sent
 from simcluster.results import Run
 from simcluster.runs.record import NodeRecord, RunRecord, Span
 from simcluster.runs.recorder import Recorder
@@ -72,7 +72,7 @@ def test_evaluations_stand_where_their_step_ended(run: Run, x: Any, per_step: fl
 
 def test_bytes_count_once_their_send_has_ended(run: Run) -> None:
     """Step 1: four sends of weights end at 4 ms; gradients of two workers, after 10 ms of work, at 18 ms."""
-    sent = BytesSent(run).by(np.array([0.0, 0.0039, 0.004, 0.018, STEP_S]))
+    sent = bytes_sent(run)(np.array([0.0, 0.0039, 0.004, 0.018, STEP_S]))
     weights, fast = 4 * WEIGHTS_BYTES, 2 * GRADIENT_BYTES
     assert list(sent) == [0, 0, weights, weights + fast, PER_STEP_BYTES]
 
@@ -287,7 +287,7 @@ def test_names_that_look_like_markup_are_drawn_as_text(tmp_path: Path) -> None:
     ("longest_s", "unit"), [(5e-4, "us"), (0.5, "ms"), (599.0, "s"), (3600.0, "min"), (86_400.0, "h")]
 )
 def test_time_axes_take_the_unit_of_the_whole_run(longest_s: float, unit: str) -> None:
-    assert time_scale(longest_s).unit == unit
+    assert time_scale(longest_s)[1] == unit
 
 
 def test_byte_axes_take_the_unit_of_the_whole_run() -> None:

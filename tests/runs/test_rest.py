@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simcluster.reports.report import render
 from simcluster.reports.timeline import rest_shares
-from simcluster.reports.x_axis import BytesSent
+from simcluster.reports.x_axis import bytes_sent
 from simcluster.results import Run
 from simcluster.runs import record as records
 from simcluster.runs.record import NodeRecord, RunRecord, kept_spans
@@ -144,11 +144,11 @@ def test_bytes_sent_by_a_time_count_what_is_summed_up(tmp_path: Path) -> None:
     elapsed_s = run.summary["elapsed_s"]
     width_s = max(rest.width_s for rest in run.rests.values())
     times_s = np.linspace(0, elapsed_s, 30)
-    ours = BytesSent(run).by(times_s)
+    ours = bytes_sent(run)(times_s)
     # A send counts at the end of its part, so at most one width late.
-    assert (ours <= BytesSent(whole).by(times_s)).all()
-    assert (ours >= BytesSent(whole).by(times_s - width_s)).all()
-    assert BytesSent(run).by(np.array([elapsed_s + width_s]))[0] == run.summary["bytes_sent"] > 0
+    assert (ours <= bytes_sent(whole)(times_s)).all()
+    assert (ours >= bytes_sent(whole)(times_s - width_s)).all()
+    assert bytes_sent(run)(np.array([elapsed_s + width_s]))[0] == run.summary["bytes_sent"] > 0
 
 
 def test_counters_tell_viewers_what_is_summed_up() -> None:
