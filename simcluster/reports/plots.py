@@ -18,8 +18,7 @@ from simcluster.reports.figure_style import LINES, SEND, log_axis, styled
 from simcluster.reports.link_map import link_map
 from simcluster.reports.x_axis import XAxis, XScale, check_axis, node_lines, run_line, thinned
 from simcluster.runs import words
-from simcluster.runs.copies import CONSENSUS
-from simcluster.runs.summary import ACCURACY, LOSS, STALENESS
+from simcluster.runs.summary import ACCURACY, CONSENSUS, LOSS, STALENESS
 from simcluster.runs.trace import bands
 
 if TYPE_CHECKING:

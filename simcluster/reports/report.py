@@ -17,8 +17,8 @@ from simcluster.reports.html_page import choice, page, place, section
 from simcluster.reports.plots import RECORDED, RunPlots
 from simcluster.reports.x_axis import axes_of
 from simcluster.runs import words
-from simcluster.runs.copies import CONSENSUS
 from simcluster.runs.folder import REPORT, RunFolder
+from simcluster.runs.summary import CONSENSUS
 from simcluster.runs.write import replace_files
 
 if TYPE_CHECKING:

@@ -130,19 +130,16 @@ class RunFolder:
 
         path = self.folder / CHECKPOINTS / FINAL
         if not path.exists():
-            expected = f"the weights of a run that ended, and this one {self._end}"
+            error = self.summary.get("error")
+            end = f"failed: {error['message'].splitlines()[0]}" if error else "has none in its checkpoints"
+            if self.config.get("numerics") == "none":
+                end = "was timed only (numerics: none)"
+            expected = f"the weights of a run that ended, and this one {end}"
             raise UsageError(Problem(str(path), "no such file", expected))
         try:
             return read_safetensors(read(self.folder, CHECKPOINTS, FINAL, most_bytes=WEIGHTS_BYTES))
         except (OSError, ValueError) as error:
             raise _damaged(path, f"weights in the format safetensors ({error})") from error
-
-    @property
-    def _end(self) -> str:
-        error = self.summary.get("error")
-        if self.config.get("numerics") == "none":
-            return "was timed only (numerics: none)"
-        return f"failed: {error['message'].splitlines()[0]}" if error else "has none in its checkpoints"
 
     @property
     def label(self) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -214,3 +214,28 @@ def regroups(nodes: Sequence[NodeRecord]) -> list[dict[str, Any]]:
     """Return a row for each re-formed group of ranks, in order, as its first node recorded it: no node is in all."""
     found = {row["group"]: row for node in reversed(nodes) for row in node.regroups}
     return [found[number] for number in sorted(found)]
+
+
+def hand_in(record: NodeRecord) -> Iterator[bytes]:
+    """Yield the parts of *record* that are too large for a message: its weights, then its copies."""
+    yield record.weights or b""
+    for copy in record.copies:
+        yield copy.values
+
+
+def told(copies: Sequence[Copy]) -> list[Copy]:
+    """Return *copies* without their values, which `hand_in` yields."""
+    return [copy._replace(values=b"") for copy in copies]
+
+
+def put_back(record: NodeRecord, content: bytes) -> NodeRecord:
+    """Return *record* with the weights and copies handed in; without them if any are missing."""
+    sizes = [copy.size_bytes for copy in record.copies]
+    start = len(content) - sum(sizes)
+    if start < 0:
+        return replace(record, weights=None, copies=[])
+    copies, at = [], start
+    for copy, size_bytes in zip(record.copies, sizes, strict=True):
+        copies.append(copy._replace(values=content[at : at + size_bytes]))
+        at += size_bytes
+    return replace(record, weights=content[:start] or None, copies=copies)

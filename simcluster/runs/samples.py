@@ -160,9 +160,7 @@ def _settled(notes: Notes, end: float | None) -> list[Batches]:
     if end is None:
         return groups
     lost = [fate is Fate.LOST or first + width > end for first, width, fate in groups]
-    return [
-        (first, width, Fate.LOST if gone else Fate.USED) for (first, width, _), gone in zip(groups, lost, strict=True)
-    ]
+    return [(*group[:2], Fate.LOST if gone else Fate.USED) for group, gone in zip(groups, lost, strict=True)]
 
 
 def _positions(name: str, shard: Any, groups: Sequence[Batches], size: int, seed: int, rank: int) -> dict[str, Any]:

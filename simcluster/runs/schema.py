@@ -213,7 +213,14 @@ def _plain(content: bytes) -> dict[str, Any]:
         raise ValueError("lists or mappings nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError("no mapping - at `$`")
-    _check_depth(found)
+    level: list[Any] = [found]  # without recursion
+    depth = 0
+    while level:
+        depth += 1
+        if depth > MOST_DEPTH:
+            raise ValueError(f"lists or mappings nested more than {MOST_DEPTH} deep")
+        inner = (part for value in level for part in (value.values() if isinstance(value, dict) else value))
+        level = [part for part in inner if isinstance(part, (dict, list))]
     return found
 
 
@@ -224,14 +231,3 @@ def _as(found: Mapping[str, Any], kind: type[Any], place: str = "") -> Any:
         raise ValueError("lists or mappings nested too deeply") from None
     except msgspec.ValidationError as error:
         raise ValueError(f"{error}{place and f' - in `{place}`'}") from None
-
-
-def _check_depth(found: Any) -> None:
-    """Raise ValueError if *found* is nested deeper than anything in a run directory. Not recursive."""
-    level, depth = [found], 0
-    while level:
-        depth += 1
-        if depth > MOST_DEPTH:
-            raise ValueError(f"lists or mappings nested more than {MOST_DEPTH} deep")
-        inner = (part for value in level for part in (value.values() if isinstance(value, dict) else value))
-        level = [part for part in inner if isinstance(part, (dict, list))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import metadata
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,25 +19,15 @@ if TYPE_CHECKING:
 LOSS, ACCURACY, STALENESS = "eval_loss", "eval_accuracy", "staleness"
 """Names of metrics with a meaning here; algorithms may record others."""
 
+CONSENSUS = "eval_consensus"
+"""The metric computed from copies of weights: |x_i - mean|^2 of node i, the consensus distance."""
+
 REGROUPED = ("time_s", "step", "lost", "joined", "members")
 """Fields of a re-formed group of ranks."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkUse:
-    """Bytes over one link from its first named end to its second, and back; the share of the run it was busy."""
-
-    forward_bytes: int
-    backward_bytes: int
-    busy_fraction: float
-
-    @property
-    def bytes(self) -> int:
-        return self.forward_bytes + self.backward_bytes
-
-
-def link_use(topology: Topology, record: RunRecord) -> dict[str, LinkUse]:
-    """Return the use of every link of *topology* in the run, by name, in file order.
+def link_use(topology: Topology, record: RunRecord) -> dict[str, dict[str, float]]:
+    """Return the bytes over every link of *topology*, both ways, and the share of the run it was busy, in file order.
 
     Each pair's bytes follow the topology's route. A full-duplex link is as busy as its busier direction, a half-duplex
     one as both together; both relative to its nominal bandwidth, which faults may have changed meanwhile.
@@ -53,7 +42,8 @@ def link_use(topology: Topology, record: RunRecord) -> dict[str, LinkUse]:
         forward, backward = carried[link.name]
         busiest = forward + backward if link.duplex == "half" else max(forward, backward)
         capacity_bytes = link.bandwidth_Bps * record.lasted_s
-        use[link.name] = LinkUse(forward, backward, busiest / capacity_bytes if capacity_bytes else 0.0)
+        busy_fraction = busiest / capacity_bytes if capacity_bytes else 0.0
+        use[link.name] = {"bytes": forward + backward, "busy_fraction": busy_fraction}
     return use
 
 
@@ -98,11 +88,7 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
     if formed := regroups(record.nodes):
         summary["regroups"] = [{key: row[key] for key in REGROUPED} for row in formed]
     summary["nodes"] = {node.name: _node(node, of_nodes[node.name]) for node in record.nodes}
-    summary["links"] = {
-        name: {"bytes": use.bytes, "busy_fraction": use.busy_fraction}
-        for name, use in link_use(topology, record).items()
-    }
-    return summary
+    return summary | {"links": link_use(topology, record)}
 
 
 def label(block: Mapping[str, Any] | str) -> str:

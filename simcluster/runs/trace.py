@@ -59,7 +59,11 @@ def _process(node: NodeRecord) -> Iterator[dict[str, Any]]:
         for lane in range(count):
             yield _about("thread_name", node.rank, first_tid + lane, name=kind if lane == 0 else f"{kind} {lane + 1}")
         for span, lane in zip(spans, lanes, strict=True):
-            yield _complete(node.rank, first_tid + lane, span)
+            start_ns, end_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
+            times = {"ts": start_ns / 1e3, "dur": (end_ns - start_ns) / 1e3}
+            place = {"pid": node.rank, "tid": first_tid + lane}
+            args = {"tag": span.tag, "bytes": span.size_bytes} | ({"peer": span.peer} if span.peer >= 0 else {})
+            yield {"ph": "X", "cat": kind, "name": span.tag or kind, **times, **place, "args": args}
         first_tid += count
     for metric in node.metrics:
         if metric.name in COUNTERS and math.isfinite(metric.value):
@@ -138,15 +142,6 @@ def assign_lanes(spans: list[Span]) -> list[int]:
         heapq.heappush(busy, (nanoseconds(span.end_s), lane))
         lanes.append(lane)
     return lanes
-
-
-def _complete(pid: int, tid: int, span: Span) -> dict[str, Any]:
-    start_ns, end_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
-    args: dict[str, Any] = {"tag": span.tag, "bytes": span.size_bytes}
-    if span.peer >= 0:
-        args["peer"] = span.peer
-    times = {"ts": start_ns / 1e3, "dur": (end_ns - start_ns) / 1e3}
-    return {"ph": "X", "cat": span.kind, "name": span.tag or span.kind, **times, "pid": pid, "tid": tid, "args": args}
 
 
 def rests_of(trace: Mapping[str, Any]) -> dict[int, Rest]:

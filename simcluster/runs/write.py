@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
+import numpy as np
 import yaml
 
 from simcluster.errors import NodeFailed, RunError
@@ -21,10 +22,9 @@ from simcluster.paths import inside
 from simcluster.paths.inside import PARTIAL
 from simcluster.process.interrupts import CtrlC
 from simcluster.runs import folder as layout
-from simcluster.runs.copies import consensus_metrics
 from simcluster.runs.folder import check_folder
-from simcluster.runs.record import RunRecord
-from simcluster.runs.summary import summarize
+from simcluster.runs.record import Metric, RunRecord
+from simcluster.runs.summary import CONSENSUS, summarize
 from simcluster.runs.trace import description, events
 
 if TYPE_CHECKING:
@@ -132,6 +132,27 @@ def _write_trace(record: RunRecord, other: Mapping[str, Any], file: BinaryIO) ->
     for index, event in enumerate(events(record)):
         file.write((b",\n" if index else b"") + msgspec.json.encode(event))
     file.write(b"\n]," + msgspec.json.encode(description(record, other))[1:] + b"\n")
+
+
+def consensus_metrics(record: RunRecord) -> list[tuple[int, Metric]]:
+    """Return (rank, metric) for each step, in order, if every node that ended well has a copy after it.
+
+    They are not part of the trace digest: observing weights does not affect the run. Of a step made twice the later
+    copy counts. The mean is over those nodes in rank order, in double precision. Nodes with copies of different sizes
+    hold parts of a model, which have no distance.
+    """
+    nodes = [node for node in record.nodes if node.ended_well] or record.nodes
+    by_step = [{copy.step: copy for copy in node.copies} for node in nodes]
+    found = []
+    for step in sorted(set.intersection(*map(set, by_step))) if by_step else []:
+        copies = [copies[step] for copies in by_step]
+        if len({copy.size_bytes for copy in copies}) > 1:
+            continue
+        mean = sum(copy.vector for copy in copies) / len(copies)
+        for node, copy in zip(nodes, copies, strict=True):
+            distance = float(np.square(copy.vector - mean).sum())
+            found.append((node.rank, Metric(copy.time_s + record.began_s, step, node.name, CONSENSUS, distance)))
+    return found
 
 
 def _write_metrics(record: RunRecord, file: BinaryIO) -> None:

@@ -6,7 +6,7 @@ Existing content of a tracker is left alone, and each run is written once.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
@@ -90,18 +90,21 @@ def export(source: RunFolder | SweepFolder, to: str, into: str | None = None) ->
     """
     check(to, into)
     into = into if into is None or "://" in into else str(given_path(into, "--into"))
+    points: Sequence[RunFolder | None] = [source] if isinstance(source, RunFolder) else source.runs
+    group = () if isinstance(source, RunFolder) else (source.folder.absolute().name, tuple(source.keys))
+    runs = {run.folder: run for run in points if run is not None}  # equal points of a sweep share a run
     counts = {True: 0, False: 0}
     try:
         tracker = _open(to, into)
-        for run in _handed_over(source):
-            counts[tracker.write(run)] += 1
+        for run in runs.values():
+            counts[tracker.write(hand_over(run, *group))] += 1
     except (UsageError, RunError):
         raise
     except Exception as error:  # a tracker's package may raise anything; the run is complete all the same
         failure = TrackingFailed(f"{to} failed with {type(error).__name__}: {error}")
         failure.folder = str(source.folder)
         raise failure from error
-    without = sum(run is None for run in source.runs) if isinstance(source, SweepFolder) else 0
+    without = sum(run is None for run in points)
     return Exported(counts[True], counts[False], without, tracker.where, tracker.look)
 
 
@@ -109,15 +112,3 @@ def _open(to: str, into: str | None) -> Tracker:
     module, _, name = KINDS[to].tracker.partition(":")
     tracker: Tracker = getattr(importlib.import_module(f"simcluster.tracking.{module}"), name)(into)
     return tracker
-
-
-def _handed_over(source: RunFolder | SweepFolder) -> Iterator[Handover]:
-    """Yield each run once: equal points of a sweep share a run."""
-    if isinstance(source, RunFolder):
-        yield hand_over(source)
-        return
-    seen = set()
-    for run in source.runs:
-        if run is not None and run.folder not in seen:
-            seen.add(run.folder)
-            yield hand_over(run, source.folder.absolute().name, tuple(source.keys))

@@ -51,11 +51,18 @@ class MlflowTracker:
         ]
         for start in range(0, len(params), PARAMS_A_CALL):
             client.log_batch(created, params=params[start : start + PARAMS_A_CALL])
-        self._write_metrics(created, run, began_ms)
+        ended_s = run.summary.get("elapsed_s", 0.0)
+        totals = [(f"summary/{name}", run.last_step, ended_s, value) for name, value in run.summary.items()]
+        metrics = [
+            self._entities.Metric(key_name(name), value, began_ms + round(1000 * time_s), step)
+            for name, step, time_s, value in [*run.values, *totals]
+        ]
+        for start in range(0, len(metrics), METRICS_A_CALL):
+            client.log_batch(created, metrics=metrics[start : start + METRICS_A_CALL])
         for path in run.files:
             client.log_artifact(created, str(path))
-        ended_ms = began_ms + round(1000 * run.summary.get("elapsed_s", 0.0))
-        client.set_terminated(created, "FAILED" if run.failed else "FINISHED", end_time=ended_ms)
+        status = "FAILED" if run.failed else "FINISHED"
+        client.set_terminated(created, status, end_time=began_ms + round(1000 * ended_s))
         client.set_tag(created, COMPLETE, "yes")
         return True
 
@@ -75,13 +82,3 @@ class MlflowTracker:
             else:
                 self._client.delete_run(found.info.run_id)
         return there
-
-    def _write_metrics(self, created: str, run: Handover, began_ms: int) -> None:
-        last, ended_s = run.last_step, run.summary.get("elapsed_s", 0.0)
-        values = [*run.values, *((f"summary/{name}", last, ended_s, value) for name, value in run.summary.items())]
-        metrics = [
-            self._entities.Metric(key_name(name), value, began_ms + round(1000 * time_s), step)
-            for name, step, time_s, value in values
-        ]
-        for start in range(0, len(metrics), METRICS_A_CALL):
-            self._client.log_batch(created, metrics=metrics[start : start + METRICS_A_CALL])

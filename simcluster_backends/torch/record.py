@@ -8,8 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from simcluster.errors import NeverFinished, RunError
-from simcluster.runs.copies import hand_in, put_back, told
-from simcluster.runs.record import NodeRecord, RunRecord
+from simcluster.runs.record import NodeRecord, RunRecord, hand_in, put_back, told
 from simcluster_backends.common.failure import Failure
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.torch.group import Status

@@ -13,8 +13,9 @@ import pytest
 import simcluster
 from simcluster.errors import UsageError
 from simcluster.experiment.read import read_experiment
-from simcluster.runs.copies import CONSENSUS, consensus_metrics, hand_in, put_back, told
-from simcluster.runs.record import Copy, NodeRecord, RunRecord
+from simcluster.runs.record import Copy, NodeRecord, RunRecord, hand_in, put_back, told
+from simcluster.runs.summary import CONSENSUS
+from simcluster.runs.write import consensus_metrics
 
 GOSSIP: dict[str, Any] = {
     "topology": "thunderbolt-mesh-4",

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from simcluster.errors import ABSENT
 from simcluster.experiment.job import ClusterJob, Remote
-from simcluster.runs.copies import put_back
-from simcluster.runs.record import Metric, NodeRecord, Span
+from simcluster.runs.record import Metric, NodeRecord, Span, put_back
 from simcluster.watching.board import NodeTelemetry
 from simcluster.watching.telling import Noted, with_rows
 from simcluster_backends.common.failure import LEFT

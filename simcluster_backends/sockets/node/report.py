@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from types import FrameType
 
-from simcluster.runs.copies import hand_in, told
-from simcluster.runs.record import NodeRecord
+from simcluster.runs.record import NodeRecord, hand_in, told
 from simcluster_backends.common.failure import Failure
 from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.wire import messages as wire
