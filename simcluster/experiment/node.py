@@ -16,9 +16,9 @@ from simcluster.errors import ENDED, NeedsValues, PeerLost
 from simcluster.experiment.part import OBSERVED_RANK, Part
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.process.kernels import numerics
+from simcluster.runs.folder import to_safetensors
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
-from simcluster.runs.weights import to_safetensors
 from simcluster.transport import Transport
 from simcluster.unknown_number import Undecidable
 

@@ -16,7 +16,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.reports import timeline as timelines
 from simcluster.reports.figure_style import LINES, SEND, log_axis, styled
 from simcluster.reports.link_map import link_map
-from simcluster.reports.x_axis import XAxis, XScale, check_axis, node_lines, run_line, thinned
+from simcluster.reports.x_axis import XAxis, XScale, node_lines, run_line, thinned
 from simcluster.runs import words
 from simcluster.runs.summary import ACCURACY, CONSENSUS, LOSS, STALENESS
 from simcluster.runs.trace import bands
@@ -142,7 +142,6 @@ def convergence(
     A single run also shows the training loss of each node. Raises UsageError for another *x*, and if none of *runs*
     recorded a panel's metric.
     """
-    check_axis(x)
     axis = XScale(runs, x)
     traces = {panel: _curves(runs, axis, panel) for panel in panels}
     shown = [panel for panel in panels if traces[panel]]
@@ -190,15 +189,13 @@ def consensus(runs: Sequence[RunFolder], x: XAxis = "time") -> go.Figure:
     A single run also shows each node's share, |x_i - mean|^2. A point is at the time when the last rank had made the
     step. Raises UsageError for a run without distances.
     """
-    check_axis(x)
-    tables = []
+    scale, tables = XScale(runs, x), []
     for run in runs:  # taken off the clock, or else by its algorithm
         own = next((rows for name in (CONSENSUS, RECORDED) if not (rows := _rows(run, name)).empty), None)
         if own is None:
             expected = "`evaluate_consensus: true` in the experiment, or an algorithm with consensus_every"
             raise UsageError(Problem("consensus", f"none recorded by {run.label}", expected))
         tables.append(own)
-    scale = XScale(runs, x)
     figure = go.Figure()
     for index, (run, rows) in enumerate(zip(runs, tables, strict=True)):
         if len(runs) == 1:

@@ -30,8 +30,10 @@ def headline(run: RunFolder, topology: Topology) -> str:
     steps = words.plural(summary["steps"], "step")
     time = f"{words.seconds(summary['elapsed_s'])} of {clock_name(summary)}"
     # Nodes on sockets may be any machines, whatever the topology states.
-    devices = _devices(topology) if summary["backend"] == "sim" else ""
-    start = f"{who} on {nodes} of {summary['topology']}{devices}"
+    devices = [topology.nodes[name].device for name in topology.workers if summary["backend"] == "sim"]
+    counts = Counter(device.name for device in devices if device is not None)
+    told = words.listing([f"{count} {name}" for name, count in counts.items()])
+    start = f"{who} on {nodes} of {summary['topology']}" + (f" ({told})" if 0 < len(counts) <= 6 else "")
     if summary["status"] != "done":
         return f"{start} and failed after {steps} and {time}."
     if summary["accuracy"] is not None:
@@ -62,14 +64,6 @@ def carried(summary: dict[str, Any]) -> str:
 
 def clock_name(summary: dict[str, Any]) -> str:
     return "virtual time" if summary["backend"] == "sim" else "measured time"
-
-
-def _devices(topology: Topology) -> str:
-    devices = [topology.nodes[name].device for name in topology.workers]
-    counts = Counter(device.name for device in devices if device is not None)
-    if not counts or len(counts) > 6:
-        return ""
-    return " (" + words.listing([f"{count} {name}" for name, count in counts.items()]) + ")"
 
 
 def compute_share(summary: dict[str, Any]) -> float:

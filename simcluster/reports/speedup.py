@@ -22,6 +22,8 @@ from simcluster.reports.swept_lines import SweptLine, SweptScale, first_of, grou
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
 
+DASHED = {"width": 1.5, "color": MARK, "dash": "dash"}
+
 By = Literal["time_to_target_s", "elapsed_s"]
 
 
@@ -48,8 +50,7 @@ def speed_ups(table: pd.DataFrame, keys: Sequence[str], runs: Sequence[RunFolder
     parts, cut = first_of(groups(rows, others_than(table, keys, x)))
     for label, part in parts:
         part = part.assign(place=part[x].map(place))
-        by_seed = part.pivot_table("rate", "place", "seed", dropna=False, sort=False)
-        by_seed = by_seed.reindex(scale.places)
+        by_seed = part.pivot_table("rate", "place", "seed", dropna=False, sort=False).reindex(scale.places)
         whole = by_seed.dropna()
         ratios = (by_seed / whole.iloc[0]) if len(whole) else by_seed * np.nan
         ratios[ratios.isna().any(axis=1)] = np.nan
@@ -92,20 +93,11 @@ def _work(run: RunFolder, by: By) -> float:
 
 def draw_speedup(found: SpeedUps) -> go.Figure:
     """Draw the speed-up, with a dashed line for the proportional one."""
-    figure = _drawn(found, found.lines)
-    if found.ideal is not None:
-        figure.add_scatter(
-            x=list(found.scale.places),
-            y=max(found.ideal, key=lambda line: line[-1]),
-            name="in proportion",
-            mode="lines",
-            line={"width": 1.5, "color": MARK, "dash": "dash"},
-            hovertemplate="%{x}: in proportion %{y:.3g}<extra></extra>",
-        )
     axis = {"title": {"text": "speed-up"}, "rangemode": "tozero"}
     if found.scale.is_logarithmic:  # proportion is a straight line
         axis |= measure_axis("speed-up", [*known(found.lines), *(n for line in found.ideal or [] for n in line)])
-    return _finished(figure, found, axis)
+    ideal = max(found.ideal, key=lambda line: line[-1]) if found.ideal is not None else None
+    return _drawn(found, found.lines, axis, ideal)
 
 
 def draw_efficiency(found: SpeedUps, x: str) -> go.Figure:
@@ -116,25 +108,21 @@ def draw_efficiency(found: SpeedUps, x: str) -> go.Figure:
     for line, ideal in zip(found.lines, found.ideal, strict=True):
         parts = (np.divide(numbers, ideal).tolist() for numbers in (line.means, line.lows, line.highs))
         shares.append(SweptLine(line.label, *parts))
-    figure = _drawn(found, shares)
-    figure.add_hline(y=1, line={"width": 1.5, "color": MARK, "dash": "dash"})
-    return _finished(figure, found, {"title": {"text": "efficiency"}, "rangemode": "tozero", "tickformat": ".0%"})
+    figure = _drawn(found, shares, {"title": {"text": "efficiency"}, "rangemode": "tozero", "tickformat": ".0%"})
+    return figure.add_hline(y=1, line=DASHED)
 
 
-def _drawn(found: SpeedUps, lines: Sequence[SweptLine]) -> go.Figure:
+def _drawn(
+    found: SpeedUps, lines: Sequence[SweptLine], yaxis: dict[str, Any], ideal: Sequence[float] | None = None
+) -> go.Figure:
     figure = draw_lines(found.scale.places, lines, "%{x}: %{y:.3g}")
-    return figure.update_traces(showlegend=len(lines) > 1, selector={"mode": "lines+markers"})
-
-
-def _finished(figure: go.Figure, found: SpeedUps, yaxis: dict[str, Any]) -> go.Figure:
+    figure.update_traces(showlegend=len(lines) > 1, selector={"mode": "lines+markers"})
+    if ideal is not None:
+        hover = "%{x}: in proportion %{y:.3g}<extra></extra>"
+        x = list(found.scale.places)
+        figure.add_scatter(x=x, y=ideal, name="in proportion", mode="lines", line=DASHED, hovertemplate=hover)
     what = "time to the target" if found.by == "time_to_target_s" else "samples in a second"
     against = f"{what.capitalize()}, against that at {found.scale.say(found.scale.places[0])}."
     text, more_px = titled(found.scale.title, [against, *found.cut])
-    return styled(
-        figure,
-        **named(figure, 280, more_px),
-        xaxis={**found.scale.axis, "title": {"text": text}},
-        yaxis=yaxis,
-        showlegend=True,
-        hovermode="closest",
-    )
+    layout = named(figure, 280, more_px) | {"xaxis": {**found.scale.axis, "title": {"text": text}}, "yaxis": yaxis}
+    return styled(figure, **layout, showlegend=True, hovermode="closest")

@@ -16,7 +16,7 @@ from simcluster.reports.speedup import By, counts_nodes, draw_efficiency, draw_s
 from simcluster.reports.swept_figures import draw_band, draw_lines, meetings, soonest_lines, swept_line, time_to_target
 from simcluster.reports.swept_lines import TARGET, Crossing, first_of, groups, scale_of, short, swept_lines
 from simcluster.reports.winner import draw_winners
-from simcluster.reports.x_axis import XAxis, XScale, axes_of, check_axis
+from simcluster.reports.x_axis import XAxis, XScale, axes_of
 from simcluster.runs import words
 from simcluster.runs.summary import ACCURACY, LOSS
 
@@ -163,7 +163,6 @@ class SweepPlots:
 
         The mean at equal places, as far as all runs reach. Raises UsageError if nothing was evaluated.
         """
-        check_axis(x)
         parts, cut = first_of(groups(self._table, self._keys if by is None else [self._key(by)]))
         of_group = {label: [run for point in rows.index if (run := self._runs[point])] for label, rows in parts}
         scale = XScale([run for runs in of_group.values() for run in runs], x)

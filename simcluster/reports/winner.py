@@ -28,12 +28,11 @@ GREATEST_WINS = ("accuracy",)
 
 @dataclass(frozen=True)
 class Cell:
-    """*winner* is None if no contender got there. *lead* is its factor over *second*, infinite if it is alone.
+    """*winner* is None if no contender got there. *lead* is its factor over the second, infinite if it is alone.
     *is_clear*: it is first with every seed. *about* has all contenders in words.
     """
 
     winner: str | None
-    second: str | None
     lead: float
     is_clear: bool
     about: str
@@ -52,11 +51,11 @@ def _cell(rows: pd.DataFrame | None, of: str, by: str, others: Sequence[str]) ->
             best[combination([of], [name]) + (f" with {label}" if label else "")] = numbers.rename(said(name))
     order = sorted(best, key=lambda label: _cost(best[label].mean(), by))
     if not order:
-        return Cell(None, None, np.nan, True, "not reached")
+        return Cell(None, np.nan, True, "not reached")
     lines = [f"{label}: {best[label].mean():.4g}" for label in order]
     first = best[order[0]]
     if len(order) == 1:
-        return Cell(str(first.name), None, np.inf, True, "<br>".join(map(escape, lines)))
+        return Cell(str(first.name), np.inf, True, "<br>".join(map(escape, lines)))
     second = best[order[1]]
     ahead = [
         all(_cost(first[seed], by) < _cost(best[other].get(seed, np.inf), by) for other in order[1:])
@@ -64,7 +63,7 @@ def _cell(rows: pd.DataFrame | None, of: str, by: str, others: Sequence[str]) ->
     ]
     means = first.mean(), second.mean()
     lead = max(means) / min(means) if min(means) > 0 else (1.0 if means[0] == means[1] else np.inf)
-    return Cell(str(first.name), str(second.name), float(lead), all(ahead), "<br>".join(map(escape, lines)))
+    return Cell(str(first.name), float(lead), all(ahead), "<br>".join(map(escape, lines)))
 
 
 def _cost(number: float, by: str) -> float:

@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 XAxis = Literal["time", "step", "bytes", "energy"]
 
 
-def check_axis(x: str) -> None:
-    """Raise UsageError if *x* is not an axis."""
-    known = get_args(XAxis)
-    if x not in known:
-        raise UsageError(Problem("x", repr(x), f"{', '.join(known[:-1])} or {known[-1]}"))
-
-
 def axes_of(runs: Sequence[RunFolder]) -> list[XAxis]:
     """Return the axes that all *runs* have: energy only if the power of every device is known."""
     known = all(run.summary.get("joules") is not None for run in runs)
@@ -41,7 +34,9 @@ class XScale:
     """Positions of rows of metrics on the x axis, with one scale for all runs."""
 
     def __init__(self, runs: Sequence[RunFolder], x: XAxis) -> None:
-        """Raise UsageError if *x* is energy and the power of a device is unknown."""
+        """Raise UsageError if *x* is no axis, or energy and the power of a device is unknown."""
+        if x not in (known := get_args(XAxis)):
+            raise UsageError(Problem("x", repr(x), f"{', '.join(known[:-1])} or {known[-1]}"))
         self.x = x
         self._by: dict[Path, Callable[[FloatArray], FloatArray]] = {}
         longest_s = max((run.summary["elapsed_s"] for run in runs), default=0.0)

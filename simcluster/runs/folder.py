@@ -5,6 +5,7 @@ pandas and torch are imported where they are used: each takes longer to import t
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,8 @@ TRACEBACK: Final = "traceback.txt"
 FINAL: Final = "final.safetensors"
 """In the checkpoints: the weights of rank 0 at the end."""
 FINAL_PATH: Final = f"{CHECKPOINTS}/{FINAL}"
+WEIGHTS_ORDER: Final = "names"
+"""Key of the tensors' names, in order, in the metadata of a file of weights."""
 SAMPLES: Final = "samples.parquet"
 """Use of every sample that was drawn; absent if nothing was computed."""
 
@@ -126,8 +129,6 @@ class RunFolder:
 
         Raises UsageError if there are none: the run failed before rank 0 handed them in, or was timed only.
         """
-        from simcluster.runs.weights import read_safetensors
-
         path = self.folder / CHECKPOINTS / FINAL
         if not path.exists():
             error = self.summary.get("error")
@@ -249,6 +250,33 @@ def read_table(folder: Path, name: str, columns: Mapping[str, str], what: str = 
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         raise _damaged(folder / name, f"{what} ({error})") from error
     return found
+
+
+def to_safetensors(names: Sequence[str], tensors: Sequence[Tensor]) -> bytes | None:
+    """Return a file's content with *tensors*; None if the format lacks the dtype of one (complex128).
+
+    The format sorts tensors; the model's order, which the hash of the weights depends on, is in the file's metadata.
+    """
+    import safetensors.torch
+
+    own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in zip(names, tensors, strict=True)}
+    try:
+        return safetensors.torch.save(own, {WEIGHTS_ORDER: json.dumps(list(names))})
+    except KeyError:
+        return None
+
+
+def read_safetensors(content: bytes) -> dict[str, Tensor]:
+    """Return name -> tensor in their original order. Raises ValueError if *content* is no such file."""
+    import safetensors.torch
+
+    try:
+        tensors = safetensors.torch.load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        names = json.loads(header.get("__metadata__", {}).get(WEIGHTS_ORDER, "null")) or sorted(tensors)
+        return {name: tensors[name] for name in names}
+    except (safetensors.SafetensorError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from None
 
 
 def _damaged(path: Path, expected: str) -> UsageError:

@@ -33,19 +33,12 @@ class Tracker(Protocol):
         """Write *run*; return False, without changing anything, if it is there already."""
 
 
-@dataclass(frozen=True)
-class Kind:
-    """The *tracker*, as MODULE:CLASS, and the packages it *needs*, which the extra of its name installs."""
-
-    tracker: str
-    needs: tuple[str, ...]
-
-
 KINDS = {
-    "mlflow": Kind("to_mlflow:MlflowTracker", ("mlflow", "sqlalchemy", "alembic")),
-    "wandb": Kind("to_wandb:WandbTracker", ("wandb",)),
-    "tensorboard": Kind("to_tensorboard:TensorboardTracker", ("tensorboardX",)),
+    "mlflow": ("to_mlflow:MlflowTracker", ("mlflow", "sqlalchemy", "alembic")),
+    "wandb": ("to_wandb:WandbTracker", ("wandb",)),
+    "tensorboard": ("to_tensorboard:TensorboardTracker", ("tensorboardX",)),
 }
+"""Name -> the tracker, as MODULE:CLASS, and the packages that it needs, which the extra of its name installs."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +60,9 @@ class Exported:
 
 def check(to: str, into: str | None = None, flag: str = "--to") -> None:
     """Raise UsageError if the tracker is unknown, is not installed, or cannot be written *into* there."""
-    kind = KINDS.get(to)
-    if kind is None:
+    if to not in KINDS:
         raise UsageError(Problem(flag, repr(to), f"a tracker: {nearest(to, KINDS)}"))
-    missing = [name for name in kind.needs if util.find_spec(name) is None]
+    missing = [name for name in KINDS[to][1] if util.find_spec(name) is None]
     if missing:
         install = f"pip install 'simcluster[{to}]'"
         raise UsageError(Problem(f"{flag} {to}", f"no package {', '.join(missing)}", f"it installed: {install}"))
@@ -109,6 +101,6 @@ def export(source: RunFolder | SweepFolder, to: str, into: str | None = None) ->
 
 
 def _open(to: str, into: str | None) -> Tracker:
-    module, _, name = KINDS[to].tracker.partition(":")
+    module, _, name = KINDS[to][0].partition(":")
     tracker: Tracker = getattr(importlib.import_module(f"simcluster.tracking.{module}"), name)(into)
     return tracker

@@ -15,8 +15,8 @@ from simcluster.errors import UsageError
 from simcluster.reports.compare_words import columns
 from simcluster.results import Run, compare
 from simcluster.runs.compare import ABSENT, Pair, Setting
+from simcluster.runs.folder import to_safetensors
 from simcluster.runs.record import Metric, RunRecord
-from simcluster.runs.weights import to_safetensors
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from tests.support.made_up_runs import NAMES, made_up_config, made_up_run, topology_document

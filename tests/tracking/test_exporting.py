@@ -11,7 +11,7 @@ import simcluster
 from simcluster.errors import UsageError
 from simcluster.results import load_sweep
 from simcluster.tracking import check, export
-from simcluster.tracking.exporting import KINDS, Kind, TrackingFailed
+from simcluster.tracking.exporting import KINDS, TrackingFailed
 from simcluster.tracking.handover import Handover
 from tests.tracking.tracked import small_run
 
@@ -59,7 +59,7 @@ def test_a_sweep_is_handed_over_point_by_point_each_run_once(tmp_path: Path, not
 
 
 def test_what_is_not_installed_is_named_with_the_extra_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS, "mlflow", Kind("to_mlflow:MlflowTracker", ("no_such_package", "sys")))
+    monkeypatch.setitem(KINDS, "mlflow", ("to_mlflow:MlflowTracker", ("no_such_package", "sys")))
     with pytest.raises(UsageError) as told:
         check("mlflow", None, "--track")
     assert str(told.value) == (
