@@ -78,7 +78,6 @@ def _weights(pair: Pair) -> str:
 
 
 def _kernels(kernels: Judgement) -> str:
-    """Describe differing kernels if bits differ, and whether the weights agree within the tolerance."""
     nodes: dict[tuple[str, str, str], list[str]] = {}
     for node, key, a, b in kernels.found:
         nodes.setdefault((key, a, b), []).append(node)
@@ -135,7 +134,6 @@ def _totals(pair: Pair) -> str:
 
 
 def _verdict(a: Any, b: Any) -> str:
-    """Whether two values are equal, if there are two."""
     if a is None or b is None:
         return words.ABSENT
     return "equal" if a == b else "different"

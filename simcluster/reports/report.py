@@ -66,7 +66,6 @@ def render(run: RunFolder, topology: Topology) -> str:
 
 
 def _figures(run: RunFolder) -> dict[str, go.Figure]:
-    """Return every figure that this run has numbers for, by the name of its place in the page."""
     plots, recorded = RunPlots(run), set(run.metrics["name"])
     figures = {"timeline": plots.timeline(), "busy": plots.busy()} if run.summary["elapsed_s"] else {}
     for x in axes_of([run]):
@@ -171,9 +170,8 @@ def _repeat(run: RunFolder) -> str:
     summary = run.summary
     # As given if that is meaningful elsewhere.
     folder = run.folder.name if run.folder.is_absolute() else run.folder.as_posix()
-    versions = ", ".join(
-        [f"simcluster {summary['version']}", *(f"{name} {found}" for name, found in summary["versions"].items())]
-    )
+    found = [("simcluster", summary["version"]), *summary["versions"].items()]
+    versions = ", ".join(f"{name} {version}" for name, version in found)
     config = yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True)
     return section(
         "Repeat this run",

@@ -227,7 +227,6 @@ def _of_two(x: Sequence[float], a: Sequence[float], b: Sequence[float]) -> Itera
 
 
 def _height_at(at: float, x: Sequence[float], heights: Sequence[float]) -> float:
-    """Return the height of a line, NaN where it has none."""
     for (x0, y0), (x1, y1) in pairwise(zip(x, heights, strict=True)):
         if x0 <= at <= x1 and not math.isnan(y0 + y1):
             return y0 + (y1 - y0) * (at - x0) / (x1 - x0)

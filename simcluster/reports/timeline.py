@@ -105,7 +105,6 @@ def _bars(activity: Activity, rows: list[tuple[int, Span]], kind: str, unit_s: f
 
 
 def _draw_bands(figure: go.Figure, shown: Sequence[Band], start_s: float, end_s: float, unit_s: float) -> None:
-    """Mark the spells between *start_s* and *end_s* in a figure with time on the x axis, in units of *unit_s*."""
     visible = [band for band in shown if band.start_s < end_s and band.end_s >= start_s][:MAX_BANDS]
     named: set[str] = set()
     for band in visible:

@@ -133,7 +133,15 @@ class Pair:
         """The judgement if bits differ between runs of unlike kernels, else None."""
         if self.same_weights is not False and not self.nodes_with_other_weights:
             return None
-        found = unlike(self.a, self.b)
+        nodes = self.b.summary["nodes"]
+        found = [
+            Unlike(name, key, str(one.get(key)), str(other.get(key)))
+            for name, node in self.a.summary["nodes"].items()
+            # A run without kernels counts as alike.
+            if (one := node.get("numerics")) and (other := nodes.get(name, {}).get("numerics"))
+            for key in KERNELS
+            if str(one.get(key)) != str(other.get(key))
+        ]
         return Judgement(found, weights_difference(self.a, self.b)) if found else None
 
     @property
@@ -235,16 +243,6 @@ class Pair:
             },
             "transits": {link: pair._asdict() for link, pair in self.transits.items()},
         }
-
-
-def unlike(a: RunFolder, b: RunFolder) -> list[Unlike]:
-    """Return differences of kernels between nodes of one name; a run without kernels counts as alike."""
-    found = []
-    for name, node in a.summary["nodes"].items():
-        one, other = node.get("numerics"), b.summary["nodes"].get(name, {}).get("numerics")
-        if one and other:
-            found += [Unlike(name, key, str(one.get(key)), str(other.get(key))) for key in KERNELS]
-    return [one for one in found if one.a != one.b]
 
 
 def weights_difference(a: RunFolder, b: RunFolder) -> float | None:
