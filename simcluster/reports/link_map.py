@@ -17,13 +17,10 @@ if TYPE_CHECKING:
 
 MAX_NAMED = 60
 """With more nodes, names show on hover only."""
-
 MAX_TOLD = 16
 """With more links, shares show on hover only."""
-
 ALONG = 0.44
 """Positions on a link for its share."""
-
 
 Use: TypeAlias = Mapping[str, Mapping[str, Any]]
 """By link, bytes and busy_fraction, as in a run's summary."""

@@ -151,9 +151,8 @@ def scale_of(table: pd.DataFrame, key: str) -> tuple[SweptScale, dict[Any, Any]]
         names = [said(value) for value in values]
         scale = replace(scale, places=names if len(set(names)) == len(names) else scale.places)
     else:
-        order = np.argsort(scale.places, kind="stable")
-        scale = swept_scale(key, [values[i] for i in order])
-        values = [values[i] for i in order]
+        values = [values[i] for i in np.argsort(scale.places, kind="stable")]
+        scale = swept_scale(key, values)
     return scale, dict(zip(values, scale.places, strict=True))
 
 

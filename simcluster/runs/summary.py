@@ -50,6 +50,10 @@ def link_use(topology: Topology, record: RunRecord) -> dict[str, dict[str, float
 def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, version: str) -> dict[str, Any]:
     """Return the content of summary.json, in its order. Times in seconds, sizes in bytes, absent numbers None."""
     metrics = [metric for node in record.nodes for metric in node.metrics]
+    versions = {"python": platform.python_version()}  # those that the weights may depend on besides the experiment
+    for package in ("torch", "numpy", "simpy"):
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
     judged = record.standing.metrics if record.nodes else []
     of_nodes = bills(topology, record)
     summary: dict[str, Any] = {
@@ -73,7 +77,7 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         "weights_sha256": record.standing.weights_sha256 if record.nodes else None,
         "trace_sha256": record.trace_sha256,
         "version": version,
-        "versions": _versions(),
+        "versions": versions,
     }
     staleness = [metric.value for metric in metrics if metric.name == STALENESS]
     if staleness:
@@ -127,15 +131,6 @@ def _last(metrics: list[Metric], name: str) -> float | None:
     """Return the latest value named *name*; of several at one time, the one with the highest step."""
     found = [(metric.time_s, metric.step, index) for index, metric in enumerate(metrics) if metric.name == name]
     return metrics[max(found)[2]].value if found else None
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions that the weights may depend on besides the experiment."""
-    found = {"python": platform.python_version()}
-    for package in ("torch", "numpy", "simpy"):
-        with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
 
 
 class Bill(NamedTuple):

@@ -9,10 +9,9 @@ import hashlib
 import math
 import posixpath
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -93,7 +92,12 @@ def hand_over(run: RunFolder, group: str = "", swept: tuple[str, ...] = ()) -> H
         params=params,
         swept={key: value for key, value in params.items() if is_swept(key)},
         values=_values(run.metrics),
-        summary=_numbers(summary),
+        summary={  # every number about the whole run
+            key: float(value)
+            for key, value in flat(summary).items()
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+            if key != "seed" and not key.startswith(("nodes.", "links.", "faults"))
+        },
         tags=_tags(run),
         failed=summary["status"] != "done",
         began_s=(run.folder / SUMMARY).stat().st_mtime,
@@ -122,16 +126,6 @@ def _means(metrics: pd.DataFrame) -> list[Value]:
         Value(str(name), int(step), time_s, math.nan if unknown else value)
         for (name, step), time_s, value, unknown in found.itertuples(name=None)
     ]
-
-
-def _numbers(summary: Mapping[str, Any]) -> dict[str, float]:
-    """Return every number of the summary that is about the whole run."""
-    return {
-        key: float(value)
-        for key, value in flat(summary).items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-        if key != "seed" and not key.startswith(("nodes.", "links.", "faults"))
-    }
 
 
 def _tags(run: RunFolder) -> dict[str, str]:

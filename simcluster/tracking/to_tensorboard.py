@@ -39,7 +39,13 @@ def _write_events(run: Handover, folder: Path) -> None:
     writer = writers.FileWriter(str(folder), max_queue=10_000)
     try:
         totals = {f"summary/{name}": value for name, value in run.summary.items()}
-        for summary in summaries.hparams(_hparams(run), dict.fromkeys(map(key_name, totals), 0.0)):
+        # The columns of its table of runs, which shows the first few: the swept keys, else all but the topology.
+        if run.swept:
+            columns: dict[str, Any] = {**run.swept, "seed": run.params["seed"]}
+        else:
+            rest = {name: value for name, value in run.params.items() if not name.startswith("topology.")}
+            columns = {"topology": run.tags["topology"], **rest}
+        for summary in summaries.hparams(columns, dict.fromkeys(map(key_name, totals), 0.0)):
             writer.add_summary(summary, 0, run.began_s)
         for name, found in (("config", run.params), ("tags", run.tags)):
             lines = "\n".join(f"    {word}: {value}" for word, value in found.items())
@@ -51,11 +57,3 @@ def _write_events(run: Handover, folder: Path) -> None:
             writer.add_summary(summaries.scalar(key_name(name), value), run.last_step, ended_s)
     finally:
         writer.close()
-
-
-def _hparams(run: Handover) -> dict[str, Any]:
-    """Return the columns of its table of runs, which shows the first few: the swept keys, else all but the topology."""
-    if run.swept:
-        return {**run.swept, "seed": run.params["seed"]}
-    found = {name: value for name, value in run.params.items() if not name.startswith("topology.")}
-    return {"topology": run.tags["topology"], **found}
