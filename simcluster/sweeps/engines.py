@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 from simcluster.errors import Problem, UsageError
 from simcluster.process.interrupts import CtrlC
+from simcluster.process.intra_op import usable_cores
 from simcluster.sweeps.points import run_point
 
 Call: TypeAlias = tuple[Any, ...]
@@ -55,7 +56,7 @@ def checked_jobs(jobs: int | None) -> int:
     """Return the number of processes, by default that of cores. Raise UsageError if *jobs* is not a valid one."""
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise UsageError(Problem("--jobs", str(jobs), f"1 to {MOST_JOBS}"))
-    return jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return jobs or usable_cores()
 
 
 def _local(calls: Sequence[Call], jobs: int) -> Outcomes:

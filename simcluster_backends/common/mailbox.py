@@ -13,7 +13,9 @@ R = TypeVar("R")
 
 
 @dataclass(slots=True)
-class _Waiting(Generic[R]):
+class Awaited(Generic[R]):
+    """A *receiver* that waits for a message from *source* with *tag*."""
+
     source: int | Any_
     tag: str | Any_
     receiver: R
@@ -28,7 +30,7 @@ class Mailbox(Generic[R]):
     """Messages queue by (source, tag) with their arrival number, so ANY finds the earliest of all."""
 
     _queues: dict[tuple[int, str], deque[Message]] = field(default_factory=dict)
-    _waiting: list[_Waiting[R]] = field(default_factory=list)
+    _waiting: list[Awaited[R]] = field(default_factory=list)
     _queued_bytes: dict[int, int] = field(default_factory=dict)
     _arrivals: int = 0
 
@@ -83,7 +85,7 @@ class Mailbox(Generic[R]):
 
     def wait(self, source: int | Any_, tag: str | Any_, receiver: R) -> None:
         """Add *receiver* after those already waiting."""
-        self._waiting.append(_Waiting(source, tag, receiver))
+        self._waiting.append(Awaited(source, tag, receiver))
 
     def withdraw(self, receiver: R) -> None:
         """Forget *receiver*, if it still waits."""

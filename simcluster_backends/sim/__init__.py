@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 import traceback
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simcluster.documents.yaml import describe
@@ -17,7 +16,7 @@ from simcluster.errors import ABSENT, ENDED, NeedsValues, NodeFailed, PeerLost, 
 from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
 from simcluster.fault_plans.log import FaultLog
-from simcluster.process.intra_op import one_thread
+from simcluster.process.intra_op import one_thread, usable_cores
 from simcluster.process.kernels import heed_portable
 from simcluster.runs.record import RunRecord
 from simcluster.testing import ComesBack
@@ -72,9 +71,8 @@ def _run_once(
     device_of: Callable[[int, DeviceModel], DeviceModel] | None,
 ) -> RunRecord:
     assert job.topology is not None, "the simulator needs a topology"
-    module, _, function = job.program.partition(":")
-    program = getattr(import_module(module), function)
-    options = {"threads": _cores(), **job.options}
+    program = resolve_name(job.program)
+    options = {"threads": usable_cores(), **job.options}
     faults = Faults(job.faults, options.pop("dead_s", DEAD_S))
     cluster = Cluster(job.topology, job.seed, faults=faults, **options)
     if device_of is not None:
@@ -192,11 +190,6 @@ def _node_telemetry(cluster: Cluster, node: Member, noted: Noted) -> NodeTelemet
         reason=reason,
     )
     return with_rows(told, noted, record.sent_to)
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

@@ -118,8 +118,7 @@ class Cluster:
         self.gone[rank] = reason
         if returns:
             self._returns[rank] = self.loop.create_future()
-        for task in self._tasks_of(member):
-            task.cancel()
+        self._cancel(member)
         self.loop.frozen.thaw(member)
         member.break_off(asyncio.CancelledError)
         self._depart(member, reason)
@@ -199,14 +198,19 @@ class Cluster:
                 result = await self._bodies[member.rank](node)
             except Left as left:
                 result, reason = left, str(left)
-            self._stop_receiving(member)
+            self._cancel(member, sparing=asyncio.current_task(self.loop))
+            # Drop messages to it from now on. Its send buffer need not be empty: two nodes may hold messages for each
+            # other.
+            member.inbox.close()
+            for peer in self.living():
+                peer.pump(member.rank)
             if member.buffer is not None:
                 await member.buffer.flush()
         except BaseException as error:
             if member.alive and not self._ending:
                 member.die()
                 self.failures.append((member, error))
-                self._cancel_children(member)
+                self._cancel(member, sparing=asyncio.current_task(self.loop))
                 self._depart(member, f"failed: {type(error).__name__}: {error}")
             raise
         if reason != ENDED:
@@ -218,24 +222,11 @@ class Cluster:
         self._depart(member, reason)
         return result
 
-    def _stop_receiving(self, member: Member) -> None:
-        """Drop messages to *member* from now on: its body has ended.
-
-        Its send buffer need not be empty: two nodes may hold messages for each other.
-        """
-        self._cancel_children(member)
-        member.inbox.close()
-        for peer in self.living():
-            peer.pump(member.rank)
-
-    def _cancel_children(self, member: Member) -> None:
-        current = asyncio.current_task(self.loop)
-        for task in self._tasks_of(member):
-            if task is not current:
+    def _cancel(self, member: Member, sparing: object = None) -> None:
+        """Cancel the tasks of *member*, except the one to spare."""
+        for task in self.loop.unfinished():
+            if task.owner is member and task is not sparing:
                 task.cancel()
-
-    def _tasks_of(self, member: Member) -> list[SimTask[Any]]:
-        return [task for task in self.loop.unfinished() if task.owner is member]
 
     def _depart(self, member: Member, reason: str) -> None:
         """Record that *member* is gone. Peers learn of it one latency later, after every message that it had sent."""

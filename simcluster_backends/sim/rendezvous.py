@@ -7,24 +7,15 @@ latency after a receiver waits for it. Each waiting receiver admits one message:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from simcluster.transport import Any_
+from simcluster_backends.common.mailbox import Awaited
 
 if TYPE_CHECKING:
     from simcluster.payload import Message
+    from simcluster.transport import Any_
     from simcluster_backends.common.inbox import Waiting
     from simcluster_backends.sim.outgoing import Outgoing
-
-
-class _Ask(NamedTuple):
-    source: int | Any_
-    tag: str | Any_
-    receiver: Waiting
-
-    def fits(self, message: Message) -> bool:
-        source, tag = self.source, self.tag
-        return (isinstance(source, Any_) or source == message.source) and (isinstance(tag, Any_) or tag == message.tag)
 
 
 class Rendezvous:
@@ -32,7 +23,7 @@ class Rendezvous:
 
     def __init__(self) -> None:
         self._offers: list[tuple[Outgoing, Callable[[Outgoing], object]]] = []
-        self._asks: list[_Ask] = []
+        self._asks: list[Awaited[Waiting]] = []
         self._admitted: list[Message] = []
 
     def offer(self, outgoing: Outgoing, answer: Callable[[Outgoing], object]) -> None:
@@ -42,7 +33,7 @@ class Rendezvous:
 
     def ask(self, source: int | Any_, tag: str | Any_, receiver: Waiting) -> None:
         """Note *receiver*, which waits for a message from *source* with *tag*."""
-        self._asks.append(_Ask(source, tag, receiver))
+        self._asks.append(Awaited(source, tag, receiver))
         self._match()
 
     def forget(self, message: Message) -> None:
@@ -56,10 +47,10 @@ class Rendezvous:
         self._asks = [ask for ask in self._asks if not ask.receiver.done()]
         free = list(self._asks)
         for message in self._admitted:
-            if served := next((ask for ask in free if ask.fits(message)), None):
+            if served := next((ask for ask in free if ask.accepts(message)), None):
                 free.remove(served)
         for ask in free:
-            if found := next((offer for offer in self._offers if ask.fits(offer[0].message)), None):
+            if found := next((offer for offer in self._offers if ask.accepts(offer[0].message)), None):
                 self._offers.remove(found)
                 outgoing, answer = found
                 self._admitted.append(outgoing.message)

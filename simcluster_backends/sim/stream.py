@@ -202,13 +202,15 @@ class Stream:
     def stop(self) -> None:
         """Let nothing through; every call needs a matching `go_on`."""
         assert self.gate is not None, NO_GATE
-        if self.gate.close() and self._current is not None and self._current.flow is not None:
+        self.gate.closed_by += 1
+        if self.gate.closed_by == 1 and self._current is not None and self._current.flow is not None:
             self.network.pause(self._current.flow)
 
     def go_on(self) -> None:
         assert self.gate is not None, NO_GATE
         gate = self.gate
-        if not gate.open():
+        gate.closed_by -= 1
+        if gate.closed_by:
             return
         if self._current is not None and self._current.flow is not None:
             self.network.resume(self._current.flow, self.way.route)

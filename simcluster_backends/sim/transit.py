@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -49,44 +49,12 @@ class Gate:
     Once the gate is *broken*, that fault drops everything in flight.
     """
 
-    closed_by: int = 0  # every call of `close` needs a matching one of `open`
+    closed_by: int = 0  # faults
     held: list[Message] = field(default_factory=list)
     admitted: Outgoing | None = None  # by the receiver, while this was closed
     broken: Fault | None = None
-    _in_flight: dict[int, Message] = field(default_factory=dict)  # by id, in the order of departure
-    _landed: set[int] = field(default_factory=set)  # ids of those whose latency has passed
-
-    def close(self) -> bool:
-        """Close it; return whether it was open."""
-        self.closed_by += 1
-        return self.closed_by == 1
-
-    def open(self) -> bool:
-        """Undo one `close`; return whether it is open now."""
-        self.closed_by -= 1
-        return self.closed_by == 0
-
-    def leaves(self, message: Message) -> None:
-        self._in_flight[id(message)] = message
-
-    def land(self, message: Message) -> Iterator[Message]:
-        """Yield the messages that land now, in order: later ones wait for an earlier one that was held."""
-        self._landed.add(id(message))
-        while self._in_flight and (first := next(iter(self._in_flight))) in self._landed:
-            self._landed.remove(first)
-            yield self._in_flight.pop(first)
-
-    def forget(self, message: Message) -> None:
-        """Remove *message*, which is dropped."""
-        del self._in_flight[id(message)]
-        self._landed.discard(id(message))
-
-    def break_for(self, fault: Fault | None) -> list[Message]:
-        """Break it because of *fault*. Return the messages to drop at once, after their latency."""
-        self.broken = self.broken or fault
-        here = [*self.held, *(message for number, message in self._in_flight.items() if number in self._landed)]
-        self.held.clear()
-        return here
+    in_flight: dict[int, Message] = field(default_factory=dict)  # by id, in the order of departure
+    landed: set[int] = field(default_factory=set)  # ids of those whose latency has passed
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +82,7 @@ class Transit:
         """Land *message* after latency and jitter, never ahead of the message before it."""
         self.under_way_B += message.size_bytes
         if self.gate is not None:
-            self.gate.leaves(message)
+            self.gate.in_flight[id(message)] = message
         now_s = self.clock._now
         delay_s = self.way.latency_s
         for draw_s in self.way.jitters:
@@ -134,13 +102,17 @@ class Transit:
         if gate is None:
             self._take_in(message)
         elif gate.broken is not None:
-            gate.forget(message)
+            del gate.in_flight[id(message)]
+            gate.landed.discard(id(message))
             self._drop(message, gate.broken)
         elif gate.closed_by:
             gate.held.append(message)
         else:
-            for landed in gate.land(message):
-                self._take_in(landed)
+            gate.landed.add(id(message))
+            # In order: later ones wait for an earlier one that was held.
+            while gate.in_flight and (first := next(iter(gate.in_flight))) in gate.landed:
+                gate.landed.remove(first)
+                self._take_in(gate.in_flight.pop(first))
 
     def _take_in(self, message: Message) -> None:
         overhead = self.way.receiver
@@ -196,6 +168,9 @@ class Transit:
 
     def break_for(self, fault: Fault | None) -> None:
         """Drop everything in flight: both ends have given each other up because of *fault*."""
-        assert self.gate is not None, NO_GATE
-        for message in self.gate.break_for(fault):
+        gate = self.gate
+        assert gate is not None, NO_GATE
+        gate.broken = gate.broken or fault
+        held, gate.held = gate.held, []
+        for message in [*held, *(message for number, message in gate.in_flight.items() if number in gate.landed)]:
             self._land(message)

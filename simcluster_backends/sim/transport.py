@@ -32,7 +32,7 @@ class SimTransport(Node[Outgoing, Any]):
     def __init__(self, member: Member, seed: int, enter_ring: EnterRing) -> None:
         super().__init__(member.rank, member.names, seed, member.recorder, member.inbox)
         self._member, self._loop = member, member.loop
-        self._news, self._enter_ring = member.membership, enter_ring
+        self._news, self.ring_ahead = member.membership, partial(enter_ring, member.rank)
 
     @property
     def peers(self) -> list[int]:
@@ -62,9 +62,6 @@ class SimTransport(Node[Outgoing, Any]):
         outgoing.injected.result()
         self.recorder.span("send", start_s, outgoing.left_s, to, tag, outgoing.size_bytes)
         return message
-
-    async def ring_ahead(self, vector: Tensor, lengths: Sequence[int], tag_of: Callable[[int], str]) -> int:
-        return await self._enter_ring(self.rank, vector, lengths, tag_of)
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         check_work(work, cost)

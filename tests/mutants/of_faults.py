@@ -98,7 +98,7 @@ IN_THE_SIMULATOR = [
         12,
         "zombie: a crashed node keeps running",
         CLUSTER,
-        "        for task in self._tasks_of(member):\n            task.cancel()\n        self.loop.frozen",
+        "        self._cancel(member)\n        self.loop.frozen",
         "        self.loop.frozen",
         kinds=("crash", "restart"),
     ),

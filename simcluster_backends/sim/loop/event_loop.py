@@ -11,6 +11,7 @@ import contextvars
 import itertools
 import logging
 import math
+import signal
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
@@ -146,7 +147,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
         May be called from a signal handler.
         """
-        self._ready.appendleft(Handle(_interrupt, (), contextvars.Context()))
+        self._ready.appendleft(Handle(signal.default_int_handler, (signal.SIGINT, None), contextvars.Context()))
 
     def run_until_complete(self, future: Any) -> Any:
         """Run until *future* is done. Raise Drained if it never can be, Endless if it seems never to be."""
@@ -231,12 +232,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         logging.getLogger("asyncio").error(
             "%s at virtual time %r", context.get("message"), self.time(), exc_info=context.get("exception")
         )
-
-    default_exception_handler = call_exception_handler
-
-
-def _interrupt() -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:

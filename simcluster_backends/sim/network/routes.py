@@ -6,6 +6,7 @@ Every direction of a link, and every pair of nodes, draws from a separately name
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import fsum, log
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -29,24 +30,24 @@ Draw: TypeAlias = Callable[[], float]
 """Draws the seconds, 0 or more, that jitter adds to a link's latency: one draw per message."""
 
 
+@dataclass(slots=True, eq=False)
 class Overheads:
     """One node's queue of overheads, *send_s* per message out and *recv_s* per message in; its device is unaffected.
 
     Messages are handled one after another, as by a node's event loop.
     """
 
-    __slots__ = ("_clock", "_free_s", "recv_s", "send_s")
-
-    def __init__(self, clock: Clock, send_s: float, recv_s: float) -> None:
-        self._clock, self.send_s, self.recv_s = clock, send_s, recv_s
-        self._free_s = 0.0
+    clock: Clock
+    send_s: float
+    recv_s: float
+    _free_s: float = 0.0
 
     def handle(self, overhead_s: float, then: Callable[[Any], object], argument: Any) -> None:
         """Call *then* with *argument* after all earlier overheads and *overhead_s*."""
-        now_s = self._clock._now
+        now_s = self.clock._now
         self._free_s = (self._free_s if self._free_s > now_s else now_s) + overhead_s
         if self._free_s > now_s:
-            self._clock.alarm_at(self._free_s, then, argument)
+            self.clock.alarm_at(self._free_s, then, argument)
         else:
             then(argument)
 
@@ -87,9 +88,8 @@ class Routes:
     def way(self, source: str, target: str) -> Way:
         """Return the path from *source* to *target* in its current state under faults."""
         hops = [Hop(self.link_now(hop), hop.forward) for hop in self._topology.route(source, target)]
-        route, latency_s = self._model.lay(
-            hops, self._channels, [self._topology.nodes[name] for name in (source, target)]
-        )
+        ends = [self._topology.nodes[name] for name in (source, target)]
+        route, latency_s = self._model.lay(hops, self._channels, ends)
         return Way(
             route,
             latency_s,

@@ -10,7 +10,7 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from simcluster.payload import Message, Payload, encode_header, freeze, sizes_of
 from simcluster_backends.common.inbox import Inbox
@@ -18,25 +18,11 @@ from simcluster_backends.common.node import Node, Outcome
 
 if TYPE_CHECKING:
     from simcluster.checkpoints.shard import Shard
-    from simcluster.errors import ReplayDiverged
     from simcluster.replays.order import Answers
     from simcluster.runs.recorder import Recorder
+    from simcluster_backends.sim.replay.script import Script
 
 T = TypeVar("T")
-
-
-class Record(Protocol):
-    """The record of a node, as played so far: *now_s* of its clock, and *due_s* of the next event."""
-
-    rank: int
-    name: str
-    now_s: float
-    asides: dict[int, asyncio.Future[Any]]
-
-    @property
-    def due_s(self) -> float: ...
-
-    def parted(self, how: str) -> ReplayDiverged: ...
 
 
 class Sent(NamedTuple):
@@ -74,7 +60,7 @@ class ReplayedNode(Node[Leaving, Piece]):
 
     def __init__(
         self,
-        script: Record,
+        script: Script,
         names: Sequence[str],
         seed: int,
         recorder: Recorder,
@@ -91,7 +77,7 @@ class ReplayedNode(Node[Leaving, Piece]):
         self._waited, self._withdrawn = set(answers.waited), set(answers.withdrawn)  # only for membership tests
         self._refused, self._never_ran = answers.refused, set(answers.never_ran)
         self._sent = self._pieces = 0
-        self._device: deque[Piece] = deque()
+        self.device: deque[Piece] = deque()  # what it has yet to run
         self._over: dict[int, Piece] = {}
         self._took_s = iter(answers.took_s)
 
@@ -120,10 +106,6 @@ class ReplayedNode(Node[Leaving, Piece]):
         took_s = self._script.due_s - after_s
         self.fastest_s[source] = min(took_s, self.fastest_s.get(source, took_s))
         return message
-
-    def first_piece(self) -> int | None:
-        """Return the number of the next piece of work to finish, if any."""
-        return next((piece.number for piece in self._device if not piece.done.done()), None)
 
     def complete(self, number: int) -> None:
         """Finish piece of work *number*."""
@@ -158,20 +140,20 @@ class ReplayedNode(Node[Leaving, Piece]):
     def _submit(self, work: Callable[[], Any]) -> Piece:
         self._pieces += 1
         piece = Piece(self._pieces, work, self._loop.create_future())
-        self._device.append(piece)
+        self.device.append(piece)
         return piece
 
     def _call_off(self, piece: Piece) -> None:
         if piece.number in self._never_ran:
-            self._device = deque(other for other in self._device if other is not piece)
+            self.device = deque(other for other in self.device if other is not piece)
         else:
             self._work_until(piece.number)
             self._over.pop(piece.number, None)
 
     def _work_until(self, number: int) -> None:
         """Run all work up to *number*: a device works in order."""
-        while self._device and self._device[0].number <= number:
-            piece = self._device.popleft()
+        while self.device and self.device[0].number <= number:
+            piece = self.device.popleft()
             if piece.number in self._never_ran:
                 continue
             try:
@@ -188,7 +170,7 @@ class ReplayedNode(Node[Leaving, Piece]):
 class ReplayedChannel:
     """Stands in for the real node's checkpoint channel: it waits as often, but keeps nothing."""
 
-    def __init__(self, script: Record, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, script: Script, loop: asyncio.AbstractEventLoop) -> None:
         self._script, self._loop = script, loop
         self._asked = 0
 

@@ -6,8 +6,8 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from itertools import pairwise
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from simcluster.errors import Left, NodeFailed, PeerLost, ReplayDiverged, RunError
@@ -30,8 +30,7 @@ def replay_cluster(job: ClusterJob, orders: Sequence[Order]) -> RunRecord:
     Raise ReplayDiverged, naming node and event, if the code departs from the record.
     """
     loop = ReplayLoop()  # type: ignore[abstract]
-    module, _, function = job.program.partition(":")
-    program = getattr(import_module(module), function)
+    program = resolve_name(job.program)
     scripts: list[Script] = []
 
     async def live(script: Script) -> NodeRecord:

@@ -191,8 +191,8 @@ class Script:
         message = next((found for peer in node.streams if (found := node.arrived(peer)) is not None), None)
         if message is not None:
             node.inbox.put(message)
-        elif (piece := node.first_piece()) is not None:
-            node.complete(piece)
+        elif pieces := [piece.number for piece in node.device if not piece.done.done()]:
+            node.complete(pieces[0])
         elif waiting:
             node.sends.pop(min(waiting)).set_result(None)
         elif asides := [number for number, future in self.asides.items() if not future.done()]:
