@@ -80,9 +80,8 @@ def _number(fields: Fields, key: str, default: float | None) -> float | None:
     value = fields.get(key)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
         return float(value)
-    fields.problem(
-        key, expected=f"a number of {'bytes' if key == 'bytes' else 'seconds'} of at least 0, without a unit"
-    )
+    unit = "bytes" if key == "bytes" else "seconds"
+    fields.problem(key, expected=f"a number of {unit} of at least 0, without a unit")
     return None
 
 

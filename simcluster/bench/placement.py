@@ -63,12 +63,10 @@ def weights_of(topology: Topology, size_bytes: int, order: Sequence[int]) -> lis
     """
     names = [topology.workers[rank] for rank in order]
     size = len(names)
-    equal = [1.0 / size] * size
-    found = [0.0] * size
-    for rank, share in zip(order, shares([_sending_Bps(topology, name) for name in names]), strict=True):
-        found[rank] = share
+    by_rank = dict(zip(order, shares([_sending_Bps(topology, name) for name in names]), strict=True))
+    found = [by_rank[rank] for rank in range(size)]
     if size < 3 or _sharing_s(topology, found, size_bytes) >= _ring_s(topology, names, size_bytes):
-        return equal
+        return [1.0 / size] * size
     return found
 
 

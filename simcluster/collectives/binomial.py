@@ -1,13 +1,9 @@
 """Binomial trees: in every round, each rank that has the data passes it, or half of it, to one more rank.
 
-With p ranks, M bytes, latency a, bandwidth B and c = ceil(lg p), on a full-duplex star: c (a + M/B) down or up, for any
-p; 2 c (a + M/B) up and down, which is the all-reduce; a barrier takes 2 c a. M bytes over each of p-1 edges. A scatter
-or gather, where each rank passes on half of what it has, takes lg p a + (p-1)/p M/B for p = 2^k; for other p slightly
-less than c a + (p-1)/p M/B: with eager sends no tree takes all of it.
-
-The place of a rank in the tree is a number of c bits; its parent's place lacks the highest bit that is set. Every p
-takes c rounds, even if the tree is not full, since the last rank has the last place, at the end of the longest path:
-sends are eager, so a rank with fewer children finishes earlier, and no rank waits for the end of a round.
+The place of one of p ranks in the tree is a number of c = ceil(lg p) bits; its parent's place lacks the highest bit
+that is set. Every p takes c rounds, even if the tree is not full, since the last rank has the last place, at the end of
+the longest path: sends are eager, so a rank with fewer children finishes earlier, and no rank waits for the end of a
+round.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Bruck's schedules (Bruck, Ho, Kipnis, Upfal and Weathersby 1997): ceil(lg p) rounds for any number of ranks.
 
-With p ranks, M bytes, latency a, bandwidth B and c = ceil(lg p), on a full-duplex star: all-gather and its reverse,
-reduce-scatter, take c a + (p-1)/p M/B; the all-to-all takes lg p (a + M/(2B)) for p = 2^k, in general c a + (n_0 + ...
-) M/(pB), where n_k of the numbers below p have bit k; the barrier (Hensgen, Finkel and Manber 1988) takes c a.
+The barrier is that of Hensgen, Finkel and Manber (1988).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A chain: each rank passes everything to the next. Slow, but no link carries the data twice.
-
-With p ranks, M bytes, latency a and bandwidth B: (p-1) (a + M/B) on a full-duplex star; every rank except the last
-sends M bytes.
-"""
+"""A chain: each rank passes everything to the next. Slow, but no link carries the data twice."""
 
 from __future__ import annotations
 

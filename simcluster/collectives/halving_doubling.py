@@ -1,8 +1,6 @@
 """Halving and doubling (Rabenseifner 2004): half of the vector to one partner, a quarter to the next, and back again.
 
-With p ranks, M bytes, latency a, bandwidth B and f = floor(lg p), on a full-duplex star: for p = 2^k the all-reduce
-takes 2 lg p a + 2 (p-1)/p M/B, the reduce-scatter half of that; for other p, with ranks folded away, the all-reduce
-takes (2+2f) a + 2 M/B + 2 (2^f - 1)/2^f M/B. For p = 2^k it sends as few bytes as a ring, in far fewer rounds.
+For p = 2^k the all-reduce sends as few bytes as a ring, in far fewer rounds; for other p, ranks are folded away.
 
 The largest messages go to the first partners: with near first they stay off the far, usually slower links.
 """

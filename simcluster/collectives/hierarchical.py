@@ -1,9 +1,7 @@
 """Hierarchical collectives: sums of a site cross the slow links between sites once, not once per rank.
 
-With two sites of m ranks, M bytes, latency a1 and bandwidth B inside, a2 and Bt across, the all-reduce takes 2 (m-1)
-(a1 + M/(mB)) + 2 (a2 + max(M/(2 Bt), M/(2mB))): a ring inside each site, each part of M/m across by its owners, and a
-ring inside again. With G sites the owners form a ring of G. Sites may differ in size: parts are then cut at the bounds
-of every site.
+The all-reduce is a ring inside each site of m ranks, each part of M/m across by its owners, which form a ring too, and
+a ring inside again. Sites may differ in size: parts are then cut at the bounds of every site.
 """
 
 from __future__ import annotations
@@ -71,9 +69,8 @@ def site_of(node: Transport, sites: Sites) -> list[int]:
     """Return the ranks at this node's site. Raises ValueError unless every rank is at one site and no site is empty."""
     ranks = sorted(rank for site in sites for rank in site)
     if ranks != list(range(node.size)) or not all(sites):
-        raise ValueError(
-            f"sites {[list(site) for site in sites]}: expected each of 0 to {node.size - 1} at one of them"
-        )
+        given = [list(site) for site in sites]
+        raise ValueError(f"sites {given}: expected each of 0 to {node.size - 1} at one of them")
     return next(list(site) for site in sites if node.rank in site)
 
 

@@ -1,9 +1,5 @@
 """Naive schedules: all messages straight to their receivers, at once. The reference for other schedules.
 
-With p ranks, M bytes, latency a and bandwidth B, on a full-duplex star: a + (p-1) M/B where M goes to or comes from all
-ranks (broadcast, reduce, all-reduce); a + (p-1)/p M/B where parts of M/p do (the others). The direct all-reduce is a
-reduce-scatter and an all-gather of parts: 2 (a + (p-1)/p M/B).
-
 Sums are taken in rank order, whatever arrives first.
 """
 

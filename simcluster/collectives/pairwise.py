@@ -1,7 +1,4 @@
-"""Pairwise schedules: in round k each rank sends to the k-th rank after it, so no two messages share a link.
-
-With p ranks, M bytes, latency a and bandwidth B, on a full-duplex star: (p-1) (a + M/(pB)).
-"""
+"""Pairwise schedules: in round k each rank sends to the k-th rank after it, so no two messages share a link."""
 
 from __future__ import annotations
 

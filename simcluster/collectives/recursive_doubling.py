@@ -1,8 +1,6 @@
 """Recursive doubling: partners exchange all they have, at distances 1, 2, 4, ... (Thakur, Rabenseifner and Gropp 2005).
 
-With p ranks, M bytes, latency a, bandwidth B and f = floor(lg p), on a full-duplex star: the all-reduce takes lg p (a +
-M/B) for p = 2^k, else (2+f) (a + M/B), with ranks folded away; the all-gather lg p a + (p-1)/p M/B for p = 2^k; the
-barrier lg p a, else (2+f) a. The minimum number of latencies: best for small vectors.
+The minimum number of latencies: best for small vectors.
 """
 
 from __future__ import annotations

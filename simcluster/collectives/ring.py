@@ -1,8 +1,6 @@
 """Ring schedules (Patarasuk and Yuan 2009): the fewest bytes for an all-reduce, sent only to the next rank.
 
-With p ranks, M bytes, latency a and bandwidth B, on a full-duplex star: reduce-scatter and all-gather take (p-1) (a +
-M/(pB)) and send (p-1)/p M bytes per rank; the all-reduce takes and sends twice that. A broadcast as scatter and
-all-gather (van de Geijn 1994) takes (c+p-1) a + 2 (p-1)/p M/B with c = ceil(lg p). A barrier takes (p-1) a.
+The broadcast is a scatter and an all-gather (van de Geijn 1994).
 """
 
 from __future__ import annotations
@@ -92,7 +90,14 @@ async def ring_broadcast(node: Transport, tensors: Sequence[Tensor], tag: str, r
     """
     parts = as_bytes(tensors).tensor_split(node.size)
     part = await binomial_scatter(node, parts, f"{tag}/scatter", root)
-    await _let_go(node, f"{tag}/go", root)
+    # If the scatter's tree is not full, hold the root's neighbours until all data has left the root: messages of the
+    # ring then do not compete with the scatter. In a full tree no rank is early enough for that.
+    place, last = (node.rank - root) % node.size, (node.size - 1).bit_length()
+    if node.size != 1 << last and place <= last:
+        if place:
+            await node.recv((node.rank - 1) % node.size, f"{tag}/go")
+        if place < last:
+            await node.send((node.rank + 1) % node.size, f"{tag}/go", None)
     found = await ring_all_gather(node, part, f"{tag}/gather")
     return list(tensors) if node.rank == root else from_bytes(torch.cat(found), tensors)
 
@@ -101,20 +106,6 @@ async def ring_barrier(node: Transport, tag: str) -> None:
     """Wait for all ranks: after step k each rank has heard, through its left neighbour, of k ranks."""
     for step in range(node.size - 1):
         await exchange(node, (node.rank + 1) % node.size, (node.rank - 1) % node.size, f"{tag}/{step}", None)
-
-
-async def _let_go(node: Transport, tag: str, root: int) -> None:
-    """If the scatter's tree is not full, hold the root's neighbours until all data has left the root.
-
-    Messages of the ring then do not compete with the scatter. In a full tree no rank is early enough for that.
-    """
-    place, last = (node.rank - root) % node.size, (node.size - 1).bit_length()
-    if node.size == 1 << last or place > last:
-        return
-    if place:
-        await node.recv((node.rank - 1) % node.size, tag)
-    if place < last:
-        await node.send((node.rank + 1) % node.size, tag, None)
 
 
 async def _ring_of_nothing(node: Transport, vector: Tensor, tag: str) -> Tensor:

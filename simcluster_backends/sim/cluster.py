@@ -148,8 +148,6 @@ class Cluster:
                 arrival_s = self.loop.time() + self._latency_s(rank, peer.rank)
                 self.loop.clock.alarm_at(arrival_s, partial(peer.welcome, rank), member.recorder.incarnation)
 
-    # inside
-
     def _latency_s(self, source: int, to: int) -> float:
         return self.streams.of(source, to).way.latency_s
 

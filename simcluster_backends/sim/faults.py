@@ -74,8 +74,6 @@ class Faults:
             del self._told[number]
             self.log.ends(self._plan[number])
 
-    # events
-
     def _begin(self, number: int) -> None:
         fault, cluster = self._plan[number], self._cluster
         if isinstance(fault, kinds.NodeFault) and not cluster.lives(fault.rank):
@@ -140,8 +138,6 @@ class Faults:
             for node in cluster.living():
                 node.look_around()
 
-    # streams
-
     def _on_stream(self, stream: Stream) -> None:
         for pairs, stopped in self._cuts.values():
             if pairs(stream.sender.rank, stream.receiver.rank):
@@ -151,8 +147,6 @@ class Faults:
     def _on_drop(self, fault: kinds.Fault | None, size_bytes: int) -> None:
         if fault is not None:
             self.log.drops(fault, size_bytes)
-
-    # nodes
 
     def _slow_down(self) -> None:
         """Stop devices while their node hangs; a restarted node ignores earlier hangs."""
@@ -164,8 +158,6 @@ class Faults:
                 for spell in fault.spells
                 if isinstance(fault, kinds.Slow) or spell[0] >= node.born_s
             ]
-
-    # links
 
     def _change_link(self, fault: kinds.LinkFault) -> None:
         """Apply the current state to the link of *fault* and to every route over it."""

@@ -55,8 +55,6 @@ class Member:
         self._known = {rank: len(before) for rank, before in membership.before.items()}
         self._back: dict[int, int] = {}  # peers known to be back but not accepted yet
 
-    # its life
-
     def die(self, fault: Fault | None = None) -> None:
         """Stop receiving."""
         self.alive, self.killed_by = False, fault
@@ -89,8 +87,6 @@ class Member:
         ]
         return self.inbox.mailbox.describe() + sends
 
-    # its streams
-
     def stream(self, to: int) -> Stream:
         """Return the stream to the incarnation of *to* in use here."""
         stream = self._streams.get(to)
@@ -105,8 +101,6 @@ class Member:
 
     def _on_room(self, source: int) -> None:
         self._registry.of(source, self.rank).pump()
-
-    # what it knows of the others
 
     def known(self, rank: int) -> int:
         """Return the incarnation of *rank* in use here."""

@@ -232,8 +232,6 @@ class Stream:
             self.network.pause(flow)
             self.network.resume(flow, way.route)
 
-    # inside
-
     def _abandon_current(self) -> None:
         if self._current is not None and self._current.flow is not None:
             if self.way.conditions is not None:

@@ -86,8 +86,6 @@ class SimTransport(Node[Outgoing, Any]):
         if self._member.on_step is not None:
             self._member.on_step(self.rank, step)
 
-    # inside
-
     def _post(self, to: int, tag: str, payload: Payload) -> Outgoing | None:
         """As promised, except that a message that fits into the send buffer is not waited for."""
         member = self._member

@@ -77,8 +77,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._running = self._closed = self._stopping = False
         self._idle = 0
 
-    # time and callbacks
-
     def time(self) -> float:
         return float(self.clock._now)
 
@@ -108,8 +106,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         assert isinstance(timer, Timer)
         timer.alarm.cancelled = True
 
-    # futures and tasks
-
     def create_future(self) -> asyncio.Future[Any]:
         return SimFuture(loop=self)
 
@@ -135,8 +131,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Return the tasks that have not ended, by number."""
         tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
         return sorted(tasks, key=lambda task: task.number)
-
-    # running
 
     def progress(self) -> None:
         """Note progress: see IDLE_CALLBACKS_LIMIT."""

@@ -115,8 +115,6 @@ class ReplayedNode(Node[Leaving, Piece]):
             raise self._script.parted(f"the record has the end of its piece of work {number}, but no task waits for it")
         piece.done.set_result(piece.outcome)
 
-    # inside
-
     def _post(self, to: int, tag: str, payload: Payload) -> Leaving:
         header = encode_header(tag, payload)
         frozen = freeze(payload)

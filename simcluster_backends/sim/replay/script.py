@@ -129,8 +129,6 @@ class Script:
     def parted(self, how: str) -> ReplayDiverged:
         return ReplayDiverged(self.rank, self.name, self._event, how)
 
-    # inside
-
     @property
     def _event(self) -> str:
         return f"event {self._position + 1}, step {self.node.recorder.record.steps}"
