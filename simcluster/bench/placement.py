@@ -74,7 +74,7 @@ def distance(topology: Topology, rank: int, other: int, size_bytes: int) -> Dist
     """Return the distance from *rank* to *other*."""
     hops = topology.route(topology.workers[rank], topology.workers[other])
     slowest_Bps = min(hop.link.bandwidth_Bps for hop in hops)
-    return math.fsum(hop.link.latency_s for hop in hops) + size_bytes / slowest_Bps, len(hops)
+    return _latency_s(hops) + size_bytes / slowest_Bps, len(hops)
 
 
 def _sending_Bps(topology: Topology, name: str) -> float:

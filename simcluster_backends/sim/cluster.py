@@ -97,7 +97,32 @@ class Cluster:
         assert len(bodies) == len(self.members), f"{len(bodies)} bodies for {len(self.members)} nodes"
         self._bodies = bodies
         with CtrlC(self.loop.interrupt, PATIENCE_S) as ctrl_c:
-            return self._run(ctrl_c)
+            try:
+                self.tasks = [self._begin(member) for member in self.members]
+                if self.faults is not None:
+                    self.faults.schedule()
+                with collected_rarely():
+                    while left := [future for future in (*self.tasks, *self._returns.values()) if not future.done()]:
+                        # A sys.exit() stops asyncio's loop; its task raises it where that is awaited.
+                        with suppress(SystemExit):
+                            self.loop.run_until_complete(asyncio.wait(left))
+                self.streams.check_balance()
+                cancelled = asyncio.CancelledError("cancelled")
+                return [cancelled if task.cancelled() else task.exception() or task.result() for task in self.tasks]
+            except Drained:
+                what = f"deadlock at {self.loop.time():g} s: nothing can happen any more"
+                raise Deadlock(what, self._waits()) from None
+            except Endless:
+                what = f"no work done and nothing recorded for a long time at {self.loop.time():g} s"
+                raise NeverFinished(what, self._waits()) from None
+            except KeyboardInterrupt:
+                ctrl_c.heard()
+                for member in self.members:
+                    member.recorder.is_interrupted = True
+                self.loop.workers.close(within_s=WORK_S)  # work may never end
+                raise
+            finally:
+                self._end_all()
 
     def lives(self, rank: int) -> bool:
         """Return whether *rank* has neither ended nor died."""
@@ -155,34 +180,6 @@ class Cluster:
         names = self.topology.workers
         buffer_B = self.topology.nodes[names[rank]].send_buffer_bytes
         return Member(rank, names, self.loop, self.streams, self.membership, device, recorder, buffer_B)
-
-    def _run(self, ctrl_c: CtrlC) -> list[Any]:
-        try:
-            self.tasks = [self._begin(member) for member in self.members]
-            if self.faults is not None:
-                self.faults.schedule()
-            with collected_rarely():
-                while left := [future for future in (*self.tasks, *self._returns.values()) if not future.done()]:
-                    # A sys.exit() stops asyncio's loop. It is its task's exception now, raised where that is awaited.
-                    with suppress(SystemExit):
-                        self.loop.run_until_complete(asyncio.wait(left))
-            self.streams.check_balance()
-            cancelled = asyncio.CancelledError("cancelled")
-            return [cancelled if task.cancelled() else task.exception() or task.result() for task in self.tasks]
-        except Drained:
-            what = f"deadlock at {self.loop.time():g} s: nothing can happen any more"
-            raise Deadlock(what, self._waits()) from None
-        except Endless:
-            what = f"no work done and nothing recorded for a long time at {self.loop.time():g} s"
-            raise NeverFinished(what, self._waits()) from None
-        except KeyboardInterrupt:
-            ctrl_c.heard()
-            for member in self.members:
-                member.recorder.is_interrupted = True
-            self.loop.workers.close(within_s=WORK_S)  # work may never end
-            raise
-        finally:
-            self._end_all()
 
     def _begin(self, member: Member) -> SimTask[Any]:
         return self.loop.begin(member, self._live(member), f"rank {member.rank} ({member.name})")

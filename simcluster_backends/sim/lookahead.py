@@ -71,11 +71,9 @@ class Ring:
         # Not if a node enters a second ring at the same instant: the two would share paths.
         all_in = sorted(rank for rank, _, _ in waiting) == list(range(len(self._members)))
         if all_in and len(waiting) > 1 and self._all_silent() and len({entry.kind for entry in entries}) == 1:
-            wires = self._wires()
-            if wires is not None:
-                rounds, starts_s = self._look_ahead(entries[0], wires)
-                if rounds:
-                    self._count(entries[0], rounds, starts_s)
+            rounds, starts_s = self._look_ahead(entries[0])
+            if rounds:
+                self._count(entries[0], rounds, starts_s)
         for rank, _, future in waiting:
             if rounds:
                 self._loop.clock.alarm_at(float(starts_s[rank]), future.set_result, rounds)
@@ -112,11 +110,11 @@ class Ring:
             return None
         return np.array(rates_Bps), np.array([stream.way.latency_s for stream in streams])
 
-    def _look_ahead(self, entry: Entry, wires: tuple[Floats, Floats]) -> tuple[int, Floats]:
+    def _look_ahead(self, entry: Entry) -> tuple[int, Floats]:
         """Return (rounds to skip, when each rank begins the next one)."""
-        clock = self._loop.clock
+        clock, wires = self._loop.clock, self._wires()
         lengths_B = np.array(entry.lengths, dtype=np.float64) * entry.vector.element_size()
-        if lengths_B.max() >= self._streams.limit_B:
+        if wires is None or lengths_B.max() >= self._streams.limit_B:
             return 0, np.empty(0)
         rounds = 2 * (len(lengths_B) - 1)
         last_in_s = []  # when the last rank begins a round

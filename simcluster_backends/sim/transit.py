@@ -61,8 +61,8 @@ class Gate:
 class Transit:
     """The messages of one stream that have left: each is in flight, has arrived or was dropped.
 
-    *on_drop* is called with the fault and size of each message that does not arrive, *on_end* with one that
-    has arrived or was dropped, if the receiver asks for messages or another waits in *queue* to leave.
+    *on_drop* is a stream's. *on_end* is called with a message that has arrived or was dropped, if the receiver asks for
+    messages or another waits in *queue* to leave.
     """
 
     clock: Clock

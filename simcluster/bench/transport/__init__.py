@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import product
 from statistics import median
 from typing import Any
@@ -43,7 +43,15 @@ def bench_transport(nodes: str, sizes: str, repeats: int = 9) -> list[dict[str, 
         problems.append(Problem("torch", "a build without gloo", "one with torch.distributed's gloo, to compare with"))
     if problems:
         raise UsageError(problems)
-    return [row for count in counts for row in rows_of(count, _measured(count, bytes_of, repeats))]
+    config_json = json.dumps({"sizes": bytes_of, "repeats": repeats})
+    rows: list[dict[str, Any]] = []
+    for count in counts:
+        job = ClusterJob([f"node{rank}" for rank in range(count)], config_json, program=PROGRAM)
+        record: RunRecord = importlib.import_module(f"simcluster_backends.{BACKEND}").run_cluster(job)
+        if record.error is not None:
+            raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
+        rows += rows_of(count, record.nodes)
+    return rows
 
 
 def rows_of(count: int, records: Iterable[NodeRecord]) -> list[dict[str, Any]]:
@@ -64,18 +72,6 @@ def rows_of(count: int, records: Iterable[NodeRecord]) -> list[dict[str, Any]]:
             ours_s, gloo_s = medians_s[size, name, OURS + of], medians_s[size, name, GLOO + of]
             rows[-1] |= {f"ours{of}_s": ours_s, f"gloo{of}_s": gloo_s, f"{of}_ratio".strip("_"): ours_s / gloo_s}
     return rows
-
-
-def _measured(count: int, sizes: Sequence[int], repeats: int) -> list[NodeRecord]:
-    job = ClusterJob(
-        names=[f"node{rank}" for rank in range(count)],
-        config_json=json.dumps({"sizes": list(sizes), "repeats": repeats}),
-        program=PROGRAM,
-    )
-    record: RunRecord = importlib.import_module(f"simcluster_backends.{BACKEND}").run_cluster(job)
-    if record.error is not None:
-        raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
-    return record.nodes
 
 
 def _nodes(text: str, problems: list[Problem]) -> list[int]:

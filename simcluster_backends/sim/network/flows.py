@@ -62,8 +62,8 @@ class Network:
         """Remove *flow* if it is active; the others get its share at this instant."""
         if flow.alarm is not None:
             flow.alarm.cancelled = True
-        if not flow.paused and self._fair.leave(flow):
-            self.clock.settle = self._settle
+        if not flow.paused:
+            self.leave(flow)
 
     def pause(self, flow: Flow) -> None:
         """Remove *flow* temporarily; it keeps its remaining bytes."""

@@ -1,12 +1,10 @@
 """The effect of packet loss on a TCP connection: a bound on its rate, and timeouts. No message is lost.
 
-After three later packets, a sender knows of a loss, halves its window and continues; that alone bounds its rate by
-MSS / (RTT sqrt(2 b p / 3)) (Mathis, Semke, Mahdavi, Ott, "The macroscopic behavior of the TCP congestion avoidance
-algorithm", CCR 1997), for a share p of packets lost and an acknowledgement for every b packets. Without those packets
-it waits for a timeout: with a window of w packets, after a share min(1, 3/w) of the losses (Padhye, Firoiu, Towsley,
-Kurose, "Modeling TCP throughput", SIGCOMM 1998, below PFTK), where w is sqrt(8 / (3 b p)) on average, but at most the
-number of packets of the message. If its packet is lost again, a timeout is followed by one twice as long, up to a
-factor of 64. On average a long transfer has exactly the goodput of PFTK's equation without a maximum window,
+The bound is MSS / (RTT sqrt(2 b p / 3)) (Mathis, Semke, Mahdavi, Ott, "The macroscopic behavior of the TCP congestion
+avoidance algorithm", CCR 1997), for a share p of packets lost and an acknowledgement for every b packets. A timeout
+follows a share min(1, 3/w) of the losses (Padhye, Firoiu, Towsley, Kurose, "Modeling TCP throughput", SIGCOMM 1998,
+below PFTK), where the window w is sqrt(8 / (3 b p)) packets on average, but at most those of the message. On average a
+long transfer has exactly the goodput of PFTK's equation without a maximum window,
 
     MSS / goodput = RTT sqrt(2 b p / 3) + p min(1, 3 sqrt(3 b p / 8)) T0 (1 + p + 2 p^2 + ... + 32 p^6) / (1 - p)
 

@@ -5,10 +5,9 @@ improvement of network simulation in the SimGrid framework", SIMUTools 2009): TC
 carries payload; slow start costs 13.01 latencies; a flow's share is inverse to its latency plus the time of 20537 bytes
 on each link; and a window of 4 MiB over twice the latency bounds it.
 
-In both, acknowledgements use a link's `ack_share`, which is zero unless the topology sets it, and lost packets bound a
-flow (`losses`). Stations on one medium share its air time: a byte takes 1 / rate of its station, and twice that if
-relayed by an access point. Fairness is equal bytes, as when stations send one packet each in turn, so the slowest
-station slows all (Heusse, Rousseau, Berger-Sabbatel, Duda, "Performance anomaly of 802.11b", INFOCOM 2003).
+In both, acknowledgements use a link's `ack_share`, and lost packets bound a flow (`losses`). Stations on one medium
+share its air time with equal bytes, so the slowest slows all (Heusse, Rousseau, Berger-Sabbatel, Duda, "Performance
+anomaly of 802.11b", INFOCOM 2003).
 """
 
 from __future__ import annotations

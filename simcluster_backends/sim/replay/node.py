@@ -10,7 +10,7 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from simcluster.payload import Message, Payload, encode_header, freeze, sizes_of
 from simcluster_backends.common.inbox import Inbox
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.replay.script import Script
 
 T = TypeVar("T")
-
-
-class Sent(NamedTuple):
-    """A message in flight, its header, and the earliest time it was sent by the sender's clock."""
-
-    message: Message
-    header: bytes
-    after_s: float
 
 
 class Piece:
@@ -68,9 +60,11 @@ class ReplayedNode(Node[Leaving, Piece]):
         answers: Answers,
     ) -> None:
         super().__init__(script.rank, names, seed, recorder, Inbox(script.rank, names, loop, lambda source: None))
+        self.inbox = self._inbox
         self.sends: dict[int, asyncio.Future[None]] = {}  # not injected yet, by number
         self.on_step: Callable[[int, int], None] | None = None
-        self.streams: dict[int, deque[Sent]] = {}  # from each peer: sent, but not arrived
+        # From each peer: messages in flight, each with its header and its earliest departure by the sender's clock.
+        self.streams: dict[int, deque[tuple[Message, bytes, float]]] = {}
         self.fastest_s: dict[int, float] = {}  # from each peer, by the two nodes' clocks
         self.to: Callable[[int], ReplayedNode]
         self._script, self._loop = script, loop
@@ -87,10 +81,6 @@ class ReplayedNode(Node[Leaving, Piece]):
             self.on_step(self.rank, step)
 
     # called by the script
-
-    @property
-    def inbox(self) -> Inbox:
-        return self._inbox
 
     def arrived(self, source: int, digest: int | None = None) -> Message | None:
         """Return the next message from *source*, None if not yet sent. Raise ReplayDiverged if it is the wrong one."""
@@ -120,7 +110,7 @@ class ReplayedNode(Node[Leaving, Piece]):
         frozen = freeze(payload)
         size_bytes = sum(sizes_of(tag, frozen))
         left = Leaving(size_bytes, self._loop.create_future(), self._now)
-        sent = Sent(Message(self.rank, tag, frozen, size_bytes), header, self._script.now_s)
+        sent = Message(self.rank, tag, frozen, size_bytes), header, self._script.now_s
         self._sent += 1
         number = self._sent
         if number in self._refused:
