@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import TypeAlias
 
 import numpy as np
@@ -89,9 +89,7 @@ def _sharing_s(topology: Topology, weights: Sequence[float], size_bytes: int) ->
     names = topology.workers
     flows = [
         (topology.route(a, b), (weights[i] + weights[j]) * size_bytes)
-        for i, a in enumerate(names)
-        for j, b in enumerate(names)
-        if i != j
+        for (i, a), (j, b) in permutations(enumerate(names), 2)
     ]
     last_piece = 1.0 + 1.0 / PIECES if 0.0 in weights else 1.0
     return 2.0 * max(_latency_s(hops) for hops, _ in flows) + last_piece * max(_load(flows).values())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from simcluster.documents.yaml import describe
 from simcluster.errors import ABSENT, ENDED, NeedsValues, NodeFailed, PeerLost, Problem, RunError, UsageError
@@ -45,11 +45,11 @@ OPTIONS = {"inbox_bytes": (0, 2**50), "threads": (1, 4096), "dead_s": LIMITS_S, 
 """Name -> (least, most); integer limits demand an integer value."""
 
 
-def run_cluster(
-    job: ClusterJob,
-    wrap: Callable[[SimTransport], Any] | None = None,
-    device_of: Callable[[int, DeviceModel], DeviceModel] | None = None,
-) -> RunRecord:
+Wrap: TypeAlias = "Callable[[SimTransport], Any] | None"
+DeviceOf: TypeAlias = Callable[[int, DeviceModel], DeviceModel] | None
+
+
+def run_cluster(job: ClusterJob, wrap: Wrap = None, device_of: DeviceOf = None) -> RunRecord:
     """Run *job* in virtual time. A failing node does not raise: the record's error says why the run failed.
 
     *wrap* replaces the node passed to each program, *device_of* each rank's device. With the option `max_restarts`, a
@@ -65,11 +65,7 @@ def run_cluster(
 
 
 @one_thread()
-def _run_once(
-    job: ClusterJob,
-    wrap: Callable[[SimTransport], Any] | None,
-    device_of: Callable[[int, DeviceModel], DeviceModel] | None,
-) -> RunRecord:
+def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
     assert job.topology is not None, "the simulator needs a topology"
     program = resolve_name(job.program)
     options = {"threads": usable_cores(), **job.options}

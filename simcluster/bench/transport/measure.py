@@ -43,12 +43,8 @@ class Companion:
     """
 
     def __init__(self, rank: int, size: int) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 - this Python, and two numbers
-            [sys.executable, "-m", PROGRAM, str(rank), str(size)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        command, pipe = [sys.executable, "-m", PROGRAM, str(rank), str(size)], subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)  # noqa: S603 - two numbers
 
     def ask(self, **request: Any) -> dict[str, Any]:
         """Return its answer, blocking. Raises RunError if it has ended instead."""

@@ -90,15 +90,10 @@ class Routes:
         hops = [Hop(self.link_now(hop), hop.forward) for hop in self._topology.route(source, target)]
         ends = [self._topology.nodes[name] for name in (source, target)]
         route, latency_s = self._model.lay(hops, self._channels, ends)
-        return Way(
-            route,
-            latency_s,
-            self._overheads.get(source),
-            self._overheads.get(target),
-            tuple(self._draw(hop) for hop in hops if hop.link.jitter is not None),
-            self._losses(source, target, hops),
-            self._conditions,
-        )
+        jitters = tuple(self._draw(hop) for hop in hops if hop.link.jitter is not None)
+        sender, receiver = self._overheads.get(source), self._overheads.get(target)
+        losses = self._losses(source, target, hops)
+        return Way(route, latency_s, sender, receiver, jitters, losses, self._conditions)
 
     def channels(self, link: Link, towards: str | None) -> list[Channel]:
         """Return the channels of *link* in both directions, or *towards* one end; none if flows do not share it."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from simcluster.checkpoints.shard import Shard
     from simcluster.replays.order import Answers
     from simcluster.runs.recorder import Recorder
+    from simcluster_backends.sim.loop.event_loop import SimLoop
     from simcluster_backends.sim.replay.script import Script
 
 T = TypeVar("T")
@@ -51,13 +52,7 @@ class ReplayedNode(Node[Leaving, Piece]):
     """One node: see simcluster.transport.Transport. *answers* are those of its order."""
 
     def __init__(
-        self,
-        script: Script,
-        names: Sequence[str],
-        seed: int,
-        recorder: Recorder,
-        loop: asyncio.AbstractEventLoop,
-        answers: Answers,
+        self, script: Script, names: Sequence[str], seed: int, recorder: Recorder, loop: SimLoop, answers: Answers
     ) -> None:
         super().__init__(script.rank, names, seed, recorder, Inbox(script.rank, names, loop, lambda source: None))
         self.inbox = self._inbox
@@ -158,7 +153,7 @@ class ReplayedNode(Node[Leaving, Piece]):
 class ReplayedChannel:
     """Stands in for the real node's checkpoint channel: it waits as often, but keeps nothing."""
 
-    def __init__(self, script: Script, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, script: Script, loop: SimLoop) -> None:
         self._script, self._loop = script, loop
         self._asked = 0
 
