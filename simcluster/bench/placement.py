@@ -1,7 +1,4 @@
-"""Knowledge of a network for schedules: near ranks, sites, slow links.
-
-An algorithm cannot see the topology, so orders, sites and shares are computed here and passed to it.
-"""
+"""Knowledge of a network for schedules, which cannot see the topology: near ranks, sites, slow links."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Collective operations built from send and recv alone: one file per schedule, each a plain `async def`.
 
-Every rank calls the same operation with the same tag. The schedule fixes the order of sums; it never depends on the
-order of arrival. docs/collectives.md says what each schedule costs and when it wins.
+docs/collectives.md says what each schedule costs and when it wins.
 """
 
 from simcluster.collectives.exchange import exchange

@@ -1,8 +1,4 @@
-"""Times the transport of a backend of real nodes against torch.distributed's gloo, on this machine.
-
-It runs the measuring program and returns medians and their ratios. It imports no backend: as for experiments, a backend
-is imported by name at run time.
-"""
+"""The transport of a backend of real nodes, timed against torch.distributed's gloo on this machine."""
 
 from __future__ import annotations
 

@@ -30,13 +30,6 @@ SERVER = 0
 def main(rank: int, size: int) -> None:
     """Answer requests until the input ends."""
     use_one_thread()  # one process per core or more, like the nodes that it is compared with
-    _join(rank, size)
-    group = _Group(rank, size)
-    for request in map(json.loads, sys.stdin):
-        _say(group.do(request["do"], request["count"]))
-
-
-def _join(rank: int, size: int) -> None:
     port = json.loads(sys.stdin.readline())["port"]
     wait = timedelta(seconds=TIMEOUT_S)
     make = dist.TCPStore  # type: ignore[attr-defined]  # its module does not list it
@@ -47,6 +40,9 @@ def _join(rank: int, size: int) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=wait)
     if port is not None:
         _say({})
+    group = _Group(rank, size)
+    for request in map(json.loads, sys.stdin):
+        _say(group.do(request["do"], request["count"]))
 
 
 def _say(answer: dict[str, Any]) -> None:
