@@ -1,20 +1,25 @@
 """Topologies: descriptions of a cluster, read from a file and checked.
 
 `load` reads a file and returns a `Topology`; `star`, `ring`, `chain`, `complete`, `torus` and `two_sites` make regular
-ones; `draw_html` draws one, `describe` reports what a user should know about it.
+ones, with the arguments of `simcluster.topology.presets.generators` and a `document` that can be written to a file;
+`draw_html` draws one, `describe` reports what a user should know about it.
 """
 
 from __future__ import annotations
 
-from simcluster.topology.draw.draw import draw_svg
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec
+
+from simcluster.topology.draw.draw import draw_html, draw_svg
 from simcluster.topology.draw.facts import describe
-from simcluster.topology.draw.page import draw_html
 from simcluster.topology.model.device import Device
 from simcluster.topology.model.model import Hop, Link, Node, Topology
 from simcluster.topology.model.profile import Profile, profile_block
 from simcluster.topology.model.stragglers import Straggler
+from simcluster.topology.presets import generators
 from simcluster.topology.read.read import load, loads
-from simcluster.topology.regular import chain, complete, ring, star, torus, two_sites
 
 __all__ = [
     "Device",
@@ -37,3 +42,23 @@ __all__ = [
     "torus",
     "two_sites",
 ]
+
+P = ParamSpec("P")
+
+
+def _read(make: Callable[P, dict[str, Any]]) -> Callable[P, Topology]:
+    @wraps(make)
+    def read(*args: P.args, **kwargs: P.kwargs) -> Topology:
+        return loads(make(*args, **kwargs))
+
+    read.__module__ = __name__
+    read.__signature__ = signature(make).replace(return_annotation="Topology")  # type: ignore[attr-defined]
+    return read
+
+
+star = _read(generators.star)
+ring = _read(generators.ring)
+chain = _read(generators.chain)
+complete = _read(generators.complete)
+torus = _read(generators.torus)
+two_sites = _read(generators.two_sites)

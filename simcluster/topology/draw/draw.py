@@ -1,5 +1,7 @@
 """Draw a topology as SVG: nodes with their devices, links with their numbers and, after a run, their use.
 
+A page adds tables of the nodes and links with the source of every number.
+
 The drawing loads nothing, and all text is escaped: names may come from a stranger's file.
 """
 
@@ -13,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from simcluster.topology.draw.labels import Box, between, overlap, place_labels, touches
 from simcluster.topology.draw.layout import Point, Size, place, scale
-from simcluster.topology.draw.style import NAME_SIZE, SMALL_SIZE, SVG_STYLE, svg_text, text_width
+from simcluster.topology.draw.style import NAME_SIZE, PAGE_STYLE, SMALL_SIZE, SVG_STYLE, svg_text, text_width
 from simcluster.topology.model.device import Device
 from simcluster.topology.model.model import Link, Node, Topology
 from simcluster.units import format_bandwidth, format_latency, format_size
@@ -42,16 +44,6 @@ class _Drawing(NamedTuple):
     sizes: dict[str, Size]
     labels: list[list[str]]
     places: list[Box | None]
-
-
-class _Ground(NamedTuple):
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    def holds(self, point: Point) -> bool:
-        return self.left < point[0] < self.right and self.top < point[1] < self.bottom
 
 
 def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
@@ -86,6 +78,35 @@ def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
     )
 
 
+def draw_html(topology: Topology, link_use: LinkUse | None = None) -> str:
+    """Return a self-contained page: the drawing, the nodes and the links."""
+    ranks = {name: str(rank) for rank, name in enumerate(topology.workers)}
+    nodes = []
+    for node in topology.nodes.values():
+        words = (node.device.name if node.device else node.kind, str(node.device or ""))
+        nodes.append((ranks.get(node.name, ""), node.name, *words, node.site or "", node.address or ""))
+    links = []
+    for link in topology.links:
+        numbers = (format_bandwidth(link.bandwidth_Bps), format_latency(link.latency_s), link.duplex)
+        links.append((link.name, link.type or "", *numbers))
+    devices = [node.device for node in topology.nodes.values() if node.device is not None]
+    sources = [(device.name, device.source) for device in devices]
+    sources += [(link.type or "other links", link.source) for link in topology.links]
+    name = escape(topology.name)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{name}</title><style>{PAGE_STYLE}</style></head><body>"
+        f"<h1>{name}</h1><p>{escape(topology.description)}</p>"
+        f'<div class="drawing">{draw_svg(topology, link_use)}</div>'
+        f"<h2>Nodes</h2>{_table(('rank', 'node', 'device', 'speed and memory', 'site', 'address'), nodes)}"
+        f"<h2>Links</h2>{_table(('link', 'type', 'bandwidth', 'latency', 'duplex'), links)}"
+        "<h2>Where the numbers come from</h2>"
+        f"{_table(('device or link', 'source'), list(dict.fromkeys(sources)), 'table sources')}"
+        "</body></html>\n"
+    )
+
+
 def _arrange(topology: Topology, link_use: LinkUse | None) -> _Drawing:
     sizes = {node.name: _size(node) for node in topology.nodes.values()}
     ends = [(link.a, link.b) for link in topology.links]
@@ -113,8 +134,7 @@ def _size(node: Node) -> Size:
     if node.device is None:
         return max(name + 18, 46), 28.0
     lines = _about(node.device)
-    rank = 30
-    width = max(name + rank, *(text_width(line, SMALL_SIZE) for line in lines))
+    width = max(name + 30, *(text_width(line, SMALL_SIZE) for line in lines))  # 30 for the rank
     return width + 20, 30 + _LINE_HEIGHT * len(lines)
 
 
@@ -157,22 +177,22 @@ def _sites(topology: Topology, drawing: _Drawing) -> list[str]:
     for node in topology.nodes.values():
         members.setdefault(node.site or "", []).append(node.name)
     grounds = {site: _ground(names, drawing) for site, names in members.items() if site}
-    clear = all(
-        site == other or not ground.holds(at[name])
-        for site, ground in grounds.items()
+    covered = any(
+        site != other and left < at[name][0] < right and top < at[name][1] < bottom
+        for site, (left, top, right, bottom) in grounds.items()
         for other, names in members.items()
         for name in names
     )
-    if len(grounds) < 2 or not clear:
+    if len(grounds) < 2 or covered:
         return []
     lines = [(at[link.a], at[link.b]) for link in topology.links]
     return [_site(site, ground, lines, labels) for site, ground in grounds.items()]
 
 
-def _ground(names: Sequence[str], drawing: _Drawing) -> _Ground:
-    """Return the area that *names* cover, plus a margin."""
+def _ground(names: Sequence[str], drawing: _Drawing) -> tuple[float, float, float, float]:
+    """Return the left, top, right and bottom of the area that *names* cover, plus a margin."""
     edges = [(*drawing.at[name], *drawing.sizes[name]) for name in names]
-    return _Ground(
+    return (
         min(x - width / 2 for x, _, width, _ in edges) - _EDGE,
         min(y - height / 2 for _, y, _, height in edges) - _CAPTION,
         max(x + width / 2 for x, _, width, _ in edges) + _EDGE,
@@ -180,8 +200,10 @@ def _ground(names: Sequence[str], drawing: _Drawing) -> _Ground:
     )
 
 
-def _site(site: str, ground: _Ground, lines: Sequence[tuple[Point, Point]], labels: Sequence[Box]) -> str:
-    left, top, right, bottom = ground
+def _site(
+    site: str, area: tuple[float, float, float, float], lines: Sequence[tuple[Point, Point]], labels: Sequence[Box]
+) -> str:
+    left, top, right, bottom = area
     rect = f'<rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{bottom - top:.1f}" rx="12"/>'
     half, y = text_width(site, SMALL_SIZE) / 2, top + 11
 
@@ -259,3 +281,11 @@ def _legend(topology: Topology, labels: list[list[str]], link_use: LinkUse | Non
 
 def _legend_width(words: str) -> float:
     return _MARK + 8 + text_width(words, SMALL_SIZE)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], classes: str = "table") -> str:
+    """Return a table without its empty columns."""
+    shown = [index for index in range(len(head)) if any(row[index] for row in rows)]
+    cells = "".join(f"<th>{escape(head[index])}</th>" for index in shown)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(row[index])}</td>' for index in shown)}</tr>" for row in rows)
+    return f'<div class="{classes}"><table><tr>{cells}</tr>{body}</table></div>'

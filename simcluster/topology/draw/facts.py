@@ -118,7 +118,12 @@ def describe(topology: Topology) -> str:
         unread = f"{format_size(topology.inbox_bytes)} per peer" if topology.inbox_bytes else "nothing"
         lines.append(f"inboxes: a node accepts {unread} before its recv")
     lines += [f"background from {flow}" for flow in topology.background]
-    return "\n".join([*lines, "", *_node_lines(topology), "", *_link_lines(topology), "", *_route_lines(topology)])
+    rows = []
+    for link in topology.links:
+        numbers = (format_bandwidth(link.bandwidth_Bps), format_latency(link.latency_s), link.duplex)
+        rows.append((link.name, *numbers, link.type or "", ", ".join(link.conditions)))
+    links = _table(("link", "bandwidth", "latency", "duplex", "type", ""), rows) if rows else ["no links"]
+    return "\n".join([*lines, "", *_node_lines(topology), "", *links, "", *_route_lines(topology)])
 
 
 def _node_lines(topology: Topology) -> list[str]:
@@ -145,22 +150,14 @@ def _node_lines(topology: Topology) -> list[str]:
     return _table(("rank", "node", "device", ""), rows)
 
 
-def _link_lines(topology: Topology) -> list[str]:
-    rows = []
-    for link in topology.links:
-        numbers = (format_bandwidth(link.bandwidth_Bps), format_latency(link.latency_s), link.duplex)
-        rows.append((link.name, *numbers, link.type or "", ", ".join(link.conditions)))
-    return _table(("link", "bandwidth", "latency", "duplex", "type", ""), rows) if rows else ["no links"]
-
-
 def _route_lines(topology: Topology) -> list[str]:
     devices = [node.device for node in topology.nodes.values() if node.device is not None]
     if not devices:
         return ["no workers: for plain flows only"]
     rates = [device.flops_per_s / (device.straggler.mean_factor if device.straggler else 1) for device in devices]
     spread = max(rates) / min(rates)
-    compared = f"the fastest worker is {spread:.3g} times as fast as the slowest"
-    compared = "all workers are equally fast" if spread == 1 else compared
+    fastest = f"the fastest worker is {spread:.3g} times as fast as the slowest"
+    compared = "all workers are equally fast" if spread == 1 else fastest
     lines = [f"compute: {format_rate(sum(rates))} together, {compared}"]
     found = survey(topology)
     if found is None:
@@ -178,10 +175,9 @@ def _route_lines(topology: Topology) -> list[str]:
         f"{format_size(_EXAMPLE_BYTES)} takes {format_latency(seconds)}"
     )
     halves = halves_Bps(topology)
-    if halves is None:
-        together = "not computed for this many routes"
-    else:
-        together = f"{format_bandwidth(halves)} in total each way"
+    together = (
+        "not computed for this many routes" if halves is None else f"{format_bandwidth(halves)} in total each way"
+    )
     return [*lines, f"lower to upper half of the ranks, all at once: {together}"]
 
 

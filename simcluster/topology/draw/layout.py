@@ -108,30 +108,18 @@ def _place_core(core: Sequence[str], beside: Mapping[str, Sequence[str]], reach:
     count = len(core)
     if count == 1:
         return np.zeros((1, 2))
-    line = _as_line(core, beside)
-    if line is not None:
-        return _fold(core, line, reach)
+    graph = networkx.Graph((name, other) for name in core for other in beside[name] if other in reach)
+    graph.add_nodes_from(core)
+    ends = [name for name in core if graph.degree[name] == 1]
+    if len(ends) == 2 and all(degree <= 2 for _, degree in graph.degree):
+        line = networkx.shortest_path(graph, *ends)
+        if len(line) == count:
+            return _fold(core, line, reach)
     turn = 2 * np.pi * np.arange(count) / count - np.pi / 2 - np.pi / count
     points: Array = np.stack([np.cos(turn), np.sin(turn)], axis=1) * count / (2 * np.pi)
     if count <= MAX_STRESSED:
-        points = _level(_majorize(points, _distances(core, beside, reach)))
+        points = _level(_majorize(points, _distances(core, graph, reach)))
     return np.asarray(points - points.mean(axis=0))
-
-
-def _as_line(core: Sequence[str], beside: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """Return *core* in the order of its chain, or None if it is not a chain."""
-    inside = set(core)
-    near = {name: [other for other in beside[name] if other in inside] for name in core}
-    ends = [name for name in core if len(near[name]) == 1]
-    if len(ends) != 2 or any(len(others) > 2 for others in near.values()):
-        return None
-    line = [ends[0]]
-    while len(line) < len(core):
-        onward = [other for other in near[line[-1]] if other not in line[-2:]]
-        if not onward:
-            return None
-        line.append(onward[0])
-    return line
 
 
 def _fold(core: Sequence[str], line: Sequence[str], reach: Mapping[str, float]) -> Array:
@@ -154,16 +142,9 @@ def _room(reach: float) -> float:
     return 0.6 * reach if reach > _ONE_LEAF else 0.0
 
 
-def _distances(core: Sequence[str], beside: Mapping[str, Sequence[str]], reach: Mapping[str, float]) -> Array:
-    index = {name: position for position, name in enumerate(core)}
-    hops = np.full((len(core), len(core)), np.inf)
-    graph = networkx.Graph((name, other) for name in core for other in beside[name] if other in index)
-    graph.add_nodes_from(core)
-    for source, reached in networkx.all_pairs_shortest_path_length(graph):
-        for name, count in reached.items():
-            hops[index[source], index[name]] = count
-    finite = hops[np.isfinite(hops)].max()
-    hops[np.isinf(hops)] = finite + 1
+def _distances(core: Sequence[str], graph: networkx.Graph[str], reach: Mapping[str, float]) -> Array:
+    hops = np.asarray(networkx.floyd_warshall_numpy(graph, core))
+    hops[np.isinf(hops)] = hops[np.isfinite(hops)].max() + 1
     room = np.array([_room(reach[name]) for name in core])
     distances: Array = hops + room[:, None] + room[None, :]
     np.fill_diagonal(distances, 0)

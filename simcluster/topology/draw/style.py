@@ -1,6 +1,6 @@
 """The style of a drawn topology and its page, light and dark. Text only: nothing is loaded.
 
-The class names are those used in `draw` and `page`.
+The class names are those used in `draw`.
 """
 
 from __future__ import annotations

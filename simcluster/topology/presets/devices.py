@@ -8,8 +8,6 @@ and how it was made; if it is unknown, it is omitted. Better numbers belong in t
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from simcluster.topology.model.device import Device
 from simcluster.units import parse_bandwidth, parse_latency, parse_power, parse_rate, parse_size
 
@@ -19,38 +17,34 @@ _M4_MEASURED = "GPU, measured: 2.9 TFLOP/s fp32 matrix product and 103 GB/s STRE
 _TWO_THIRDS = "estimate: two thirds of that, about what the M4 was measured to reach (arXiv:2502.05317)"
 _MEMORY = "memory 0.86 of Apple's figure, as the M4 reaches 103 of 120 GB/s"
 
-Noted: TypeAlias = tuple[str, str, str]
-"""Two numbers and their source: the launch cost of a piece of work in a framework and of each of its operators, or the
-power at the wall, idle and under load.
-"""
+_APPLE = "by Apple for the whole machine, idle and at most (support.apple.com/103253)"
 
+# An overhead is the launch cost of a piece of work in a framework, that of each of its operators, and their source.
 # Small networks, batch 1: time against depth is a line that starts at 40 us and rises 5 us per operator.
 _X86_OVERHEAD = (
-    "40 us",
-    "5 us",
-    "overhead measured: gradients of networks of 11 to 101 operators, PyTorch 2.13 on one core of an AMD EPYC 9004",
+    "40 us, 5 us, overhead measured: gradients of networks of 11 to 101 operators, PyTorch 2.13 on one core of an AMD "
+    "EPYC 9004"
 )
-
-
-def _slower_than_x86(factor: int, why: str) -> Noted:
-    return f"{factor * 40} us", f"{factor * 5} us", f"overhead estimate: {factor} times the x86-laptop's, {why}"
-
-
 # PyTorch sends every operator through MPSGraph, which takes its time even for tiny ones.
 _MPS_OVERHEAD = (
-    "0 us",
-    "20 us",
-    "overhead of an operator: its dispatch through MPS by PyTorch, measured on an M1 Pro (pytorch issue 148219)",
+    "0 us, 20 us, overhead of an operator: its dispatch through MPS by PyTorch, measured on an M1 Pro (pytorch issue "
+    "148219)"
 )
 
 
-def _device(
-    name: str, numbers: str, source: str, overhead: Noted = _MPS_OVERHEAD, power: Noted | None = None
-) -> Device:
-    """Return the device with *numbers*: its rate, the bandwidth of its memory, and its memory."""
-    flops, memory_bandwidth, memory = numbers.split(", ")
-    work, operator, overhead_source = overhead
-    idle, busy, power_source = power or ("", "", "")
+def _slower_than_x86(factor: int, why: str) -> str:
+    return f"{factor * 40} us, {factor * 5} us, overhead estimate: {factor} times the x86-laptop's, {why}"
+
+
+def _device(numbers: str, source: str, overhead: str = _MPS_OVERHEAD, power: str | None = None) -> Device:
+    """Return the device with *numbers*: its name, its rate, the bandwidth of its memory, and its memory.
+
+    *power* is at the wall, idle and under load, and its source.
+    """
+    name, _, sizes = numbers.partition(": ")
+    flops, memory_bandwidth, memory = sizes.split(", ")
+    work, operator, overhead_source = overhead.split(", ", 2)
+    idle, busy, power_source = power.split(", ", 2) if power else ("", "", "")
     return Device(
         name,
         parse_rate(flops),
@@ -64,103 +58,79 @@ def _device(
     )
 
 
-_APPLE = "by Apple for the whole machine, idle and at most (support.apple.com/103253)"
-
 _DEVICES = [
     _device(
-        "mac-mini-m1",
-        "1.73 TFLOP/s, 59 GB/s, 16 GB",
+        "mac-mini-m1: 1.73 TFLOP/s, 59 GB/s, 16 GB",
         f"GPU of 8 cores, 2.6 TFLOP/s peak by Apple; {_TWO_THIRDS}; {_MEMORY} (68.3 GB/s)",
-        power=("6.8 W", "39 W", _APPLE),
+        power=f"6.8 W, 39 W, {_APPLE}",
     ),
     _device(
-        "mac-mini-m2",
-        "2.4 TFLOP/s, 86 GB/s, 16 GB",
+        "mac-mini-m2: 2.4 TFLOP/s, 86 GB/s, 16 GB",
         f"GPU of 10 cores, 3.6 TFLOP/s peak by Apple; {_TWO_THIRDS}; {_MEMORY} (100 GB/s)",
-        power=("7 W", "50 W", _APPLE),
+        power=f"7 W, 50 W, {_APPLE}",
     ),
     _device(
-        "mac-mini-m2-pro",
-        "3.84 TFLOP/s, 172 GB/s, 16 GB",
+        "mac-mini-m2-pro: 3.84 TFLOP/s, 172 GB/s, 16 GB",
         "GPU of 16 cores; estimate: 1.6 times the mac-mini-m2 of 10 cores of the same generation; "
         f"{_MEMORY} (200 GB/s)",
-        power=("7 W", "100 W", _APPLE),
+        power=f"7 W, 100 W, {_APPLE}",
     ),
     _device(
-        "mac-mini-m4",
-        "2.9 TFLOP/s, 103 GB/s, 16 GB",
+        "mac-mini-m4: 2.9 TFLOP/s, 103 GB/s, 16 GB",
         _M4_MEASURED,
-        power=(
-            "4 W",
-            "39.6 W",
-            "idle by Apple (support.apple.com/103253); busy measured with HPL on all CPU cores, which stands in for "
-            "the GPU (geerlingguy/top500-benchmark issue 47)",
-        ),
+        power="4 W, 39.6 W, idle by Apple (support.apple.com/103253); busy measured with HPL on all CPU cores, which "
+        "stands in for the GPU (geerlingguy/top500-benchmark issue 47)",
     ),
     _device(
-        "mac-mini-m4-pro",
-        "4.64 TFLOP/s, 235 GB/s, 24 GB",
+        "mac-mini-m4-pro: 4.64 TFLOP/s, 235 GB/s, 24 GB",
         f"GPU of 16 cores; estimate: 1.6 times the measured M4 of 10 cores (arXiv:2502.05317); {_MEMORY} (273 GB/s)",
-        power=("5 W", "140 W", _APPLE),
+        power=f"5 W, 140 W, {_APPLE}",
     ),
     _device(
-        "macbook-air-m1",
-        "1.51 TFLOP/s, 59 GB/s, 8 GB",
+        "macbook-air-m1: 1.51 TFLOP/s, 59 GB/s, 8 GB",
         f"GPU of 7 cores; estimate: 7/8 of the mac-mini-m1; {_MEMORY} (68.3 GB/s)",
     ),
     _device(
-        "macbook-air-m2",
-        "1.92 TFLOP/s, 86 GB/s, 8 GB",
+        "macbook-air-m2: 1.92 TFLOP/s, 86 GB/s, 8 GB",
         f"GPU of 8 cores; estimate: 8/10 of the mac-mini-m2; {_MEMORY} (100 GB/s)",
     ),
     _device(
-        "macbook-air-m3",
-        "1.88 TFLOP/s, 86 GB/s, 8 GB",
+        "macbook-air-m3: 1.88 TFLOP/s, 86 GB/s, 8 GB",
         f"GPU of 8 cores; estimate: 8/10 of the macbook-pro-m3; {_MEMORY} (100 GB/s)",
     ),
     _device(
-        "macbook-pro-m3",
-        "2.35 TFLOP/s, 86 GB/s, 16 GB",
+        "macbook-pro-m3: 2.35 TFLOP/s, 86 GB/s, 16 GB",
         "GPU of 10 cores, 3.53 TFLOP/s peak (estimate: 1280 lanes x 2 x 1.38 GHz); "
         f"{_TWO_THIRDS}; {_MEMORY} (100 GB/s)",
     ),
     _device(
-        "macbook-pro-m4",
-        "2.9 TFLOP/s, 103 GB/s, 16 GB",
+        "macbook-pro-m4: 2.9 TFLOP/s, 103 GB/s, 16 GB",
         f"the chip of the mac-mini-m4, with a fan as well: {_M4_MEASURED}",
     ),
     _device(
-        "raspberry-pi-4",
-        "22 GFLOP/s, 5.5 GB/s, 4 GB",
+        "raspberry-pi-4: 22 GFLOP/s, 5.5 GB/s, 4 GB",
         "CPU, 4 x Cortex-A72; estimate: twice the 11.4 GFLOP/s fp64 HPL measured on the Compute Module 4 "
         "(geerlingguy/top500-benchmark issue 33), as a vector holds twice as many fp32; memory 5.56 GB/s "
         "STREAM, measured (sci-pi.org.uk/bench/stream.html)",
         _slower_than_x86(7, "about the ratio of their single cores"),
-        ("2.7 W", "6.4 W", "measured, idle and with four busy cores (pidramble.com/wiki/benchmarks/power-consumption)"),
+        "2.7 W, 6.4 W, measured, idle and with four busy cores (pidramble.com/wiki/benchmarks/power-consumption)",
     ),
     _device(
-        "raspberry-pi-5",
-        "60 GFLOP/s, 10 GB/s, 8 GB",
+        "raspberry-pi-5: 60 GFLOP/s, 10 GB/s, 8 GB",
         "CPU, 4 x Cortex-A76; estimate: twice the 30.2 GFLOP/s fp64 HPL measured at 2.4 GHz "
         "(geerlingguy/top500-benchmark issue 18); memory estimate: 0.6 of LPDDR4X-4267 on 32 bits, 17.1 GB/s",
         _slower_than_x86(3, "about the ratio of their single cores"),
-        (
-            "3.3 W",
-            "11 W",
-            "idle measured, 0.65 A at 5.1 V (iiab issue 4050); busy measured with HPL (geerlingguy/top500-benchmark "
-            "issue 18)",
-        ),
+        "3.3 W, 11 W, idle measured, 0.65 A at 5.1 V (iiab issue 4050); busy measured with HPL "
+        "(geerlingguy/top500-benchmark issue 18)",
     ),
     _device(
-        "jetson-orin-nano",
-        "853 GFLOP/s, 54 GB/s, 8 GB",
+        "jetson-orin-nano: 853 GFLOP/s, 54 GB/s, 8 GB",
         "GPU, 1024 CUDA cores x 2 x 625 MHz = 1.28 TFLOP/s peak; estimate: two thirds of that, as the M4's GPU "
         "reaches; memory estimate: 0.8 of NVIDIA's 68 GB/s",
         _slower_than_x86(3, "as for the raspberry-pi-5, whose CPU is like the one that starts the GPU's kernels"),
     ),
     _device(
-        "x86-laptop",
-        "300 GFLOP/s, 38 GB/s, 16 GB",
+        "x86-laptop: 300 GFLOP/s, 38 GB/s, 16 GB",
         "CPU, 6 cores with AVX2 at 2.6 GHz under load: 6 x 32 x 2.6 = 499 GFLOP/s peak; estimate: 0.6 "
         "of that; memory estimate: 0.75 of dual-channel DDR4-3200, 51.2 GB/s",
         _X86_OVERHEAD,

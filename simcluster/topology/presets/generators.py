@@ -41,11 +41,8 @@ def star(
     """Connect *workers* to one switch: a message crosses two links."""
     names = _names(workers, at_least=1)
     nodes = _workers(names, device) | {"sw": {"kind": "switch"}}
-    return {
-        "name": f"star-{workers}",
-        "nodes": nodes,
-        "links": _links(((name, "sw") for name in names), bandwidth, latency, duplex),
-    }
+    links = _links(((name, "sw") for name in names), bandwidth, latency, duplex)
+    return {"name": f"star-{workers}", "nodes": nodes, "links": links}
 
 
 def ring(

@@ -41,51 +41,44 @@ class LinkType:
         return link_numbers(self.bandwidth_Bps, self.latency_s, self.duplex)
 
 
-def _link(name: str, bandwidth: str, latency: str, source: str, duplex: Duplex = "full") -> LinkType:
+def _link(numbers: str, source: str, duplex: Duplex = "full") -> LinkType:
+    """Return the link with *numbers*: its name, its bandwidth and its latency."""
+    name, _, parts = numbers.partition(": ")
+    bandwidth, latency = parts.split(", ")
     return LinkType(name, parse_bandwidth(bandwidth), parse_latency(latency), duplex, source)
 
 
 _LINKS = [
     _link(
-        "thunderbolt-3",
-        "16 Gbps",
-        "150 us",
+        "thunderbolt-3: 16 Gbps, 150 us",
         f"estimate: as Thunderbolt 4, whose lanes are as fast. {_THUNDERBOLT}; {_THUNDERBOLT_LATENCY}",
     ),
-    _link("thunderbolt-4", "16.4 Gbps", "150 us", f"{_THUNDERBOLT}; {_THUNDERBOLT_LATENCY}"),
+    _link("thunderbolt-4: 16.4 Gbps, 150 us", f"{_THUNDERBOLT}; {_THUNDERBOLT_LATENCY}"),
     _link(
-        "thunderbolt-5",
-        "32.8 Gbps",
-        "150 us",
+        "thunderbolt-5: 32.8 Gbps, 150 us",
         "estimate: twice Thunderbolt 4, as its lanes are twice as fast; RDMA, without TCP's cost, measured "
         f"39.8 Gb/s between two Macs (hellas-ai/thunderbolt-ibverbs PR 28); {_THUNDERBOLT_LATENCY}",
     ),
-    _link("ethernet-100m", "94.1 Mbps", "200 us", _ETHERNET.format("0.4 ms of ping")),
-    _link("ethernet-1g", "941 Mbps", "100 us", _ETHERNET.format("0.2 ms of ping")),
-    _link("ethernet-2.5g", "2.353 Gbps", "80 us", _ETHERNET.format("0.16 ms of ping")),
-    _link("ethernet-10g", "9.41 Gbps", "40 us", _ETHERNET.format("0.08 ms of ping")),
+    _link("ethernet-100m: 94.1 Mbps, 200 us", _ETHERNET.format("0.4 ms of ping")),
+    _link("ethernet-1g: 941 Mbps, 100 us", _ETHERNET.format("0.2 ms of ping")),
+    _link("ethernet-2.5g: 2.353 Gbps, 80 us", _ETHERNET.format("0.16 ms of ping")),
+    _link("ethernet-10g: 9.41 Gbps, 40 us", _ETHERNET.format("0.08 ms of ping")),
     _link(
-        "wifi-5",
-        "480 Mbps",
-        "2 ms",
+        "wifi-5: 480 Mbps, 2 ms",
         "estimate: 0.55 of 866.7 Mb/s (two streams, 80 MHz) is left for data; both ways share the air",
         "half",
     ),
     _link(
-        "wifi-6",
-        "720 Mbps",
-        "1.5 ms",
+        "wifi-6: 720 Mbps, 1.5 ms",
         "estimate: 0.6 of 1201 Mb/s (two streams, 80 MHz) is left for data; both ways share the air",
         "half",
     ),
     _link(
-        "loopback",
-        "17 Gbps",
-        "10 us",
+        "loopback: 17 Gbps, 10 us",
         "estimate: TCP between two processes by uvloop, 2.1 GB/s and 20 us of round trip on a shared x86",
         "free",
     ),
-    _link("wan", "100 Mbps", "20 ms", "estimate: a fibre line at both ends, in one country, 40 ms of ping"),
+    _link("wan: 100 Mbps, 20 ms", "estimate: a fibre line at both ends, in one country, 40 ms of ping"),
 ]
 
 LINKS: dict[str, LinkType] = {link.name: link for link in _LINKS}
