@@ -65,8 +65,8 @@ def quartiles(samples: Sequence[float]) -> Value:
     return Value(float(middle), float(low), float(high))
 
 
-def fit_way(there: PairSamples, back: PairSamples) -> WayFit:
-    """Fit the path from both nodes' samples: the lower rank has all of them, the higher one only bursts.
+def fit_way(a: int, b: int, there: PairSamples, back: PairSamples) -> WayFit:
+    """Fit the path between *a* and *b* from both ranks' samples: the lower one has all, the higher one only bursts.
 
     - o_s + L + o_r: half the round trip of empty messages.
     - B: the time that each further message of a stream of large ones adds.
@@ -77,19 +77,19 @@ def fit_way(there: PairSamples, back: PairSamples) -> WayFit:
       takes longer than receiving, both appear equal.
     - the send buffer: the bytes of a stream that had not left when its last send returned.
     """
-    halves_s = {size: quartiles([seconds / 2 for seconds in taken]) for size, taken in there.round.items()}
+    halves_s = {size: quartiles([seconds / 2 for seconds in taken]) for size, taken in there["round"].items()}
     startup = halves_s[0]
-    largest, streamed = max(there.stream.items())
+    largest, streamed = max(there["stream"].items())
     single_s = halves_s[largest].value
     further_bytes = (STREAM_MESSAGES - 1) * largest
     # The first message of a stream takes as long as a single one; then the answer follows.
     bandwidth = quartiles([further_bytes / max(s - single_s - startup.value, TINY_S) for s in streamed])
     moving_s = largest / bandwidth.value
-    together = zip(there.both[largest], back.both[largest], strict=True)
-    sends = [quartiles([seconds / BURST_MESSAGES for seconds in samples.sends[0]]) for samples in (there, back)]
+    together = zip(there["both"][largest], back["both"][largest], strict=True)
+    sends = [quartiles([seconds / BURST_MESSAGES for seconds in samples["sends"][0]]) for samples in (there, back)]
     return WayFit(
-        there.a,
-        there.b,
+        a,
+        b,
         startup,
         bandwidth,
         (sends[0], sends[1]),
@@ -102,7 +102,7 @@ def fit_way(there: PairSamples, back: PairSamples) -> WayFit:
 
 def _receiving(samples: PairSamples, startup_s: float) -> Value:
     """Return the time that one more message of a burst adds, at the other end of *samples*."""
-    gaps_s = [max(0.0, seconds - 2 * startup_s) / (BURST_MESSAGES - 1) for seconds in samples.burst[0]]
+    gaps_s = [max(0.0, seconds - 2 * startup_s) / (BURST_MESSAGES - 1) for seconds in samples["burst"][0]]
     return quartiles(gaps_s)
 
 
@@ -111,7 +111,7 @@ def _ahead(samples: PairSamples, bandwidth_Bps: float) -> float:
 
     A pause of the machine only lengthens the sends, so the shortest one counts.
     """
-    filled = [FILL_MESSAGES * size - bandwidth_Bps * min(seconds) for size, seconds in samples.fill.items()]
+    filled = [FILL_MESSAGES * size - bandwidth_Bps * min(seconds) for size, seconds in samples.get("fill", {}).items()]
     return max(0.0, *filled, 0.0)
 
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +22,6 @@ from torch import Tensor
 from simcluster.calibrate import samples
 from simcluster.calibrate.rehearsal import pattern_of, rehearse
 from simcluster.calibrate.samples import BOTH, BURST, FILL, ROUND, SENDS, STREAM, SWAP_MESSAGES, sample_name
-from simcluster.calibrate.witness import Witness
 from simcluster.experiment.node import prepare as prepare_experiment
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.payload import pack
@@ -47,6 +49,9 @@ FILL_EVERY = 8
 """Buffers change little: they are filled in every eighth round only."""
 
 END, READY, DONE = "end", "ready", "done"
+
+PROBE_S = 0.01
+STAT, STEAL_COLUMN = Path("/proc/stat"), 8
 
 
 def prepare(config_json: str) -> None:
@@ -236,3 +241,38 @@ class _Meter:
     def _note(self, what: str, where: str | int, number: float, seconds: float) -> None:
         if self._number >= 0:
             self.recorder.metric_at(self.recorder.now(), self._number, sample_name(what, where, number), seconds)
+
+
+class Witness:
+    """Notes disturbances: delays of a node's event loop, and CPU time stolen by the host of a virtual machine.
+
+    *now* is the run's clock; *sees_machine* is false if time is virtual.
+    """
+
+    def __init__(self, now: Callable[[], float], *, sees_machine: bool) -> None:
+        self._now, self._sees_machine = now, sees_machine
+        self._late_s = 0.0
+        self._stolen_s = self._stolen_now_s()
+
+    async def watch(self) -> None:
+        """Wake up every PROBE_S, until cancelled, and keep the longest delay."""
+        while True:
+            due_s = self._now() + PROBE_S
+            await asyncio.sleep(PROBE_S)
+            self._late_s = max(self._late_s, self._now() - due_s)
+
+    def take(self) -> tuple[float, float]:
+        """Return (longest delay, stolen CPU time) since the last call, in seconds."""
+        late_s, self._late_s = self._late_s, 0.0
+        before_s, self._stolen_s = self._stolen_s, self._stolen_now_s()
+        return max(0.0, late_s), self._stolen_s - before_s
+
+    def _stolen_now_s(self) -> float:
+        return stolen_s() if self._sees_machine else 0.0
+
+
+def stolen_s() -> float:
+    """Return the CPU seconds stolen from this machine since it started, over all cores; 0 if unknown."""
+    with suppress(OSError, ValueError, IndexError), STAT.open(encoding="ascii") as file:
+        return int(file.readline().split()[STEAL_COLUMN]) / os.sysconf("SC_CLK_TCK")
+    return 0.0

@@ -57,7 +57,13 @@ def undisturbed(rows: Sequence[Row]) -> Rounds:
         key: _far({number: median(row.seconds for row in found) for number, found in of.items()})
         for key, of in series.items()
     }
-    rejected = _by_witness(rows) | _by_samples(far, series)
+    counted = Counter(number for numbers in far.values() for number in numbers)
+    judged = sum(len(of) >= ENOUGH and not key[1].startswith(FILL) for key, of in series.items())
+    rejected = _by_witness(rows) | {
+        number: f"{count} of {judged} samples far above those of other rounds"
+        for number, count in counted.items()
+        if count > MOST_OF_A_ROUND * judged
+    }
     if len(rejected) > MOST_OF_ROUNDS * len(numbers):
         return Rounds(tuple(samples), tuple(numbers), {}, 0)
     kept = tuple(number for number in numbers if number not in rejected)
@@ -88,7 +94,6 @@ def _far(by_round: Mapping[int, float], least: float = 0.0) -> set[int]:
 
 
 def _by_witness(rows: Sequence[Row]) -> dict[int, str]:
-    """Return the rounds that a witness reports as disturbed, with the reason."""
     found: dict[int, str] = {}
     for what, least_s, words in (
         (LATE, LATE_S, "a node woke up {:.0f} ms late"),
@@ -100,16 +105,3 @@ def _by_witness(rows: Sequence[Row]) -> dict[int, str]:
                 most[row.number] = max(most.get(row.number, 0.0), row.seconds)
         found |= {number: words.format(most[number] * 1e3) for number in _far(most, least_s)}
     return found
-
-
-def _by_samples(
-    far: Mapping[tuple[int, str], set[int]], series: Mapping[tuple[int, str], Mapping[int, list[Row]]]
-) -> dict[int, str]:
-    """Return the rounds in which many samples are far off."""
-    counted = Counter(number for numbers in far.values() for number in numbers)
-    judged = sum(len(of) >= ENOUGH and not key[1].startswith(FILL) for key, of in series.items())
-    return {
-        number: f"{count} of {judged} samples far above those of other rounds"
-        for number, count in counted.items()
-        if count > MOST_OF_A_ROUND * judged
-    }

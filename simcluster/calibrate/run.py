@@ -124,7 +124,7 @@ def evaluate(topology: Topology, record: RunRecord) -> Calibration:
 def fitted(topology: Topology, rows: Sequence[Row], rounds: Rounds, elapsed_s: float) -> Calibration:
     """Fit *rows*, which are those of all *rounds* or of one."""
     pairs = pairs_of(rows)
-    ways = tuple(fit_way(pairs[a, b], pairs[b, a]) for a, b in pairs if a < b)
+    ways = tuple(fit_way(a, b, pairs[a, b], pairs[b, a]) for a, b in pairs if a < b)
     nodes = {name: _node(name, rank, rows, ways) for rank, name in enumerate(topology.workers)}
     return Calibration(topology, ways, _links(topology, ways), nodes, elapsed_s, rounds)
 

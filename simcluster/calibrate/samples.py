@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from simcluster.runs.record import NodeRecord
 
 Samples: TypeAlias = dict[int, list[float]]
 """Seconds by size in bytes, or by FLOPs."""
+
+PairSamples: TypeAlias = dict[str, Samples]
+"""The samples of one node with another, by what was measured: one of OF_PAIRS."""
 
 ROUND, STREAM, BURST, SENDS, BOTH, FILL, WORK = "round", "stream", "burst", "sends", "both", "fill", "work"
 STEP, SWAP, LATE, STOLEN = "step", "swap", "late", "stolen"
@@ -35,23 +36,6 @@ FILL_MESSAGES = 6
 SWAP_MESSAGES = 2
 """A rehearsed message is at most this many times the largest single one: buffers are known to hold it."""
 BURST_MESSAGES = 50
-
-
-@dataclass
-class PairSamples:
-    """The samples of node *a* with node *b*: seconds by body bytes.
-
-    A higher rank has only burst, sends, fill and both with a lower one.
-    """
-
-    a: int
-    b: int
-    round: Samples = field(default_factory=lambda: defaultdict(list))
-    stream: Samples = field(default_factory=lambda: defaultdict(list))
-    burst: Samples = field(default_factory=lambda: defaultdict(list))
-    sends: Samples = field(default_factory=lambda: defaultdict(list))
-    both: Samples = field(default_factory=lambda: defaultdict(list))
-    fill: Samples = field(default_factory=lambda: defaultdict(list))
 
 
 def sample_name(what: str, where: str | int, number: float) -> str:
@@ -80,13 +64,16 @@ def rows_of(nodes: Iterable[NodeRecord]) -> list[Row]:
 
 
 def pairs_of(rows: Iterable[Row]) -> dict[tuple[int, int], PairSamples]:
-    """Return the samples by the rank that took them and its peer's rank, in order."""
+    """Return the samples by the rank that took them and its peer's rank, in order.
+
+    A higher rank has only burst, sends, fill and both with a lower one.
+    """
     pairs: dict[tuple[int, int], PairSamples] = {}
     for row in rows:
         what, where, size_bytes = row.parts
         if what in OF_PAIRS:
-            key = (row.rank, int(where))
-            getattr(pairs.setdefault(key, PairSamples(*key)), what)[size_bytes].append(row.seconds)
+            pair = pairs.setdefault((row.rank, int(where)), {})
+            pair.setdefault(what, {}).setdefault(size_bytes, []).append(row.seconds)
     return dict(sorted(pairs.items()))
 
 

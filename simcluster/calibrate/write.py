@@ -20,7 +20,7 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.runs import words
 from simcluster.runs.record import RunRecord
 from simcluster.topology import Topology, load
-from simcluster.topology.model.profile import profile_block
+from simcluster.topology.model.device import profile_block
 from simcluster.topology.model.spread import spread_block
 from simcluster.topology.read.spread import MOST_FACTOR
 from simcluster.topology.replicas import replica, rounds_of

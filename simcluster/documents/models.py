@@ -9,9 +9,7 @@ from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 import pydantic
 from pydantic_core import InitErrorDetails
 
-from simcluster.documents.yaml import Document
-from simcluster.documents.yaml_build import KeyPath
-from simcluster.errors import Problem, nearest
+from simcluster.errors import nearest
 from simcluster.units import UnitError
 
 T = TypeVar("T")
@@ -126,14 +124,3 @@ def block_of(made: type) -> type[Block]:
         for field in dataclasses.fields(made)
     }
     return pydantic.create_model(made.__name__, __base__=Block, **fields)
-
-
-def read(parse: Callable[[Any], T], document: Document, path: KeyPath, problems: list[Problem]) -> T | None:
-    """Return *parse*'s result for the value at *path*, or None after adding its faults to *problems*."""
-    found: list[Any] = []
-    made = tried(found, parse, document.get(path), *path)
-    for detail in found:
-        wrong = detail["ctx"]["error"]
-        at_key = getattr(wrong, "at_key", False)
-        problems.append(document.problem(detail["loc"], expected=wrong.expected, found=wrong.found, at_key=at_key))
-    return made

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.documents import yaml as yaml_lines
-from simcluster.documents.models import read
 from simcluster.documents.reading import Reading
 from simcluster.documents.shipped import shipped_names, shipped_path
 from simcluster.documents.yaml import Document
@@ -145,7 +144,7 @@ def _write_out(document: Document) -> None:
 
 
 def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
-    top = read(ExperimentBlock.read, reading.document, (), reading.problems) or ExperimentBlock()
+    top = reading.read(ExperimentBlock.read, ()) or ExperimentBlock()
     cluster = read_topology(reading, of_topology)
     function, algorithm_block, settings = read_algorithm(reading, cluster, top.seed)
     if cluster is not None:

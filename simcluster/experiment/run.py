@@ -17,8 +17,7 @@ from simcluster.checkpoints.gather import Keeping
 from simcluster.checkpoints.manifest import Manifest
 from simcluster.checkpoints.restore import Restored
 from simcluster.checkpoints.store import checkpoints
-from simcluster.documents.own_files import files_of
-from simcluster.documents.user_code import refuse_while_loading
+from simcluster.documents.user_code import files_of, refuse_while_loading
 from simcluster.errors import CheckpointError, NodeFailed, PeerLost, Problem, RunError, UsageError
 from simcluster.experiment.checkpointing import (
     begin_with,

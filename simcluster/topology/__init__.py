@@ -14,9 +14,8 @@ from typing import Any, ParamSpec
 
 from simcluster.topology.draw.draw import draw_html, draw_svg
 from simcluster.topology.draw.facts import describe
-from simcluster.topology.model.device import Device
+from simcluster.topology.model.device import Device, Profile, profile_block
 from simcluster.topology.model.model import Hop, Link, Node, Topology
-from simcluster.topology.model.profile import Profile, profile_block
 from simcluster.topology.model.stragglers import Straggler
 from simcluster.topology.presets import generators
 from simcluster.topology.read.read import load, loads

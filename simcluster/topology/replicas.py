@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from simcluster.topology.model.model import Link, Node, Topology
-from simcluster.topology.model.profile import profile_block
+from simcluster.topology.model.device import profile_block
+from simcluster.topology.model.model import Node, Topology
 from simcluster.units import write_bandwidth, write_latency
 
 MOST_ACK_SHARE = 0.99
@@ -28,21 +28,15 @@ def replica(topology: Topology, number: int) -> dict[str, Any]:
         document.pop(key, None)
     for link, block in zip(topology.links, document.get("links") or [], strict=True):
         if block.pop("spread", None):
-            block |= _link(link, number)
+            latency_s = link.latency_s * link.spread.factor("latency", number)
+            block["bandwidth"] = write_bandwidth(link.bandwidth_Bps * link.spread.factor("bandwidth", number))
+            block["latency"] = write_latency(latency_s if latency_s >= LEAST_LATENCY_S else 0.0)
+            if link.ack_share:
+                block["ack_share"] = min(MOST_ACK_SHARE, link.ack_share * link.spread.factor("ack_share", number))
     for name, node in topology.nodes.items():
         if (document["nodes"][name] or {}).pop("spread", None):
             document["nodes"][name] |= _node(node, number)
     return document
-
-
-def _link(link: Link, number: int) -> dict[str, Any]:
-    bandwidth_Bps = link.bandwidth_Bps * link.spread.factor("bandwidth", number)
-    latency_s = link.latency_s * link.spread.factor("latency", number)
-    latency = write_latency(latency_s if latency_s >= LEAST_LATENCY_S else 0.0)
-    keys: dict[str, Any] = {"bandwidth": write_bandwidth(bandwidth_Bps), "latency": latency}
-    if link.ack_share:
-        keys["ack_share"] = min(MOST_ACK_SHARE, link.ack_share * link.spread.factor("ack_share", number))
-    return keys
 
 
 def _node(node: Node, number: int) -> dict[str, Any]:
@@ -50,9 +44,7 @@ def _node(node: Node, number: int) -> dict[str, Any]:
     factor = node.spread.factor
     keys: dict[str, Any] = {key: write_latency(value * factor(key, number)) for key, value in seconds.items() if value}
     if node.device is not None and node.device.profile is not None:
-        slower = factor("profile", number)
-        kinds = node.device.profile.kinds
-        keys["profile"] = profile_block(
-            {kind: {int(flops): value * slower for flops, value in points} for kind, points in kinds}
-        )
+        slower, kinds = factor("profile", number), node.device.profile.kinds
+        slowed = {kind: {int(flops): value * slower for flops, value in points} for kind, points in kinds}
+        keys["profile"] = profile_block(slowed)
     return keys

@@ -16,7 +16,7 @@ from simcluster.documents.shipped import parts_path
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.read import Experiment
 from simcluster.topology import Device, Topology
-from simcluster.topology.model.profile import profile_block
+from simcluster.topology.model.device import profile_block
 from simcluster.topology.presets.links import DEVICES, LINKS
 from simcluster.topology.read.devices import DEVICE_KEYS
 from simcluster.units import write_bandwidth, write_latency, write_rate

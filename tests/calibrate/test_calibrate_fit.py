@@ -14,6 +14,7 @@ from simcluster.calibrate.fit import fit_way as fit_both
 from simcluster.calibrate.samples import (
     BURST_MESSAGES,
     FILL_MESSAGES,
+    OF_PAIRS,
     STREAM_MESSAGES,
     PairSamples,
     pairs_of,
@@ -28,22 +29,21 @@ def samples(
     startup_s: float, bandwidth_Bps: float, send_s: float = 0.0, gap_s: float = 0.0, ack: float = 0.0
 ) -> PairSamples:
     """What a way of exactly these numbers gives; the sender waits for nothing but its own overhead."""
-    pair = PairSamples(0, 1)
-    for size in (0, 1000, 100_000):
-        pair.round[size] = [2 * (startup_s + size / bandwidth_Bps)] * 3
     moving_s = 100_000 / bandwidth_Bps
-    pair.stream[100_000] = [2 * startup_s + STREAM_MESSAGES * moving_s] * 3
+    pair: PairSamples = {what: {} for what in OF_PAIRS}
+    pair["round"] = {size: [2 * (startup_s + size / bandwidth_Bps)] * 3 for size in (0, 1000, 100_000)}
+    pair["stream"][100_000] = [2 * startup_s + STREAM_MESSAGES * moving_s] * 3
     # behind the first message each further one takes 1 + ack times as long as alone
-    pair.both[100_000] = [(STREAM_MESSAGES - 1) * moving_s * (1 + ack)] * 3
-    pair.fill[100_000] = [FILL_MESSAGES * moving_s]
-    pair.sends[0] = [BURST_MESSAGES * send_s] * 3
-    pair.burst[0] = [2 * startup_s + (BURST_MESSAGES - 1) * gap_s] * 3
+    pair["both"][100_000] = [(STREAM_MESSAGES - 1) * moving_s * (1 + ack)] * 3
+    pair["fill"][100_000] = [FILL_MESSAGES * moving_s]
+    pair["sends"][0] = [BURST_MESSAGES * send_s] * 3
+    pair["burst"][0] = [2 * startup_s + (BURST_MESSAGES - 1) * gap_s] * 3
     return pair
 
 
 def fit_way(there: PairSamples, back: PairSamples | None = None) -> WayFit:
     """A way whose ends are alike, unless *back* is given."""
-    return fit_both(there, back or there)
+    return fit_both(0, 1, there, back or there)
 
 
 def test_overheads_belong_to_the_end_that_has_them() -> None:
@@ -79,21 +79,21 @@ def test_acknowledgements_are_read_off_the_faster_direction_and_half_duplex_off_
 
 def test_what_had_not_left_when_the_last_send_returned_is_the_buffer() -> None:
     there, back = samples(0.0, 1e6), samples(0.0, 1e6)
-    there.fill[100_000] = [0.25]  # of 0.6 MB at 1 MB/s, 0.25 MB had left
+    there["fill"][100_000] = [0.25]  # of 0.6 MB at 1 MB/s, 0.25 MB had left
     assert fit_way(there, back).send_buffers_bytes == pytest.approx((350_000, 0.0), abs=1e-6)
 
 
 def test_a_long_message_that_is_slower_than_the_numbers_say_is_told() -> None:
     pair = samples(0.0, 1e6)
-    pair.round[100_000] = [2 * 0.12] * 3  # 0.1 s by the stream
-    pair.stream[100_000] = [0.12 + (STREAM_MESSAGES - 1) * 0.1] * 3
+    pair["round"][100_000] = [2 * 0.12] * 3  # 0.1 s by the stream
+    pair["stream"][100_000] = [0.12 + (STREAM_MESSAGES - 1) * 0.1] * 3
     assert fit_way(pair).misfit == pytest.approx(0.2)
 
 
 def test_a_pause_of_the_machine_now_and_then_changes_no_number() -> None:
     pair, calm = samples(1e-3, 1e6), fit_way(samples(1e-3, 1e6))
-    pair.round[0] = [*pair.round[0], 5.0]
-    pair.stream[100_000] = [*pair.stream[100_000], 9.0]
+    pair["round"][0] = [*pair["round"][0], 5.0]
+    pair["stream"][100_000] = [*pair["stream"][100_000], 9.0]
     disturbed = fit_way(pair)
     assert disturbed.startup_s.value == calm.startup_s.value
     assert disturbed.bandwidth_Bps.value == pytest.approx(calm.bandwidth_Bps.value)
@@ -162,5 +162,5 @@ def test_samples_come_back_from_a_nodes_record_as_they_were_noted() -> None:
     rows = rows_of([recorder.record])
     pairs = pairs_of(rows)
     assert list(pairs) == [(1, 2), (1, 3)]
-    assert (pairs[1, 2].round, pairs[1, 3].burst) == ({1024: [0.5, 0.6]}, {0: [0.1]})
+    assert (pairs[1, 2]["round"], pairs[1, 3]["burst"]) == ({1024: [0.5, 0.6]}, {0: [0.1]})
     assert work_samples_of(rows, 1) == {"mnist_mlp/gradient": {1_000_000: [0.01]}}

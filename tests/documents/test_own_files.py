@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from simcluster.documents import own_files
-from simcluster.documents.own_files import files_of, look_below, place_below
-from simcluster.documents.user_code import load_function
+from simcluster.documents import user_code
+from simcluster.documents.user_code import files_of, load_function, look_below, place_below
 from tests.support.root import ROOT
 
 
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(own_files, "_brought", [])
+    monkeypatch.setattr(user_code, "_brought", [])
     (tmp_path / "travels.py").write_text("from beside_travels import value\ndef function():\n    return value\n")
     (tmp_path / "beside_travels.py").write_text("value = 'here'\n")
     (tmp_path / "stays.py").write_text("secret = 1\n")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from simcluster.calibrate.witness import stolen_s
+from simcluster.calibrate.measure import stolen_s
 
 LOOPS = 4
 BUSY_LOOP = "while True: pass"

@@ -16,10 +16,11 @@ from simcluster.errors import UsageError
 from simcluster.topology.model.model import Duplex
 from simcluster.units import write_bandwidth, write_latency
 
-DeviceKeys: TypeAlias = str | Mapping[str, Any]
+Given: TypeAlias = str | float
+Keys: TypeAlias = str | Mapping[str, Any]
 
 DEVICE = "x86-laptop"
-BANDWIDTH = "1 Gbps"
+RATE = "1 Gbps"
 LATENCY = "50 us"
 
 MOST_WORKERS = 2**20
@@ -31,12 +32,7 @@ Made: TypeAlias = dict[str, Any]
 
 
 def star(
-    workers: int,
-    *,
-    bandwidth: str | float = BANDWIDTH,
-    latency: str | float = LATENCY,
-    duplex: Duplex = "full",
-    device: DeviceKeys = DEVICE,
+    workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
 ) -> Made:
     """Connect *workers* to one switch: a message crosses two links."""
     names = _names(workers, at_least=1)
@@ -46,12 +42,7 @@ def star(
 
 
 def ring(
-    workers: int,
-    *,
-    bandwidth: str | float = BANDWIDTH,
-    latency: str | float = LATENCY,
-    duplex: Duplex = "full",
-    device: DeviceKeys = DEVICE,
+    workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
 ) -> Made:
     """Link each of *workers* (at least 3) to the next, and the last to the first."""
     names = _names(workers, at_least=3)
@@ -60,12 +51,7 @@ def ring(
 
 
 def chain(
-    workers: int,
-    *,
-    bandwidth: str | float = BANDWIDTH,
-    latency: str | float = LATENCY,
-    duplex: Duplex = "full",
-    device: DeviceKeys = DEVICE,
+    workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
 ) -> Made:
     """Link each of *workers* to the next."""
     names = _names(workers, at_least=1)
@@ -74,12 +60,7 @@ def chain(
 
 
 def complete(
-    workers: int,
-    *,
-    bandwidth: str | float = BANDWIDTH,
-    latency: str | float = LATENCY,
-    duplex: Duplex = "full",
-    device: DeviceKeys = DEVICE,
+    workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
 ) -> Made:
     """Link each of *workers* to every other."""
     if workers * (workers - 1) // 2 > MOST_LINKS:
@@ -93,10 +74,10 @@ def torus(
     rows: int,
     columns: int,
     *,
-    bandwidth: str | float = BANDWIDTH,
-    latency: str | float = LATENCY,
+    bandwidth: Given = RATE,
+    latency: Given = LATENCY,
     duplex: Duplex = "full",
-    device: DeviceKeys = DEVICE,
+    device: Keys = DEVICE,
 ) -> Made:
     """Make a grid whose rows and columns are rings. A row or column of two has one link, of one none."""
     if rows < 1 or columns < 1:
@@ -113,12 +94,12 @@ def two_sites(
     workers_a: int,
     workers_b: int,
     *,
-    bandwidth: str | float = BANDWIDTH,
-    latency: str | float = LATENCY,
-    wan_bandwidth: str | float = "100 Mbps",
-    wan_latency: str | float = "20 ms",
+    bandwidth: Given = RATE,
+    latency: Given = LATENCY,
+    wan_bandwidth: Given = "100 Mbps",
+    wan_latency: Given = "20 ms",
     duplex: Duplex = "full",
-    device: DeviceKeys = DEVICE,
+    device: Keys = DEVICE,
 ) -> Made:
     """Join two stars, around sw0 and sw1, by one slow link between their switches."""
     if workers_a < 1 or workers_b < 0:
@@ -153,14 +134,12 @@ def _names(count: int, at_least: int) -> list[str]:
     return [f"n{index}" for index in range(count)]
 
 
-def _workers(names: Iterable[str], device: DeviceKeys) -> dict[str, dict[str, Any]]:
+def _workers(names: Iterable[str], device: Keys) -> dict[str, dict[str, Any]]:
     keys = {"device": device} if isinstance(device, str) else dict(device)
     return {name: dict(keys) for name in names}
 
 
-def _links(
-    pairs: Iterable[tuple[str, str]], bandwidth: str | float, latency: str | float, duplex: Duplex
-) -> list[dict[str, Any]]:
+def _links(pairs: Iterable[tuple[str, str]], bandwidth: Given, latency: Given, duplex: Duplex) -> list[dict[str, Any]]:
     bandwidth = bandwidth if isinstance(bandwidth, str) else write_bandwidth(bandwidth)
     latency = latency if isinstance(latency, str) else write_latency(latency)
     keys = {"bandwidth": bandwidth, "latency": latency, "duplex": duplex}

@@ -14,8 +14,7 @@ from pydantic_core import InitErrorDetails
 from simcluster.documents.models import Block, Keys, Wrong, block_of, fault, refuse, tried
 from simcluster.documents.values import Bandwidth, Latency, Positive, PositiveSize, Power, Price, Rate, one_of, time
 from simcluster.errors import nearest
-from simcluster.topology.model.device import Device
-from simcluster.topology.model.profile import Profile
+from simcluster.topology.model.device import Device, Profile
 from simcluster.topology.model.stragglers import Straggler, Trace
 from simcluster.topology.presets.links import DEVICES
 from simcluster.topology.read.traces import TraceBlock, steps_of

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias, get_args
 from pydantic import Field, PlainValidator
 from pydantic_core import InitErrorDetails
 
-from simcluster.documents.models import Block, Wrong, fault, read
+from simcluster.documents.models import Block, Wrong, fault
 from simcluster.documents.reading import Reading
 from simcluster.documents.values import Bandwidth, Latency, number, one_of, text
 from simcluster.errors import MOST_PROBLEMS, nearest
@@ -94,7 +94,7 @@ def read_links(reading: Reading, nodes: Collection[str]) -> tuple[list[Link | No
     """Return (links between *nodes*, their ends), None for what could not be read."""
     given = reading.document.data.get("links")
     given = given if isinstance(given, list) else []
-    blocks = [read(LinkBlock.read, reading.document, ("links", index), reading.problems) for index in range(len(given))]
+    blocks = [reading.read(LinkBlock.read, ("links", index)) for index in range(len(given))]
     ends = [_ends(link) if block is None else block.between for link, block in zip(given, blocks, strict=True)]
     first: dict[frozenset[str] | str, int] = {}
     for index, pair in enumerate(ends):

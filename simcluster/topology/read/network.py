@@ -67,9 +67,16 @@ def check_network(reading: Reading, nodes: Nodes, links: list[Link | None]) -> N
             wrong = ("a second route between them", "one: it goes both ways")
         if wrong:
             reading.bad(("routes", index), wrong[1], wrong[0] or None)
+    ends = [name for name, node in nodes.items() if node is None or node.kind != "switch"]
     for index, flow in enumerate(background if isinstance(background, list) else ()):
-        if isinstance(flow, dict):
-            _check_flow(reading, index, flow, nodes)
+        if not isinstance(flow, dict):
+            continue
+        a, b = given = [str(flow.get(key) or "") for key in ("from", "to")]
+        for key, name in zip(("from", "to"), given, strict=True):
+            if name not in ends:
+                reading.bad(("background", index, key), f"a worker or host of this file: {nearest(name, ends)}")
+        if a == b and a in ends:
+            reading.bad(("background", index, "to"), f"another node than {a}", repr(b))
 
 
 def _wrong_path(names: list[str], nodes: Nodes, joined: set[frozenset[str]] | None) -> tuple[str, str] | None:
@@ -89,13 +96,3 @@ def _wrong_path(names: list[str], nodes: Nodes, joined: set[frozenset[str]] | No
         if joined is not None and frozenset((a, b)) not in joined:
             return f"no link between {a} and {b}", "nodes that links join"
     return None
-
-
-def _check_flow(reading: Reading, index: int, flow: dict[str, Any], nodes: Nodes) -> None:
-    ends = [name for name, node in nodes.items() if node is None or node.kind != "switch"]
-    a, b = given = [str(flow.get(key) or "") for key in ("from", "to")]
-    for key, name in zip(("from", "to"), given, strict=True):
-        if name not in ends:
-            reading.bad(("background", index, key), f"a worker or host of this file: {nearest(name, ends)}")
-    if a == b and a in ends:
-        reading.bad(("background", index, "to"), f"another node than {a}", repr(b))

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field, PlainValidator
 from pydantic_core import InitErrorDetails
 
-from simcluster.documents.models import Block, Wrong, fault, read
+from simcluster.documents.models import Block, Wrong, fault
 from simcluster.documents.reading import Reading
 from simcluster.documents.values import Bandwidth, Flag, Latency, Size, text, whole
 from simcluster.topology.model.model import Node
@@ -154,7 +154,7 @@ def read_node(reading: Reading, name: str) -> Part:
     block: type[NodeBlock | SwitchBlock] = NodeBlock
     if kind == "switch" or (kind == "host" and not any(key in NODE_KEYS and key not in _OF_HOST for key in given)):
         block = SwitchBlock if kind == "switch" else HostBlock
-    made: Any = read(block.read, reading.document, path, reading.problems)
+    made: Any = reading.read(block.read, path)
     node = made.node(name) if made is not None and len(reading.problems) == before else None
     gateway = block is SwitchBlock or given.get("gateway") is not False
     is_worker = block is NodeBlock and (kind is None or kind in ("worker", "host"))

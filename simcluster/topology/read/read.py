@@ -13,15 +13,15 @@ from typing import Annotated, Any, TypeAlias
 import networkx
 from pydantic import Field, PlainValidator
 
-from simcluster.documents.models import Block, read
+from simcluster.documents.models import Block
 from simcluster.documents.reading import Reading
 from simcluster.documents.shipped import find
 from simcluster.documents.values import only
 from simcluster.documents.yaml import Document
 from simcluster.documents.yaml import load as load_yaml
 from simcluster.documents.yaml import loads as loads_yaml
-from simcluster.errors import MOST_CHARACTERS, MOST_COMPARED, MOST_PROBLEMS, Problem, UsageError
-from simcluster.topology.model.model import Node, Topology
+from simcluster.errors import MOST_CHARACTERS, MOST_COMPARED, MOST_PROBLEMS, UsageError
+from simcluster.topology.model.model import Topology
 from simcluster.topology.model.routing import cut_off
 from simcluster.topology.read import foreign
 from simcluster.topology.read.generated import GENERATOR, expand
@@ -96,7 +96,12 @@ def _plain(data: Any) -> Any:
 
 
 def _check(document: Document, default_name: str, overrides: Mapping[str, Any] | None) -> Topology:
-    duplicates = _duplicates(document)
+    duplicates = document.duplicate_problems()
+    for position, duplicate in enumerate(document.duplicates):
+        if len(duplicate.path) == 2 and duplicate.path[0] == "nodes":
+            found = f"a second node called {duplicate.path[1]}"
+            expected = f"one (the first is on line {duplicate.first[0]})"
+            duplicates[position] = replace(duplicates[position], found=found, expected=expected)
     if isinstance(document.data, dict) and GENERATOR in document.data:
         document, overrides = expand(document, overrides or {}, loads)
     reading = Reading(document)
@@ -110,23 +115,11 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
     return topology if split is None else _check(Document(split, folder=reading.folder), default_name, None)
 
 
-def _duplicates(document: Document) -> list[Problem]:
-    problems = document.duplicate_problems()
-    for position, duplicate in enumerate(document.duplicates):
-        if len(duplicate.path) == 2 and duplicate.path[0] == "nodes":
-            found, expected = (
-                f"a second node called {duplicate.path[1]}",
-                f"one (the first is on line {duplicate.first[0]})",
-            )
-            problems[position] = replace(problems[position], found=found, expected=expected)
-    return problems
-
-
 def _build(reading: Reading, default_name: str) -> Topology | None:
     """Return the topology, or None if there are problems."""
     document = reading.document
     put_files(reading)
-    top = read(TopologyBlock.read, document, (), reading.problems)
+    top = reading.read(TopologyBlock.read, ())
     if not isinstance(document.data, dict):
         return None
     document.data.setdefault("name", default_name)
@@ -141,23 +134,19 @@ def _build(reading: Reading, default_name: str) -> Topology | None:
         reading.bad((), "lists of one length, an entry for each round of the calibration", lengths)
     if reading.problems or top is None:
         return None
+    made = {name: node for name, node in nodes.items() if node is not None}
+    if (launch := top.launch) is not None:
+        for node in [node for node in made.values() if node.is_worker]:
+            processes = node.processes if node.processes is not None else launch.processes
+            made[node.name] = replace(node, command=node.command or launch.words, processes=processes)
     return Topology(
         str(document.data["name"] or default_name),
-        {name: _launched(node, top.launch) for name, node in nodes.items()},
+        made,
         tuple(link for link in links if link is not None),
         top.description,
         document=_plain(document.data),
         **top.facts(),
     )
-
-
-def _launched(node: Node | None, launch: LaunchBlock | None) -> Node:
-    """Return *node*, with *launch* as the default for its command."""
-    assert node is not None, "a part without problems was read"
-    if launch is None or not node.is_worker:
-        return node
-    processes = node.processes if node.processes is not None else launch.processes
-    return replace(node, command=node.command or launch.words, processes=processes)
 
 
 def _check_reach(reading: Reading, nodes: Mapping[str, Part], given: list[Ends | None]) -> None:

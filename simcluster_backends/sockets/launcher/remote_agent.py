@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from simcluster.documents.own_files import place_below
+from simcluster.documents.user_code import place_below
 from simcluster_backends.sockets.launcher import orders
 from simcluster_backends.sockets.launcher.fork_server import ForkServer, fork_server
 from simcluster_backends.sockets.net.addresses import listen_towards

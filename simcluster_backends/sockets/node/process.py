@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from simcluster.documents.own_files import look_below
+from simcluster.documents.user_code import look_below
 from simcluster.errors import Problem, UsageError
 from simcluster.fault_plans.kinds import cut_off
 from simcluster.logs import setup as logs
