@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from simcluster.documents.fields import Fields
+from simcluster.documents.reading import Fields
 from simcluster.documents.yaml import Document, load
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology import Topology

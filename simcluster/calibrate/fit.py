@@ -102,8 +102,7 @@ def fit_way(a: int, b: int, there: PairSamples, back: PairSamples) -> WayFit:
 
 def _receiving(samples: PairSamples, startup_s: float) -> Value:
     """Return the time that one more message of a burst adds, at the other end of *samples*."""
-    gaps_s = [max(0.0, seconds - 2 * startup_s) / (BURST_MESSAGES - 1) for seconds in samples["burst"][0]]
-    return quartiles(gaps_s)
+    return quartiles([max(0.0, seconds - 2 * startup_s) / (BURST_MESSAGES - 1) for seconds in samples["burst"][0]])
 
 
 def _ahead(samples: PairSamples, bandwidth_Bps: float) -> float:

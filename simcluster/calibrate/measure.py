@@ -62,36 +62,36 @@ def prepare(config_json: str) -> None:
 async def measure(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
     """Measure as *config_json* says: {"experiment": ..., "work": measure work, "real": time is real}."""
     config = json.loads(config_json)
-    meter = _Meter(node, recorder, Witness(recorder.now, sees_machine=config.get("real", False)))
+    meter = _Meter(node, recorder, stolen_s if config.get("real", False) else lambda: 0.0)
     await meter.all_rounds(read_experiment(config["experiment"]) if config["work"] else None)
     return recorder.finish(None)
 
 
 class _Meter:
-    """Takes samples at one node and records them."""
+    """Takes samples at one node and records them, with its disturbances: a late event loop, and *stolen* CPU time."""
 
-    def __init__(self, node: Transport, recorder: Recorder, witness: Witness) -> None:
-        self.node, self.recorder, self.witness = node, recorder, witness
+    def __init__(self, node: Transport, recorder: Recorder, stolen: Callable[[], float]) -> None:
+        self.node, self.recorder, self._stolen = node, recorder, stolen
+        self._late_s, self._stolen_s = 0.0, stolen()
         self._number = 0  # current round, negative while warming up
         self._largest: dict[int, int] = {}  # bytes, by the peer's rank: the largest message that takes little time
 
     async def all_rounds(self, experiment: Experiment | None) -> None:
         """Return when the last round is complete."""
         answering = asyncio.create_task(self._answer())
-        watching = asyncio.create_task(self.witness.watch())
+        watching = asyncio.create_task(self._watch())
         await self._in_turns(self._find_largest)
         if experiment is not None:
             steps = WARM_UP + ROUNDS
             replica = experiment.workload.replica(self.node.rank, self.node.size, experiment.seed, steps=steps)
             batches = replica.batches()
         for self._number in range(-WARM_UP, ROUNDS):
-            self.witness.take()
+            self._disturbances()
             await self._in_turns(self._links)
             if experiment is not None:
                 await self._step(replica, batches)
-            late_s, stolen_s = self.witness.take()
-            self._note(samples.LATE, "node", 0, late_s)
-            self._note(samples.STOLEN, "node", 0, stolen_s)
+            for what, seconds in zip((samples.LATE, samples.STOLEN), self._disturbances(), strict=True):
+                self._note(what, "node", 0, seconds)
         if self.node.rank == self.node.size - 1:
             for rank in range(self.node.size):
                 if rank != self.node.rank:
@@ -101,6 +101,19 @@ class _Meter:
         await asyncio.wait([answering, watching])
         if not answering.cancelled():
             answering.result()
+
+    async def _watch(self) -> None:
+        """Wake up every PROBE_S, until cancelled, and keep the longest delay."""
+        while True:
+            due_s = self.recorder.now() + PROBE_S
+            await asyncio.sleep(PROBE_S)
+            self._late_s = max(self._late_s, self.recorder.now() - due_s)
+
+    def _disturbances(self) -> tuple[float, float]:
+        """Return (longest delay, stolen CPU time) since the last call, in seconds."""
+        late_s, before_s = self._late_s, self._stolen_s
+        self._late_s, self._stolen_s = 0.0, self._stolen()
+        return max(0.0, late_s), self._stolen_s - before_s
 
     async def _in_turns(self, measure: Callable[[], Awaitable[None]]) -> None:
         """Run *measure* at each node in turn, by rank, once all nodes are idle; return when all have finished."""
@@ -241,34 +254,6 @@ class _Meter:
     def _note(self, what: str, where: str | int, number: float, seconds: float) -> None:
         if self._number >= 0:
             self.recorder.metric_at(self.recorder.now(), self._number, sample_name(what, where, number), seconds)
-
-
-class Witness:
-    """Notes disturbances: delays of a node's event loop, and CPU time stolen by the host of a virtual machine.
-
-    *now* is the run's clock; *sees_machine* is false if time is virtual.
-    """
-
-    def __init__(self, now: Callable[[], float], *, sees_machine: bool) -> None:
-        self._now, self._sees_machine = now, sees_machine
-        self._late_s = 0.0
-        self._stolen_s = self._stolen_now_s()
-
-    async def watch(self) -> None:
-        """Wake up every PROBE_S, until cancelled, and keep the longest delay."""
-        while True:
-            due_s = self._now() + PROBE_S
-            await asyncio.sleep(PROBE_S)
-            self._late_s = max(self._late_s, self._now() - due_s)
-
-    def take(self) -> tuple[float, float]:
-        """Return (longest delay, stolen CPU time) since the last call, in seconds."""
-        late_s, self._late_s = self._late_s, 0.0
-        before_s, self._stolen_s = self._stolen_s, self._stolen_now_s()
-        return max(0.0, late_s), self._stolen_s - before_s
-
-    def _stolen_now_s(self) -> float:
-        return stolen_s() if self._sees_machine else 0.0
 
 
 def stolen_s() -> float:

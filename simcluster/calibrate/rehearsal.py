@@ -85,7 +85,6 @@ async def _begin_together(node: Transport) -> None:
 
 
 async def _swap(node: Transport, pattern: str, sizes: Mapping[int, int]) -> None:
-    """Exchange messages of *sizes* in *pattern*."""
     if node.size == 1:
         return
     if pattern == RING:  # as in an all-reduce: 2 (size - 1) shares to the next rank, as many from the previous one

@@ -41,10 +41,6 @@ class Rounds:
     rejected: Mapping[int, str]
     replaced: int
 
-    def of(self, number: int) -> list[Row]:
-        """Return the rows of one round."""
-        return [row for row in self.rows if row.number == number]
-
 
 def undisturbed(rows: Sequence[Row]) -> Rounds:
     """Set aside the disturbed rounds and samples in *rows*."""

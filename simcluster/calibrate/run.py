@@ -150,10 +150,8 @@ def _links(topology: Topology, ways: tuple[WayFit, ...]) -> dict[int, LinkFit]:
 def _node(name: str, rank: int, rows: Sequence[Row], ways: tuple[WayFit, ...]) -> NodeFit:
     """Fit one node; its overheads are between those found on its paths."""
     own = [(way, 0 if way.a == rank else 1) for way in ways if rank in (way.a, way.b)]
-    work = {
-        kind: {flops: quartiles(seconds) for flops, seconds in samples.items()}
-        for kind, samples in work_of(rows, rank).items()
-    }
+    taken = work_of(rows, rank).items()
+    work = {kind: {flops: quartiles(seconds) for flops, seconds in samples.items()} for kind, samples in taken}
     if not own:
         return NodeFit(name, work, None, None)
     return NodeFit(

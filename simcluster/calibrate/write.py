@@ -77,10 +77,8 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
         elif node.send_overhead_s is not None:
             block.pop("send_buffer", None)
         if node.work:
-            measured = {
-                kind: {flops: _rounded(value.value) for flops, value in points.items()}
-                for kind, points in node.work.items()
-            }
+            work = node.work.items()
+            measured = {kind: {flops: _rounded(s.value) for flops, s in points.items()} for kind, points in work}
             block["profile"] = (block.get("profile") or {}) | profile_block(measured)
             block.pop("straggler", None)
         block.pop("spread", None)
@@ -95,20 +93,19 @@ def _ack_share(both_ways: float, half: bool | None = None) -> float:
 
 
 def _add_spread(document: dict[str, Any], calibration: Calibration) -> None:
-    """Add to *document* the spread of every measured number, and the error of rehearsed steps."""
     rounds = calibration.rounds
-    each = [fitted(calibration.topology, rounds.of(number), rounds, 0.0) for number in rounds.kept]
+    own = {number: [row for row in rounds.rows if row.number == number] for number in rounds.kept}
+    each = [fitted(calibration.topology, rows, rounds, 0.0) for rows in own.values()]
     if len(each) < 2:
         return
     for position, link in calibration.links.items():
-        found = [fit.links[position] for fit in each]
-        if block := spread_block(_of_link(link, found)):
+        if block := spread_block(_of_link(link, [fit.links[position] for fit in each])):
             document["links"][position]["spread"] = block
     for name, node in calibration.nodes.items():
         if block := spread_block(_of_node(node, [fit.nodes[name] for fit in each])):
             document["nodes"][name]["spread"] = block
     topology = load(document)
-    rehearsed = [_rehearsed(topology, rounds.rows, index, number) for index, number in enumerate(rounds.kept)]
+    rehearsed = [_rehearsed(topology, rows, index, number) for index, (number, rows) in enumerate(own.items())]
     document |= spread_block({"misfit": [misfit for misfit, _ in rehearsed]})
     if any(startup_s for _, startup_s in rehearsed):
         document["startup"] = [write_latency(float(f"{startup_s:.4g}")) for _, startup_s in rehearsed]
@@ -117,8 +114,7 @@ def _add_spread(document: dict[str, Any], calibration: Calibration) -> None:
 def _of_link(link: LinkFit, found: Sequence[LinkFit]) -> dict[str, list[float]]:
     measured = {"latency": _factors(link.latency_s, [fit.latency_s for fit in found])}
     if link.is_bottleneck:
-        bandwidths = [fit.bandwidth_Bps.value for fit in found]
-        measured["bandwidth"] = _factors(link.bandwidth_Bps.value, bandwidths)
+        measured["bandwidth"] = _factors(link.bandwidth_Bps.value, [fit.bandwidth_Bps.value for fit in found])
         shares = [max(1e-3, _ack_share(fit.both_ways.value)) for fit in found]
         measured["ack_share"] = _factors(_ack_share(link.both_ways.value), shares)
     return measured
@@ -145,12 +141,11 @@ def _factors(whole: float, rounds: Sequence[float]) -> list[float]:
     return [min(value / whole, MOST_FACTOR) for value in rounds] if whole >= LEAST_S else [1.0] * len(rounds)
 
 
-def _rehearsed(topology: Topology, rows: Sequence[Row], index: int, number: int) -> tuple[float, float]:
+def _rehearsed(topology: Topology, own: Sequence[Row], index: int, number: int) -> tuple[float, float]:
     """Return the error of the fitted numbers in a round: the factor of a busy step, the extra seconds after idling."""
-    if not any(row.parts[0] == STEP for row in rows):
+    if not any(row.parts[0] == STEP for row in own):
         return 1.0, 0.0
     cluster = load(replica(topology, index)) if rounds_of(topology) else topology
-    own = [row for row in rows if row.number == number]
     simulated = rows_of(_simulated(cluster, own, number).nodes)
     (step_s, steps_s), (swap_s, swaps_s) = (
         [fmean(row.seconds for row in found if row.parts[0] == what) for found in (own, simulated)]
@@ -207,20 +202,14 @@ def describe(calibration: Calibration) -> list[str]:
         least = f"at least {format_bandwidth(link.bandwidth_Bps.value)}: no way's slowest link"
         rate = _rate(link.bandwidth_Bps) if link.is_bottleneck else least
         lines.append(f"link {link.name}: {format_latency(_rounded(link.latency_s))}, {rate}")
-    return lines + [line for node in calibration.nodes.values() for line in _lines_of(node)]
-
-
-def _lines_of(node: NodeFit) -> list[str]:
-    lines = [
-        f"node {node.name}: {kind} of {flops} FLOPs {_seconds(value)}"
-        for kind, points in node.work.items()
-        for flops, value in points.items()
-    ]
-    if node.send_overhead_s is not None and node.recv_overhead_s is not None:
-        sends, receives = _seconds(node.send_overhead_s), _seconds(node.recv_overhead_s)
-        line = f"node {node.name}: a message takes {sends} to send, {receives} to receive"
-        ahead = node.send_buffer_bytes >= LEAST_BUFFER_BYTES
-        lines.append(line + f"; {format_size(node.send_buffer_bytes)} or more leave after their send" * ahead)
+    for node in calibration.nodes.values():
+        for kind, points in node.work.items():
+            lines += [f"node {node.name}: {kind} of {flops} FLOPs {_seconds(value)}" for flops, value in points.items()]
+        if node.send_overhead_s is not None and node.recv_overhead_s is not None:
+            sends, receives = _seconds(node.send_overhead_s), _seconds(node.recv_overhead_s)
+            line = f"node {node.name}: a message takes {sends} to send, {receives} to receive"
+            ahead = node.send_buffer_bytes >= LEAST_BUFFER_BYTES
+            lines.append(line + f"; {format_size(node.send_buffer_bytes)} or more leave after their send" * ahead)
     return lines
 
 

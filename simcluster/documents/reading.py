@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simcluster.documents.models import tried
-from simcluster.documents.yaml import Document
+from simcluster.documents import values
+from simcluster.documents.models import Wrong, tried
+from simcluster.documents.yaml import MISSING, Document
 from simcluster.documents.yaml_build import KeyPath
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.units import UnitError
 
 T = TypeVar("T")
 
@@ -41,3 +43,55 @@ class Reading:
         except UsageError as error:
             self.problems.extend(error.problems)
             return None
+
+
+class Fields:
+    """The mapping at *path*, with only the keys *known* allowed; the meaning of a key may depend on others.
+
+    Every getter returns None for a value that is absent or wrong; only a wrong one is a problem.
+    """
+
+    def __init__(self, document: Document, path: KeyPath, known: Sequence[str], problems: list[Problem]) -> None:
+        self.document, self.path, self.problems = document, path, problems
+        found = document.get(path)
+        self.is_mapping = isinstance(found, dict)
+        self.data: Mapping[str, Any] = found if isinstance(found, dict) else {}
+        if not self.is_mapping:
+            self.problem(expected=f"a mapping with {', '.join(known)}")
+        for key in self.data:
+            if key not in known:
+                self.unknown(key, known)
+
+    def problem(self, *key: str, expected: str, found: str | None = None, at_key: bool = False) -> None:
+        self.problems.append(self.document.problem((*self.path, *key), expected=expected, found=found, at_key=at_key))
+
+    def unknown(self, key: str, known: Iterable[str]) -> None:
+        self.problem(key, found="unknown key", expected=nearest(key, known), at_key=True)
+
+    def get(self, key: str) -> Any:
+        """Return the value, or MISSING; a key without a value counts as absent."""
+        value = self.data.get(key)
+        return MISSING if value is None else value
+
+    def has(self, key: str) -> bool:
+        return self.get(key) is not MISSING
+
+    def value(self, key: str, check: Callable[[object], Any]) -> Any:
+        """Return the value as converted by *check*."""
+        if not self.has(key):
+            return None
+        try:
+            return check(self.get(key))
+        except (Wrong, UnitError) as error:
+            self.problem(key, found=error.found, expected=error.expected)
+            return None
+
+    def quantity(self, key: str, parse: Callable[[object], float]) -> float | None:
+        """Return a number with a unit."""
+        quantity: float | None = self.value(key, values.quantity(parse))
+        return quantity
+
+    def number(self, key: str, fits: Callable[[float], bool], expected: str) -> float | None:
+        """Return a finite number without a unit."""
+        number: float | None = self.value(key, values.number(fits, expected))
+        return number

@@ -81,7 +81,6 @@ def validate(
 
 
 def _problems(name: str, given: Any, error: pydantic.ValidationError) -> list[SettingProblem]:
-    """Return the problems of the value *given*, or of parts of it."""
     # Part of the value, whether its name is unknown, what is there -> reasons.
     reasons: dict[tuple[tuple[str | int, ...], bool, str], dict[str, None]] = {}
     for detail in error.errors():

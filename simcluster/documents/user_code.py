@@ -192,9 +192,6 @@ def files_of(references: Iterable[str]) -> tuple[Path, ...]:
 
 
 def _installed(file: Path) -> bool:
-    """Whether *file* belongs to a package that every node has or must have installed."""
     here = Path(__file__).parent.parent
     installed = [here, here.parent / "simcluster_backends", Path(sys.prefix), Path(sys.base_prefix)]
-    return any(file.is_relative_to(folder) for folder in installed) or any(
-        part in ("site-packages", "dist-packages") for part in file.parts
-    )
+    return any(map(file.is_relative_to, installed)) or not {"site-packages", "dist-packages"}.isdisjoint(file.parts)

@@ -12,12 +12,7 @@ from simcluster.errors import Problem, UsageError
 MAX_BYTES = 16 * 2**20
 
 
-class _Missing:
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Final = _Missing()
+MISSING: Final = object()
 """Returned by `Document.get` for an absent path; None would be a value."""
 
 

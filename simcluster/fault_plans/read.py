@@ -8,8 +8,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from simcluster.documents import values
-from simcluster.documents.fields import Fields
-from simcluster.documents.reading import Reading
+from simcluster.documents.reading import Fields, Reading
 from simcluster.documents.yaml import MISSING
 from simcluster.errors import MOST_PROBLEMS, nearest
 from simcluster.fault_plans import kinds

@@ -158,9 +158,8 @@ def _labels(topology: Topology, link_use: LinkUse | None) -> list[list[str]]:
 
 def _commonest(topology: Topology) -> str | None:
     """Return the commonest numbers of links if there are too many to label each."""
-    if len(topology.links) <= MAX_LABELLED:
-        return None
-    return Counter(str(link) for link in topology.links).most_common(1)[0][0]
+    several = len(topology.links) > MAX_LABELLED
+    return Counter(str(link) for link in topology.links).most_common(1)[0][0] if several else None
 
 
 def _label_size(lines: list[str]) -> Size:

@@ -45,11 +45,10 @@ class Routes:
     def path(self, a: str, b: str) -> list[str] | None:
         """Return the names from *a* to *b*, inclusive; None if there is no path."""
         start, end = sorted((self._index[a], self._index[b]))
-        path = self._path(start, end)
-        if path is None:
-            return None
-        names = [self._names[index] for index in path]
-        return names if names[0] == a else names[::-1]
+        names = [self._names[index] for index in self._path(start, end) or ()]
+        if names and names[0] != a:
+            names.reverse()
+        return names or None
 
     def _path(self, start: int, end: int) -> list[int] | None:
         if start == end:
@@ -63,14 +62,9 @@ class Routes:
             return None
         inner = (inner_start, inner_end)
         path = self._spread_out(*inner, start, end) if self._spread else self._best(*inner)
-        if path is None:
-            return None
-        head = [start] if inner_start != start else []
-        tail = [end] if inner_end != end else []
-        return head + path + tail
+        return path and [start] * (inner_start != start) + path + [end] * (inner_end != end)
 
     def _best(self, start: int, end: int) -> list[int] | None:
-        """Return the first of the best paths."""
         tree = self._tree(start)
         if end not in tree:
             return None

@@ -80,7 +80,6 @@ STRAGGLER_KEYS = _OF_STRAGGLERS.names
 
 
 def _straggler(value: object) -> Straggler:
-    """Return the straggler model that *value* of a document describes."""
     given_kind = value.get("kind") if isinstance(value, dict) else None
     # `--set nodes.pi4.straggler.factor=10` on a node without a straggler means the simplest kind.
     kind = "constant" if given_kind is None else given_kind
