@@ -32,16 +32,13 @@ DIGITS = 4
 MOST_ACK_SHARE = 0.5
 """A larger share is not due to acknowledgements: the hosts cannot use both directions at full speed."""
 
-LEAST_ACK_SHARE, LEAST_OVERHEAD_S, LEAST_BUFFER_BYTES = 0.002, 100e-9, 10_000
+LEAST_ACK_SHARE, LEAST_OVERHEAD_S, LEAST_STARTUP_S, LEAST_BUFFER_BYTES = 0.002, 100e-9, 1e-6, 10_000
 """Smaller values are noise."""
 
 LEAST_S = 1e-9
 """A smaller latency is a rounding error of the least squares; a smaller number has no meaningful spread."""
 
 PROGRAM = "simcluster.calibrate.rehearsal:run"
-
-LEAST_STARTUP_S = 1e-6
-"""A smaller start-up is noise."""
 
 
 def calibrated_document(calibration: Calibration) -> dict[str, Any]:

@@ -174,10 +174,9 @@ def _route_lines(topology: Topology) -> list[str]:
         f"narrowest route: {format_bandwidth(narrowest_Bps)}, {_way(topology, *found.narrowest)}; "
         f"{format_size(_EXAMPLE_BYTES)} takes {format_latency(seconds)}"
     )
-    halves = halves_Bps(topology)
-    together = (
-        "not computed for this many routes" if halves is None else f"{format_bandwidth(halves)} in total each way"
-    )
+    all_Bps = halves_Bps(topology)
+    unknown = "not computed for this many routes"
+    together = unknown if all_Bps is None else f"{format_bandwidth(all_Bps)} in total each way"
     return [*lines, f"lower to upper half of the ranks, all at once: {together}"]
 
 

@@ -29,18 +29,16 @@ _STRETCH = 1.3
 
 def place(names: Sequence[str], links: Sequence[tuple[str, str]]) -> dict[str, Point]:
     """Return a point for each of *names*, in units of about one link."""
-    beside: dict[str, list[str]] = {name: [] for name in names}
-    for a, b in links:
-        beside[a].append(b)
-        beside[b].append(a)
-    core = [name for name in names if len(beside[name]) > 1] or list(names[:1])
+    graph: networkx.Graph[str] = networkx.Graph()
+    graph.add_nodes_from(names)
+    graph.add_edges_from(links)
+    core = [name for name in names if len(graph[name]) > 1] or list(names[:1])
     leaves: dict[str, list[str]] = {name: [] for name in core}
-    inside = set(core)
     for name in names:
-        if name not in inside:
+        if name not in leaves:
             # A node without links, such as a spare switch, is placed next to the first one.
-            leaves[next((other for other in beside[name] if other in inside), core[0])].append(name)
-    middle = _place_core(core, beside, {name: _reach(len(leaves[name]), len(core)) for name in core})
+            leaves[next((other for other in graph[name] if other in leaves), core[0])].append(name)
+    middle = _place_core(core, graph.subgraph(core), {name: _reach(len(leaves[name]), len(core)) for name in core})
     points = {name: (float(x), float(y)) for name, (x, y) in zip(core, middle, strict=True)}
     for name in core:
         points |= _fan(points[name], leaves[name], len(core))
@@ -103,13 +101,11 @@ def _fan(center: Point, leaves: Sequence[str], core: int) -> dict[str, Point]:
     }
 
 
-def _place_core(core: Sequence[str], beside: Mapping[str, Sequence[str]], reach: Mapping[str, float]) -> Array:
+def _place_core(core: Sequence[str], graph: networkx.Graph[str], reach: Mapping[str, float]) -> Array:
     """Return points for *core* around (0, 0), spaced as in the graph, with room for leaves."""
     count = len(core)
     if count == 1:
         return np.zeros((1, 2))
-    graph = networkx.Graph((name, other) for name in core for other in beside[name] if other in reach)
-    graph.add_nodes_from(core)
     ends = [name for name in core if graph.degree[name] == 1]
     if len(ends) == 2 and all(degree <= 2 for _, degree in graph.degree):
         line = networkx.shortest_path(graph, *ends)

@@ -60,32 +60,25 @@ class Routes:
         inner_start, inner_end = self._only_exit(start), self._only_exit(end)
         if any(gate != node and not self._through[gate] for gate, node in ((inner_start, start), (inner_end, end))):
             return None
-        inner = (inner_start, inner_end)
-        path = self._spread_out(*inner, start, end) if self._spread else self._best(*inner)
+        path = self._inner(inner_start, inner_end, (start, end))
         return path and [start] * (inner_start != start) + path + [end] * (inner_end != end)
 
-    def _best(self, start: int, end: int) -> list[int] | None:
-        tree = self._tree(start)
-        if end not in tree:
-            return None
-        path = [end]
-        while path[-1] != start:
-            path.append(tree[path[-1]])
-        return path[::-1]
-
-    def _spread_out(self, start: int, end: int, of: int, to: int) -> list[int] | None:
-        """Return the one best path that a hash of the names of *of* and *to*, its users, selects."""
-        if start not in self._distances_from:
+    def _inner(self, start: int, end: int, users: tuple[int, int]) -> list[int] | None:
+        """Return the first of the best paths or, with *spread*, the one that a hash of the names of *users* selects."""
+        if self._spread and start not in self._distances_from:
             self._distances_from[start] = self._distances(start)
-        distances = self._distances_from[start]
-        if end not in distances:
+        distances, tree = (self._distances_from[start], {}) if self._spread else ({}, self._tree(start))
+        if end not in (distances or tree):
             return None
         path = [end]
-        while path[-1] != start:
-            ways = sorted(self._before(start, path[-1], distances))
-            # A hash that is the same in every process.
-            names = "\x00".join(self._names[node] for node in (of, to, path[-1]))
-            path.append(ways[int.from_bytes(hashlib.sha256(names.encode()).digest()[:8], "big") % len(ways)])
+        while (node := path[-1]) != start:
+            if self._spread:
+                ways = sorted(self._before(start, node, distances))
+                # A hash that is the same in every process.
+                names = "\x00".join(self._names[part] for part in (*users, node))
+                path.append(ways[int.from_bytes(hashlib.sha256(names.encode()).digest()[:8], "big") % len(ways)])
+            else:
+                path.append(tree[node])
         return path[::-1]
 
     def _only_exit(self, node: int) -> int:
@@ -159,9 +152,7 @@ def cut_off(workers: Sequence[str], links: Iterable[tuple[str, str]], gateways: 
         beside.setdefault(b, []).append(a)
         if a in gateways and b in gateways:
             parent[root(a)] = root(b)
-    hangs_on = {
-        worker: {root(node) for node in (worker, *beside.get(worker, ())) if node in gateways} for worker in workers
-    }
+    hangs_on = {name: {root(node) for node in (name, *beside.get(name, ())) if node in gateways} for name in workers}
     sizes = Counter(part for worker in workers for part in sorted(hangs_on[worker]))
     # max returns the first of equals: the component with the lowest rank.
     main = max(sizes, key=sizes.__getitem__) if sizes else None

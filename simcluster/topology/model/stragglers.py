@@ -146,13 +146,9 @@ class Markov(Straggler):
     fast_s: Annotated[float, Sojourn, Field(alias="fast")]
 
     @property
-    def slow_share(self) -> float:
-        """The share of time during which it is slow."""
-        return self.slow_s / (self.slow_s + self.fast_s)
-
-    @property
     def mean_factor(self) -> float:
-        return self.slow_share * self.factor + (1 - self.slow_share)
+        slow_share = self.slow_s / (self.slow_s + self.fast_s)
+        return slow_share * self.factor + (1 - slow_share)
 
     def __str__(self) -> str:
         slow, fast = format_latency(self.slow_s), format_latency(self.fast_s)

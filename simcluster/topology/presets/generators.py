@@ -115,9 +115,8 @@ def two_sites(
     return {"name": f"two-sites-{workers_a}-{workers_b}", "nodes": nodes, "links": links}
 
 
-MAKERS: dict[str, Callable[..., Made]] = {
-    make.__name__: make for make in (star, ring, chain, complete, torus, two_sites)
-}
+_MAKERS: tuple[Callable[..., Made], ...] = (star, ring, chain, complete, torus, two_sites)
+MAKERS = {make.__name__: make for make in _MAKERS}
 """Every generator by name."""
 
 

@@ -65,9 +65,8 @@ class RateTraceBlock(TraceBlock):
 
     def trace(self, bandwidth_Bps: float) -> RateTrace:
         """Return the bandwidths over time of a link with *bandwidth_Bps*."""
-        rates = (
-            (at_s, x * bandwidth_Bps if isinstance(x, float) else parse_bandwidth_or_zero(x)) for at_s, x in self.steps
-        )
+        steps = self.steps
+        rates = ((s, x * bandwidth_Bps if isinstance(x, float) else parse_bandwidth_or_zero(x)) for s, x in steps)
         return RateTrace(tuple(rates), self.period_s)
 
 

@@ -69,9 +69,8 @@ class _FactorTrace(TraceBlock):
 
 
 _CLASSES: dict[str, type[Straggler]] = {made.kind: made for made in Straggler.__subclasses__()}
-_BLOCKS: dict[str, type[Block]] = {
-    kind: _FactorTrace if made is Trace else block_of(made) for kind, made in _CLASSES.items()
-}
+_BLOCKS: dict[str, type[Block]] = {kind: block_of(made) for kind, made in _CLASSES.items() if made is not Trace}
+_BLOCKS[Trace.kind] = _FactorTrace
 STRAGGLER_KINDS = {kind: block.known.names for kind, block in _BLOCKS.items()}
 """Kind -> its keys."""
 
@@ -125,9 +124,8 @@ class DeviceBlock(Block):
         yield from super().faults(given)
         if "device" not in given and "flops" not in given:
             found = "a worker without a device" if "kind" in given else "no device"
-            yield fault(
-                found=found, expected=f"device (one of {', '.join(DEVICES)}), or flops with its unit", at_key=True
-            )
+            expected = f"device (one of {', '.join(DEVICES)}), or flops with its unit"
+            yield fault(found=found, expected=expected, at_key=True)
         elif "power_idle" in given or "power_busy" in given:
             yield from _power_faults(given)
 
@@ -142,9 +140,7 @@ class DeviceBlock(Block):
         return replace(device, source=source, **values) if values else device
 
 
-_KEYS = {
-    field.alias or name: name for name, field in DeviceBlock.model_fields.items() if name not in ("kind", "device")
-}
+_KEYS = {info.alias or name: name for name, info in DeviceBlock.model_fields.items() if name not in ("kind", "device")}
 _OF_DEVICE = frozenset(_KEYS.values())
 DEVICE_KEYS = DeviceBlock.known.names[1:]
 

@@ -56,12 +56,9 @@ def expand(
 
 def _check(document: Document, settings: Mapping[str, inspect.Parameter]) -> list[Problem]:
     """Return what is wrong with the settings, except what only building the topology can tell."""
-    known = (GENERATOR, *OF_ALL, *settings)
-    problems = [
-        document.problem((key,), found="unknown key", expected=nearest(key, known), at_key=True)
-        for key in document.data
-        if key not in known
-    ]
+    known, found = (GENERATOR, *OF_ALL, *settings), "unknown key"
+    unknown = [key for key in document.data if key not in known]
+    problems = [document.problem((key,), found=found, expected=nearest(key, known), at_key=True) for key in unknown]
     for key, parameter in settings.items():
         value = document.data.get(key)
         if value is None:

@@ -97,11 +97,8 @@ def _read_table(path: Path, columns: Columns, problems: list[Problem]) -> list[t
     except UsageError as error:
         problems += error.problems
         return []
-    lines = [
-        (number, line)
-        for number, line in enumerate(text.splitlines(), start=1)
-        if line.strip() and not line.lstrip().startswith("#")
-    ]
+    numbered = enumerate(text.splitlines(), start=1)
+    lines = [(number, line) for number, line in numbered if line.strip() and not line.lstrip().startswith("#")]
     head = tuple(cell.strip() for cell in lines[0][1].split(",")) if lines else ()
     if len(head) != 2 or head[0] != TIME or head[1] not in columns:
         heads = " or ".join(f"{TIME},{column}" for column in columns)
