@@ -226,7 +226,6 @@ class _Meter:
             await asyncio.gather(*sending, return_exceptions=True)
 
     async def _answer(self) -> None:
-        """Answer the other nodes' requests until the last one."""
         node = self.node
         while True:
             ask = await node.recv(ANY, "ask")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simcluster.documents import values
 from simcluster.documents.models import Wrong, tried
 from simcluster.documents.yaml import MISSING, Document
 from simcluster.documents.yaml_build import KeyPath
@@ -76,7 +75,7 @@ class Fields:
     def has(self, key: str) -> bool:
         return self.get(key) is not MISSING
 
-    def value(self, key: str, check: Callable[[object], Any]) -> Any:
+    def value(self, key: str, check: Callable[[object], T]) -> T | None:
         """Return the value as converted by *check*."""
         if not self.has(key):
             return None
@@ -85,13 +84,3 @@ class Fields:
         except (Wrong, UnitError) as error:
             self.problem(key, found=error.found, expected=error.expected)
             return None
-
-    def quantity(self, key: str, parse: Callable[[object], float]) -> float | None:
-        """Return a number with a unit."""
-        quantity: float | None = self.value(key, values.quantity(parse))
-        return quantity
-
-    def number(self, key: str, fits: Callable[[float], bool], expected: str) -> float | None:
-        """Return a finite number without a unit."""
-        number: float | None = self.value(key, values.number(fits, expected))
-        return number

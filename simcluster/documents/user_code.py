@@ -182,16 +182,15 @@ def files_of(references: Iterable[str]) -> tuple[Path, ...]:
     Files there that were not imported are left out, as they may be anything; so are installed packages.
     """
     loaded = [Path(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))]
-    own = [file for file in loaded if file.suffix == ".py" and file.is_file() and not _installed(file)]
+    package = Path(__file__).parent.parent
+    # Every node has these, or must have them.
+    installed = (package, package.parent / "simcluster_backends", Path(sys.prefix), Path(sys.base_prefix))
+    own = [file for file in loaded if file.suffix == ".py" and file.is_file()]
+    own = [file for file in own if {"site-packages", "dist-packages"}.isdisjoint(file.parts)]
+    own = [file for file in own if not any(map(file.is_relative_to, installed))]
     found: dict[Path, None] = {}
     for reference in references:
         path = Path(reference.rpartition(":")[0])
         found[path] = None
         found |= dict.fromkeys(sorted(file for file in own if file.is_relative_to(path.parent)))
     return tuple(found)
-
-
-def _installed(file: Path) -> bool:
-    here = Path(__file__).parent.parent
-    installed = [here, here.parent / "simcluster_backends", Path(sys.prefix), Path(sys.base_prefix)]
-    return any(map(file.is_relative_to, installed)) or not {"site-packages", "dist-packages"}.isdisjoint(file.parts)

@@ -98,7 +98,7 @@ class _Reader:
     # when
 
     def spells(self) -> tuple[Spell, ...] | None:
-        at_s = self.fields.quantity("at", parse_latency)
+        at_s = self.fields.value("at", values.quantity(parse_latency))
         self.needs("at", "the time of the first one, like 1.5 s")
         lasts_s = self.duration()
         starts = self.starts(at_s)
@@ -132,7 +132,7 @@ class _Reader:
             if any(self.fields.has(other) for other in _REPEATED):
                 self.fields.problem(key, expected="the duration of each of them, since there are several")
             return NOTICE_S if key == "notice" else inf
-        return self.fields.quantity(key, values.positive_time)
+        return self.fields.value(key, values.time)
 
     def starts(self, at_s: float | None) -> list[float] | None:
         """Return the start of each spell."""
@@ -146,7 +146,7 @@ class _Reader:
             )
             return None
         self.needs("times", "how many there are, like 5")
-        gap_s = self.fields.quantity(given[0], values.positive_time)
+        gap_s = self.fields.value(given[0], values.time)
         times = self.fields.value("times", values.whole(1, SPELLS_LIMIT))
         if at_s is None or gap_s is None or times is None:
             return None
@@ -165,7 +165,7 @@ class _Reader:
         """Return the fault's own fields."""
         if self.kind == "flap":
             self.needs("period", "a time, like 500 ms")
-            self.period_s = self.fields.quantity("period", values.positive_time)
+            self.period_s = self.fields.value("period", values.time)
             share = self.share("down", "the share of each period that is cut")
             self.down = 0.5 if share is None else share
         if self.kind == "latency":
@@ -176,11 +176,11 @@ class _Reader:
         if self.kind == "slow":
             expected = "a number above 1: times as slow"
             self.needs("factor", expected)
-            found["factor"] = self.fields.number("factor", lambda x: x > 1, expected)
+            found["factor"] = self.fields.value("factor", values.number(lambda x: x > 1, expected))
         if self.kind == "bandwidth":
             found["factor"] = self.share("factor", "what is left of the bandwidth")
         if self.kind == "latency":
-            found["extra_s"] = self.fields.quantity("add", values.positive_time)
+            found["extra_s"] = self.fields.value("add", values.time)
         if self.kind == "loss":
             found["probability"] = self.share("probability", "the share of packets lost")
         return found
@@ -189,7 +189,7 @@ class _Reader:
         expected = f"a number above 0 and below 1: {what}"
         if key != "down":  # which has a default
             self.needs(key, expected)
-        return self.fields.number(key, lambda x: 0 < x < 1, expected)
+        return self.fields.value(key, values.number(lambda x: 0 < x < 1, expected))
 
     def rank(self) -> int | None:
         self.needs("node", "the name of a worker")

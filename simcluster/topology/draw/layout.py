@@ -70,8 +70,7 @@ def scale(
 
 def _factor(apart: Array, needed: Array) -> float:
     """Return the factor by which *apart* must grow to reach *needed* in x or in y, whichever is smaller."""
-    ratio: Array = needed / np.maximum(np.abs(apart), 1e-6)
-    return float(ratio.min(axis=1).max())
+    return float((needed / np.maximum(np.abs(apart), 1e-6)).min(axis=1).max())
 
 
 def _reach(leaves: int, core: int) -> float:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias, get_args
 from pydantic import Field, PlainValidator
 from pydantic_core import InitErrorDetails
 
-from simcluster.documents.models import Block, Wrong, fault
+from simcluster.documents.models import Block, Wrong, fault, tried
 from simcluster.documents.reading import Reading
 from simcluster.documents.values import Bandwidth, Latency, number, one_of, text
 from simcluster.errors import MOST_PROBLEMS, nearest
@@ -95,7 +95,8 @@ def read_links(reading: Reading, nodes: Collection[str]) -> tuple[list[Link | No
     given = reading.document.data.get("links")
     given = given if isinstance(given, list) else []
     blocks = [reading.read(LinkBlock.read, ("links", index)) for index in range(len(given))]
-    ends = [_ends(link) if block is None else block.between for link, block in zip(given, blocks, strict=True)]
+    between = (reading.document.get(("links", index, "between")) for index in range(len(given)))
+    ends = [tried([], _read_ends, pair) for pair in between]
     first: dict[frozenset[str] | str, int] = {}
     for index, pair in enumerate(ends):
         if len(reading.problems) > MOST_PROBLEMS:
@@ -103,13 +104,6 @@ def read_links(reading: Reading, nodes: Collection[str]) -> tuple[list[Link | No
         if pair is not None:
             _check_ends(reading, index, pair, nodes, first)
     return [None if block is None else block.link() for block in blocks], ends
-
-
-def _ends(link: Any) -> Ends | None:
-    try:
-        return _read_ends(link["between"])
-    except (Wrong, TypeError, KeyError):
-        return None
 
 
 def _check_ends(

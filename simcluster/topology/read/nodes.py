@@ -132,6 +132,9 @@ class HostBlock(SwitchBlock):
         return Node(name, site=self.site, gateway=self.gateway, is_host=True)
 
 
+_OF_WORKER = frozenset(NODE_KEYS).difference(HostBlock.known.names)
+
+
 class Part(NamedTuple):
     """A node as seen by its links, as far as known even if it is invalid: then *node* is None."""
 
@@ -152,7 +155,7 @@ def read_node(reading: Reading, name: str) -> Part:
     given = nodes[name] if isinstance(nodes[name], dict) else {"kind": ""}
     kind = given.get("kind")
     block: type[NodeBlock | SwitchBlock] = NodeBlock
-    if kind == "switch" or (kind == "host" and not any(key in NODE_KEYS and key not in _OF_HOST for key in given)):
+    if kind == "switch" or (kind == "host" and _OF_WORKER.isdisjoint(given)):
         block = SwitchBlock if kind == "switch" else HostBlock
     made: Any = reading.read(block.read, path)
     node = made.node(name) if made is not None and len(reading.problems) == before else None
@@ -170,6 +173,3 @@ def read_nodes(reading: Reading) -> dict[str, Part]:
     if not any(part.may_be_worker or (part.node is not None and part.node.is_host) for part in nodes.values()):
         reading.bad(("nodes",), "at least one worker: a node with a device", "switches only", at_key=True)
     return nodes
-
-
-_OF_HOST = HostBlock.known.names

@@ -116,7 +116,6 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
 
 
 def _build(reading: Reading, default_name: str) -> Topology | None:
-    """Return the topology, or None if there are problems."""
     document = reading.document
     put_files(reading)
     top = reading.read(TopologyBlock.read, ())
