@@ -101,7 +101,6 @@ class Block(pydantic.BaseModel):
 
     @classmethod
     def unknown(cls, key: str) -> InitErrorDetails:
-        """Return the fault of an unknown *key*."""
         return cls.known.unknown(key)
 
     @classmethod

@@ -87,9 +87,8 @@ class Document:
 
     def duplicate_problems(self) -> list[Problem]:
         """Return one Problem per duplicate key."""
-        found = "a duplicate key"
         return [
-            Problem(dotted(one.path), found, f"one (first on line {one.first[0]})", self.file, *one.mark)
+            Problem(dotted(one.path), "a duplicate key", f"one (first on line {one.first[0]})", self.file, *one.mark)
             for one in self.duplicates
         ]
 

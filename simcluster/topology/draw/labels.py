@@ -55,8 +55,7 @@ def place_labels(
 
 def _candidates(line: tuple[Point, Point], size: Size) -> Iterator[tuple[Box, float]]:
     (ax, ay), (bx, by) = line
-    along = math.degrees(math.atan2(by - ay, bx - ax))
-    along = (along + 90) % 180 - 90
+    along = (math.degrees(math.atan2(by - ay, bx - ax)) + 90) % 180 - 90
     for place in _PLACES:
         x, y = ax + (bx - ax) * place, ay + (by - ay) * place
         away = _AWAY_COST * abs(place - 0.5)

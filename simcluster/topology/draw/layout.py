@@ -150,8 +150,7 @@ def _majorize(points: Array, wanted: Array) -> Array:
     """Run stress majorization (SMACOF): points about as far apart as *wanted*, near ones counting most."""
     with np.errstate(divide="ignore"):
         weights = np.where(wanted > 0, wanted**-2.0, 0.0)
-    laplacian = np.diag(weights.sum(axis=1)) - weights
-    inverse = np.linalg.pinv(laplacian)
+    inverse = np.linalg.pinv(np.diag(weights.sum(axis=1)) - weights)
     for _ in range(_ITERATIONS):
         distances = np.linalg.norm(points[:, None] - points[None, :], axis=2)
         with np.errstate(divide="ignore", invalid="ignore"):

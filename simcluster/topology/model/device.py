@@ -35,10 +35,8 @@ class Profile:
         Interpolate linearly between points. Beyond them, extend the line through the two nearest, if it rises, starting
         at 0 s or above. Scale a single point in proportion.
         """
-        for name, points in self.kinds:
-            if name == kind:
-                return _read_off(points, flops)
-        return None
+        points = next((points for name, points in self.kinds if name == kind), None)
+        return None if points is None else _read_off(points, flops)
 
     def __str__(self) -> str:
         return f"measured for {', '.join(kind for kind, _ in self.kinds)}"

@@ -19,7 +19,6 @@ class Spread:
     factors: tuple[tuple[str, Factors], ...] = ()
 
     def factor(self, key: str, number: int) -> float:
-        """Return the factor of *key* in round *number*."""
         return next((found[number] for name, found in self.factors if name == key), 1.0)
 
     @property

@@ -52,7 +52,6 @@ class BackgroundBlock(Block):
 
     @property
     def background(self) -> Background:
-        """The traffic itself."""
         return Background(self.rate_Bps, self.on_s, self.off_s)
 
 
@@ -77,8 +76,7 @@ def _jitter(value: object) -> Jitter:
 
 def _background(value: object) -> Background:
     """Read a bandwidth alone as constant traffic."""
-    is_block = isinstance(value, Mapping)
-    return BackgroundBlock.read(value).background if is_block else Background(bandwidth(value))
+    return BackgroundBlock.read(value).background if isinstance(value, Mapping) else Background(bandwidth(value))
 
 
 def _rate_trace(value: object) -> RateTraceBlock:

@@ -56,8 +56,7 @@ def _points(kind: str, table: Mapping[str, Any], found: list[InitErrorDetails]) 
         seconds = tried(found, time, value, kind, key)
         flops = tried(found, parse_amount, key, kind, key, at_key=True)
         if flops in points:
-            again = "a duplicate amount of arithmetic"
-            found.append(fault(kind, key, found=again, expected="one", at_key=True))
+            found.append(fault(kind, key, found="a duplicate amount of arithmetic", expected="one", at_key=True))
         elif flops is not None:
             points[flops] = seconds or 0.0
     return tuple(sorted(points.items()))

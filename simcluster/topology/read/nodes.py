@@ -96,7 +96,6 @@ class NodeBlock(LaunchBlock, DeviceBlock):
             yield fault("port", found="a port without an address", expected="an address, too")
 
     def node(self, name: str) -> Node:
-        """Return the worker called *name*."""
         own = {key: getattr(self, key) for key in self.model_fields_set & _OF_NODE}
         return Node(name, self.made(), command=self.words, **own)
 
@@ -118,7 +117,6 @@ class SwitchBlock(Block):
         return fault(key, found="it on a switch", expected="none: a switch only forwards", at_key=True)
 
     def node(self, name: str) -> Node:
-        """Return the switch called *name*."""
         return Node(name, site=self.site)
 
 
@@ -128,7 +126,6 @@ class HostBlock(SwitchBlock):
     gateway: Flag = True
 
     def node(self, name: str) -> Node:
-        """Return the host called *name*."""
         return Node(name, site=self.site, gateway=self.gateway, is_host=True)
 
 
