@@ -29,10 +29,11 @@ class Notice:
         self._recorder, self._notes = recorder, notes
         self._loop = asyncio.get_running_loop()
         self._overdue: threading.Timer | None = None
+        self._may_heed = threading.current_thread() is threading.main_thread()  # no other thread handles signals
 
     def heed_sigterm(self) -> None:
         """Treat the first SIGTERM from now on as a notice of NOTICE_S; before, and the second time, it kills."""
-        if threading.current_thread() is threading.main_thread():
+        if self._may_heed:
             self._loop.add_signal_handler(signal.SIGTERM, self._on_sigterm)
 
     def give(self, notice_s: float = 0.0) -> None:
@@ -49,7 +50,8 @@ class Notice:
 
     def over(self) -> None:
         """Withdraw the notice: the algorithm has ended."""
-        self._loop.remove_signal_handler(signal.SIGTERM)
+        if self._may_heed:
+            self._loop.remove_signal_handler(signal.SIGTERM)
         if self._overdue is not None:
             self._overdue.cancel()
 
