@@ -8,8 +8,13 @@ and how it was made; if it is unknown, it is omitted. Better numbers belong in t
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from simcluster.topology.model.device import Device
 from simcluster.units import parse_bandwidth, parse_latency, parse_power, parse_rate, parse_size
+
+_Sourced: TypeAlias = tuple[str, str, str]
+"""Two numbers and their source."""
 
 # Huebner, Hu, Peng, Markidis: Apple vs. Oranges: Evaluating the Apple Silicon M-Series SoCs for HPC
 # Performance and Efficiency, 2025, arXiv:2502.05317.
@@ -22,29 +27,31 @@ _APPLE = "by Apple for the whole machine, idle and at most (support.apple.com/10
 # An overhead is the launch cost of a piece of work in a framework, that of each of its operators, and their source.
 # Small networks, batch 1: time against depth is a line that starts at 40 us and rises 5 us per operator.
 _X86_OVERHEAD = (
-    "40 us, 5 us, overhead measured: gradients of networks of 11 to 101 operators, PyTorch 2.13 on one core of an AMD "
-    "EPYC 9004"
+    "40 us",
+    "5 us",
+    "overhead measured: gradients of networks of 11 to 101 operators, PyTorch 2.13 on one core of an AMD EPYC 9004",
 )
 # PyTorch sends every operator through MPSGraph, which takes its time even for tiny ones.
 _MPS_OVERHEAD = (
-    "0 us, 20 us, overhead of an operator: its dispatch through MPS by PyTorch, measured on an M1 Pro (pytorch issue "
-    "148219)"
+    "0 us",
+    "20 us",
+    "overhead of an operator: its dispatch through MPS by PyTorch, measured on an M1 Pro (pytorch issue 148219)",
 )
 
 
-def _slower_than_x86(factor: int, why: str) -> str:
-    return f"{factor * 40} us, {factor * 5} us, overhead estimate: {factor} times the x86-laptop's, {why}"
+def _slower_than_x86(factor: int, why: str) -> _Sourced:
+    return f"{factor * 40} us", f"{factor * 5} us", f"overhead estimate: {factor} times the x86-laptop's, {why}"
 
 
-def _device(numbers: str, source: str, overhead: str = _MPS_OVERHEAD, power: str | None = None) -> Device:
+def _device(numbers: str, source: str, overhead: _Sourced = _MPS_OVERHEAD, power: _Sourced | None = None) -> Device:
     """Return the device with *numbers*: its name, its rate, the bandwidth of its memory, and its memory.
 
-    *power* is at the wall, idle and under load, and its source.
+    *power* is at the wall, idle and under load.
     """
     name, _, sizes = numbers.partition(": ")
     flops, memory_bandwidth, memory = sizes.split(", ")
-    work, operator, overhead_source = overhead.split(", ", 2)
-    idle, busy, power_source = power.split(", ", 2) if power else ("", "", "")
+    work, operator, overhead_source = overhead
+    idle, busy, power_source = power or ("", "", "")
     return Device(
         name,
         parse_rate(flops),
@@ -62,29 +69,33 @@ _DEVICES = [
     _device(
         "mac-mini-m1: 1.73 TFLOP/s, 59 GB/s, 16 GB",
         f"GPU of 8 cores, 2.6 TFLOP/s peak by Apple; {_TWO_THIRDS}; {_MEMORY} (68.3 GB/s)",
-        power=f"6.8 W, 39 W, {_APPLE}",
+        power=("6.8 W", "39 W", _APPLE),
     ),
     _device(
         "mac-mini-m2: 2.4 TFLOP/s, 86 GB/s, 16 GB",
         f"GPU of 10 cores, 3.6 TFLOP/s peak by Apple; {_TWO_THIRDS}; {_MEMORY} (100 GB/s)",
-        power=f"7 W, 50 W, {_APPLE}",
+        power=("7 W", "50 W", _APPLE),
     ),
     _device(
         "mac-mini-m2-pro: 3.84 TFLOP/s, 172 GB/s, 16 GB",
         "GPU of 16 cores; estimate: 1.6 times the mac-mini-m2 of 10 cores of the same generation; "
         f"{_MEMORY} (200 GB/s)",
-        power=f"7 W, 100 W, {_APPLE}",
+        power=("7 W", "100 W", _APPLE),
     ),
     _device(
         "mac-mini-m4: 2.9 TFLOP/s, 103 GB/s, 16 GB",
         _M4_MEASURED,
-        power="4 W, 39.6 W, idle by Apple (support.apple.com/103253); busy measured with HPL on all CPU cores, which "
-        "stands in for the GPU (geerlingguy/top500-benchmark issue 47)",
+        power=(
+            "4 W",
+            "39.6 W",
+            "idle by Apple (support.apple.com/103253); busy measured with HPL on all CPU cores, which "
+            "stands in for the GPU (geerlingguy/top500-benchmark issue 47)",
+        ),
     ),
     _device(
         "mac-mini-m4-pro: 4.64 TFLOP/s, 235 GB/s, 24 GB",
         f"GPU of 16 cores; estimate: 1.6 times the measured M4 of 10 cores (arXiv:2502.05317); {_MEMORY} (273 GB/s)",
-        power=f"5 W, 140 W, {_APPLE}",
+        power=("5 W", "140 W", _APPLE),
     ),
     _device(
         "macbook-air-m1: 1.51 TFLOP/s, 59 GB/s, 8 GB",
@@ -113,15 +124,19 @@ _DEVICES = [
         "(geerlingguy/top500-benchmark issue 33), as a vector holds twice as many fp32; memory 5.56 GB/s "
         "STREAM, measured (sci-pi.org.uk/bench/stream.html)",
         _slower_than_x86(7, "about the ratio of their single cores"),
-        "2.7 W, 6.4 W, measured, idle and with four busy cores (pidramble.com/wiki/benchmarks/power-consumption)",
+        ("2.7 W", "6.4 W", "measured, idle and with four busy cores (pidramble.com/wiki/benchmarks/power-consumption)"),
     ),
     _device(
         "raspberry-pi-5: 60 GFLOP/s, 10 GB/s, 8 GB",
         "CPU, 4 x Cortex-A76; estimate: twice the 30.2 GFLOP/s fp64 HPL measured at 2.4 GHz "
         "(geerlingguy/top500-benchmark issue 18); memory estimate: 0.6 of LPDDR4X-4267 on 32 bits, 17.1 GB/s",
         _slower_than_x86(3, "about the ratio of their single cores"),
-        "3.3 W, 11 W, idle measured, 0.65 A at 5.1 V (iiab issue 4050); busy measured with HPL "
-        "(geerlingguy/top500-benchmark issue 18)",
+        (
+            "3.3 W",
+            "11 W",
+            "idle measured, 0.65 A at 5.1 V (iiab issue 4050); busy measured with HPL "
+            "(geerlingguy/top500-benchmark issue 18)",
+        ),
     ),
     _device(
         "jetson-orin-nano: 853 GFLOP/s, 54 GB/s, 8 GB",
