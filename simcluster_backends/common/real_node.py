@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from simcluster_backends.common.device import Device, Piece
-from simcluster_backends.common.node import Node, Sending
+from simcluster_backends.common.node import Node
 from simcluster_backends.common.watchdog import Progress
 
 if TYPE_CHECKING:
@@ -14,11 +16,21 @@ if TYPE_CHECKING:
     from simcluster_backends.common.inbox import Inbox
 
 
-class Numbered(Sending, Protocol):
-    """An outgoing message, the *number*-th of its node."""
+@dataclass(eq=False)
+class Numbered:
+    """An outgoing message of *size_bytes*, the *number*-th of its node; *now* is the clock of the run."""
+
+    number: int
+    size_bytes: int
+    injected: asyncio.Future[None]
+    now: Callable[[], float]
 
     @property
-    def number(self) -> int: ...
+    def left_s(self) -> float:
+        return self.now()
+
+    def withdraw(self) -> None:
+        raise NotImplementedError
 
 
 S = TypeVar("S", bound=Numbered)

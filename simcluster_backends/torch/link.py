@@ -13,55 +13,46 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from simcluster.errors import ProtocolError
 from simcluster.process.exits import left_behind
+from simcluster_backends.common.real_node import Numbered
 from simcluster_backends.torch.frame import LEAD_NUMBERS, Frame, Kind, content_of, parts_of, read_lead
 from simcluster_backends.torch.group import CONTROL_TAG, Group, first_line
-
-if TYPE_CHECKING:
-    from simcluster_backends.torch.member import Member
 
 NEWS_BYTES = 512
 
 
 @dataclass(eq=False)
-class Sending:
-    """A frame queued on *link*. *injected* gets a result once it has left, or a ConnectionError.
-
-    An algorithm's message has the *number* that its node gave it; *now* is the clock of the run.
-    """
+class Sending(Numbered):
+    """A *frame* queued on *link*. *injected* gets a result once it has left, or a ConnectionError."""
 
     link: Link
     frame: Frame
-    injected: asyncio.Future[None]
-    number: int
     on_left: Callable[[], object]
-    now: Callable[[], float]
     begun: bool = False
-
-    @property
-    def size_bytes(self) -> int:
-        return self.frame.size_bytes
-
-    @property
-    def left_s(self) -> float:
-        return self.now()
 
     def withdraw(self) -> None:
         self.link.withdraw(self)
 
 
 class Link:
-    """The streams to and from *rank*. They begin with `start`; they end with an END each way, or with the peer."""
+    """The streams to and from *rank*. They begin with `start`; they end with an END each way, or with the peer.
 
-    def __init__(self, group: Group, rank: int, owner: Member, loop: asyncio.AbstractEventLoop) -> None:
+    *received* is called with the rank and each frame's kind, bytes of header and buffer, and returns whether there is
+    room for more; *gone* and *expect_end* with the rank and a reason.
+    """
+
+    def __init__(
+        self, group: Group, rank: int, loop: asyncio.AbstractEventLoop, received: Callable[..., bool],
+        gone: Callable[[int, str], None], expect_end: Callable[[int, str], None],
+    ) -> None:  # fmt: skip
         self.rank = rank
         self.moved = 0  # frames, in both directions
-        self._group, self._owner, self._loop = group, owner, loop
+        self._group, self._loop = group, loop
+        self._take, self._gone, self._expect_end = received, gone, expect_end
         self._queue: deque[Sending] = deque()
         self._begun: Sending | None = None
         self._changed = threading.Condition()
@@ -84,7 +75,7 @@ class Link:
         now: Callable[[], float] = time.monotonic,
     ) -> Sending:
         """Queue *frame* after all others."""
-        sending = Sending(self, frame, self._loop.create_future(), number, on_left, now)
+        sending = Sending(number, frame.size_bytes, self._loop.create_future(), now, self, frame, on_left)
         with self._changed:
             if self._closed:
                 sending.injected.set_exception(ConnectionError(self._closed))
@@ -196,7 +187,7 @@ class Link:
             reason = content_of(news).rstrip(b"\0").decode(errors="replace")
         except RuntimeError as error:
             reason = first_line(error)
-        self._tell(self._owner.expect_end, self.rank, reason)
+        self._tell(self._expect_end, self.rank, reason)
 
     def _tell(self, callback: Callable[..., object], *args: object) -> None:
         try:
@@ -207,16 +198,16 @@ class Link:
 
     def _lose(self, reason: str) -> None:
         self.close(reason)
-        self._tell(self._owner.gone, self.rank, reason)
+        self._tell(self._gone, self.rank, reason)
 
     # callbacks in the loop
 
     def _received(self, kind: Kind, header_bytes: int, buffer: torch.Tensor) -> None:
         try:
-            room = self._owner.received(self.rank, kind, header_bytes, buffer)
+            room = self._take(self.rank, kind, header_bytes, buffer)
         except ProtocolError as error:
             self.close(str(error))
-            self._owner.gone(self.rank, str(error))
+            self._gone(self.rank, str(error))
             return
         if room:
             self._room.set()

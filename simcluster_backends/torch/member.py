@@ -48,7 +48,9 @@ class Member:
         self.activity = Activity(self.inbox, self.device, recorder)
         self._over: set[int] = set()  # peers with an ended stream
         self.all_over = asyncio.Event()  # every peer has ended or is lost
-        self.links = {peer: Link(group, peer, self, self._loop) for peer in range(len(names)) if peer != rank}
+        calls = self.received, self.gone, self.expect_end
+        peers = [peer for peer in range(len(names)) if peer != rank]
+        self.links = {peer: Link(group, peer, self._loop, *calls) for peer in peers}
         if not self.links:
             self.all_over.set()
         for link in self.links.values():

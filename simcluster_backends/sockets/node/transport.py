@@ -12,9 +12,9 @@ from torch import Tensor
 
 from simcluster.errors import PeerLost
 from simcluster.payload import Lent, Payload
-from simcluster_backends.common.real_node import RealNode
+from simcluster_backends.common.real_node import Numbered, RealNode
 from simcluster_backends.sockets.node.order import Leaving
-from simcluster_backends.sockets.wire.frame import BODY_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, Outgoing, data_frame
+from simcluster_backends.sockets.wire.frame import BODY_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, data_frame
 
 if TYPE_CHECKING:
     from simcluster.replays.notes import Notes
@@ -24,24 +24,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Sending:
-    """Send *number*: a *frame* on *link*, *queued* there. Notes the withdrawal of a send that had not begun."""
+class Sending(Numbered):
+    """A frame on *link*, *queued* there. Notes the withdrawal of a send that had not begun."""
 
-    number: int
-    frame: Outgoing
     link: Connection
-    injected: asyncio.Future[None]
-    now: Callable[[], float]
     notes: Notes | None = None
     queued: Queued = field(init=False)
-
-    @property
-    def size_bytes(self) -> int:
-        return self.frame.size_bytes
-
-    @property
-    def left_s(self) -> float:
-        return self.now()
 
     def withdraw(self) -> None:
         if self.link.queue.withdraw(self.queued) and self.notes is not None:
@@ -78,7 +66,7 @@ class SocketTransport(RealNode[Sending]):
             return None
         number, left = self._activity.number(to, tag, frame.body_bytes), self._loop.create_future()
         notes = self._member.notes
-        sending = Sending(number, frame, link, left, self._now, notes)
+        sending = Sending(number, frame.size_bytes, left, self._now, link, notes)
         has_left = partial(self.recorder.sent, to, frame.size_bytes)
         if notes is None:
             sending.queued = link.put(frame, left, has_left)
