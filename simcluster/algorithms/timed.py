@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from simcluster.transport import Cost, Transport
-from simcluster.workloads.costs.costs import elementwise_cost
+from simcluster.workloads.operator_costs import elementwise_cost
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from simcluster.compression.compressor import Compressor, Layout, Memory
 from simcluster.compression.kinds import compressor
 from simcluster.rng import NodeRandom
 from simcluster.transport import FREE, Cost, Transport
-from simcluster.workloads.costs.costs import elementwise_cost
+from simcluster.workloads.operator_costs import elementwise_cost
 
 
 class Codec:

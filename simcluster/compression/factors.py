@@ -16,7 +16,7 @@ from simcluster.compression.compressor import Layout
 from simcluster.compression.power_sgd import PowerSgd, joined, orthogonal
 from simcluster.rng import NodeRandom
 from simcluster.transport import Cost, Transport
-from simcluster.workloads.costs.costs import elementwise_cost
+from simcluster.workloads.operator_costs import elementwise_cost
 
 
 async def mean_of_factors(

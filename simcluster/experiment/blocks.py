@@ -17,7 +17,7 @@ from simcluster.documents.settings import validate
 from simcluster.documents.user_code import calling, catch_alls, check_algorithm, load_function
 from simcluster.documents.yaml import MISSING
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment.preflight import report_settings
+from simcluster.experiment.fit import report_settings
 from simcluster.overlays import World
 from simcluster.topology import Topology
 from simcluster.topology import load as load_topology

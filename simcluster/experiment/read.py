@@ -16,8 +16,8 @@ from simcluster.documents.shipped import shipped_names, shipped_path
 from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.blocks import read_algorithm, read_topology, read_workload
+from simcluster.experiment.fit import check_cut, check_fit, count_steps, put_numbers
 from simcluster.experiment.keys import KEYS, CheckpointSettings, ExperimentBlock
-from simcluster.experiment.preflight import check_cut, check_fit, count_steps, put_numbers
 from simcluster.fault_plans.kinds import Fault
 from simcluster.fault_plans.read import read_faults
 from simcluster.process.intra_op import one_thread

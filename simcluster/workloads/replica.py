@@ -148,7 +148,7 @@ class Replica(Progress):
         """Return the cost of `loss_and_gradients(batch)`, counted once per batch shape on a separate model.
 
         FLOPs are those of matrix products, convolutions and attention, forward and backward; bytes are those that
-        operators read and write, without cache or fusion (simcluster.workloads.costs.costs).
+        operators read and write, without cache or fusion (simcluster.workloads.operator_costs).
         """
         return self._counter.gradient(batch)
 

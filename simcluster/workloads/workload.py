@@ -27,7 +27,6 @@ from simcluster.rng import numpy_stream
 from simcluster.workloads.costs.counter import Counted, Counter
 from simcluster.workloads.costs.memory import Memory
 from simcluster.workloads.costs.sketch import Sketch
-from simcluster.workloads.costs.timing import TimingReplica
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.partition import Indices, Partition, iid
@@ -35,6 +34,7 @@ from simcluster.workloads.replica import Replica
 from simcluster.workloads.samples import Batch, Data, Samples, as_samples
 from simcluster.workloads.steps import Loss
 from simcluster.workloads.streams import joined
+from simcluster.workloads.timing_replica import TimingReplica
 
 Numerics = Literal["real", "none"]
 """Whether work is computed, or only timed."""

@@ -47,7 +47,7 @@ def test_all_wrong_settings_are_told_at_once():
 def test_a_step_imports_no_compiler() -> None:
     code = (
         "import sys, torch\n"
-        "from simcluster.workloads.costs.costs import elementwise_cost\n"
+        "from simcluster.workloads.operator_costs import elementwise_cost\n"
         "from simcluster.workloads.optimizers import adamw, sgd\n"
         "for make in (sgd(0.1, 0.9), adamw(0.1)):\n"
         "    weight = torch.nn.Parameter(torch.ones(3))\n"

@@ -20,7 +20,7 @@ from simcluster.algorithms.steps import Late
 from simcluster.collectives import all_gather, reduce_scatter
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
-from simcluster.workloads.layers.units import Unit
+from simcluster.workloads.layer_units import Unit
 from simcluster.workloads.saved import Sharded
 
 

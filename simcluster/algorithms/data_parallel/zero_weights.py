@@ -18,8 +18,8 @@ from torch import Tensor
 from simcluster.collectives import all_gather, flatten, unflatten
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.layer_units import Unit, cut_into_units, in_order, units_of_layers
 from simcluster.workloads.layers.layers import Layer
-from simcluster.workloads.layers.units import Unit, cut_into_units, in_order, units_of_layers
 
 SCHEDULES = {"ring": "ring", "broadcast": "naive"}
 

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from simcluster.transport import Cost
-from simcluster.workloads.costs.costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.costs.memory import Memory, count_memory
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.layers.layer_costs import LayerCost, count_layers
 from simcluster.workloads.layers.layers import modules_in_order
 from simcluster.workloads.layers.part import count_part
 from simcluster.workloads.layers.tensor_shard import PieceCost, Share, share_of
+from simcluster.workloads.operator_costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.steps import Loss, differentiate, rehearsed, trainable_of

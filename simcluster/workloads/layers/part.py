@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from simcluster.transport import Cost
-from simcluster.workloads.costs.costs import elementwise_cost
+from simcluster.workloads.operator_costs import elementwise_cost
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.saved import Sharded, load_optimizer, optimizer_state, state_tensors
 from simcluster.workloads.steps import rehearsed, take_step

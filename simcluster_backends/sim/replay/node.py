@@ -10,7 +10,7 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from simcluster.payload import Message, Payload, encode_header, freeze, sizes_of
 from simcluster_backends.common.inbox import Inbox
@@ -18,12 +18,25 @@ from simcluster_backends.common.node import Node, Outcome
 
 if TYPE_CHECKING:
     from simcluster.checkpoints.shard import Shard
+    from simcluster.errors import ReplayDiverged
     from simcluster.replays.order import Answers
     from simcluster.runs.recorder import Recorder
     from simcluster_backends.sim.loop.event_loop import SimLoop
-    from simcluster_backends.sim.replay.script import Script
 
 T = TypeVar("T")
+
+
+class Record(Protocol):
+    """The record of a node, as played so far: *now_s* of its clock, and *due_s* of the next event."""
+
+    rank: int
+    now_s: float
+    asides: dict[int, asyncio.Future[Any]]
+
+    @property
+    def due_s(self) -> float: ...
+
+    def parted(self, how: str) -> ReplayDiverged: ...
 
 
 class Piece:
@@ -52,7 +65,7 @@ class ReplayedNode(Node[Leaving, Piece]):
     """One node: see simcluster.transport.Transport. *answers* are those of its order."""
 
     def __init__(
-        self, script: Script, names: Sequence[str], seed: int, recorder: Recorder, loop: SimLoop, answers: Answers
+        self, script: Record, names: Sequence[str], seed: int, recorder: Recorder, loop: SimLoop, answers: Answers
     ) -> None:
         super().__init__(script.rank, names, seed, recorder, Inbox(script.rank, names, loop, lambda source: None))
         self.inbox = self._inbox
@@ -153,7 +166,7 @@ class ReplayedNode(Node[Leaving, Piece]):
 class ReplayedChannel:
     """Stands in for the real node's checkpoint channel: it waits as often, but keeps nothing."""
 
-    def __init__(self, script: Script, loop: SimLoop) -> None:
+    def __init__(self, script: Record, loop: SimLoop) -> None:
         self._script, self._loop = script, loop
         self._asked = 0
 

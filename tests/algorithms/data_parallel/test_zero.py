@@ -18,7 +18,7 @@ from simcluster.errors import UsageError
 from simcluster.topology import Device
 from simcluster.verify.claims.data_parallel import zero as reference
 from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, train_alone
-from simcluster.workloads.layers.units import cut_into_units
+from simcluster.workloads.layer_units import cut_into_units
 from simcluster_backends.sim.cluster import Cluster
 from tests.algorithms.trained import SEED, UNEVEN, close, lost_somebody, takes_the_same_time_without_values, train
 from tests.support.clusters import star

@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simcluster.transport import FREE
 from simcluster.workloads import mnist_mlp
-from simcluster.workloads.costs.costs import OperatorCount, elementwise_cost, matrix_cost
+from simcluster.workloads.operator_costs import OperatorCount, elementwise_cost, matrix_cost
 
 
 def test_the_digit_network_costs_what_the_arithmetic_says():
