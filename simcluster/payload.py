@@ -201,6 +201,8 @@ def freeze(content: Payload) -> Payload:
 
 
 def _copy(tensor: Tensor) -> Tensor:
+    if tensor.requires_grad:
+        tensor = tensor.detach()
     if tensor.is_cpu:
-        return tensor.detach().clone(memory_format=torch.contiguous_format)
-    return tensor if tensor.is_meta else tensor.detach().cpu().contiguous()
+        return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor if tensor.is_meta else tensor.cpu().contiguous()

@@ -40,7 +40,7 @@ class Inbox:
     ) -> None:
         self.mailbox: Mailbox[Waiting] = Mailbox()
         self.lost: dict[int, str] = {}
-        self._rank, self._names, self._loop = rank, names, loop
+        self.names, self._rank, self._size, self._loop = names, rank, len(names), loop
         self._on_room, self._listen, self._on_told, self._life_of = on_room, listen, on_told, life_of
         self._ask = ask
         self._told: set[int] = set()  # only for membership tests
@@ -51,7 +51,7 @@ class Inbox:
     @property
     def peers(self) -> list[int]:
         """The ranks that are not gone, as far as this node knows."""
-        return [rank for rank in range(len(self._names)) if rank != self._rank and rank not in self.lost]
+        return [rank for rank in range(len(self.names)) if rank != self._rank and rank not in self.lost]
 
     @property
     def has_news(self) -> bool:
@@ -60,14 +60,11 @@ class Inbox:
     def check_peer(self, rank: int) -> None:
         """Raise ValueError unless *rank* is another node's, TypeError if it is no rank at all."""
         try:
-            fits = 0 <= rank < len(self._names) and rank != self._rank
+            if 0 <= rank < self._size and rank != self._rank:
+                return
         except TypeError:
-            fits = False
-        if not fits:
-            raise wrong_peer(rank, self._rank, self._names)
-
-    def name_of(self, rank: int) -> str:
-        return self._names[rank]
+            pass
+        raise wrong_peer(rank, self._rank, self.names)
 
     def died(self, rank: int) -> bool:
         """Return whether *rank* is gone without having ended its algorithm."""
@@ -78,7 +75,7 @@ class Inbox:
         if rank not in self._told:
             self._told.add(rank)
             self._on_told(rank)
-        return PeerLost(rank, self._names[rank], self.lost.get(rank, ""), self._life_of(rank))
+        return PeerLost(rank, self.names[rank], self.lost.get(rank, ""), self._life_of(rank))
 
     async def take(self, source: int | Any_, tag: str | Any_, on_wait: OnWait | None = None) -> Message:
         """Keep all promises of `Transport.recv` except a backend's counting.
@@ -180,7 +177,7 @@ class Inbox:
     @property
     def _alone(self) -> bool:
         """Whether all other nodes are gone, at least one after having been there: absent ones may still join."""
-        return len(self._to_come) < len(self.lost) == len(self._names) - 1
+        return len(self._to_come) < len(self.lost) == len(self.names) - 1
 
     def _loss(self, source: int | Any_) -> PeerLost:
         """Return the error for *source*; for ANY the next unreported loss, or the last again if no peer is left."""

@@ -83,17 +83,17 @@ class Transit:
         self.under_way_B += message.size_bytes
         if self.gate is not None:
             self.gate.in_flight[id(message)] = message
-        now_s = self.clock._now
-        delay_s = self.way.latency_s
-        for draw_s in self.way.jitters:
+        clock, way = self.clock, self.way
+        delay_s = way.latency_s
+        for draw_s in way.jitters:
             delay_s += draw_s()
-        arrival_s = now_s + delay_s
+        arrival_s = clock._now + delay_s
         if arrival_s < self._last_arrival_s:
             arrival_s = self._last_arrival_s  # one ordered stream: no overtaking
         self._last_arrival_s = arrival_s
-        land = self._arrive if self.gate is None and self.way.receiver is None else self._land
-        if arrival_s > now_s:
-            self.clock.alarm_at(arrival_s, land, message)
+        land = self._arrive if self.gate is None and way.receiver is None else self._land
+        if arrival_s > clock._now:
+            clock.alarm_at(arrival_s, land, message)
         else:
             land(message)
 

@@ -70,14 +70,13 @@ class Clock(simpy.Environment):
                     settle()
             if not queue:
                 return False
-            event = queue[0][3]
-            if not isinstance(event, Alarm):
+            if not isinstance(queue[0][3], Alarm):
                 self.step()
                 return True
-            when = heappop(queue)[0]
-            if not event.cancelled:
-                self._now = when
-                event.callback(event.argument)
+            now_s, _, _, alarm = heappop(queue)
+            if not alarm.cancelled:
+                self._now = now_s
+                alarm.callback(alarm.argument)
                 return True
 
 

@@ -69,7 +69,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     """
 
     def __init__(self, threads: int = 1) -> None:
-        self.clock = Clock()
+        self.clock = Clock(0.0)
         self.workers = Workers(threads)
         self._ready: deque[Handle | Timer] = deque()
         self.frozen = Frozen(self._ready)
@@ -78,7 +78,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._idle = 0
 
     def time(self) -> float:
-        return float(self.clock._now)
+        return self.clock._now
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None

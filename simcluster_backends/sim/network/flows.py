@@ -124,6 +124,7 @@ class Network:
             flow.alarm = self.clock.alarm_at(self.clock._now, self._finish, flow)
 
     def _finish(self, flow: Flow) -> None:
+        flow.alarm = None  # which refers to the flow: no garbage in circles
         if self._fair.leave(flow):
             self.clock.settle = self._settle
         flow.on_done()

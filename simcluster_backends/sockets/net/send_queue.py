@@ -70,7 +70,7 @@ class SendQueue:
         return unbegun
 
     def fail(self, reason: str) -> None:
-        """End all with an error: the connection is lost."""
+        """Fail all messages: the connection is lost."""
         waiting, self.waits = self.waits, deque()
         for sending in waiting:
             sending.end(ConnectionResetError(reason))

@@ -84,5 +84,5 @@ class SocketTransport(RealNode[Sending]):
 
     def _lost(self, to: int, sending: Sending, reason: str) -> PeerLost:
         if self._member.links.get(to) is not sending.link:  # to the previous incarnation
-            return PeerLost(to, self._inbox.name_of(to), reason, sending.link.peer.incarnation)
+            return PeerLost(to, self._inbox.names[to], reason, sending.link.peer.incarnation)
         return super()._lost(to, sending, reason)
