@@ -15,8 +15,10 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(STAMP)
-	$(BIN)/simcluster run experiments/quickstart.yaml --backend sim --out runs/demo-sim
-	$(BIN)/simcluster run experiments/quickstart.yaml --backend sockets --out runs/demo-sockets
+	mkdir -p runs
+	$(BIN)/simcluster calibrate this-machine --out runs/this-machine.yaml
+	$(BIN)/simcluster run experiments/quickstart.yaml --topology runs/this-machine.yaml --backend sim --out runs/demo-sim
+	$(BIN)/simcluster run experiments/quickstart.yaml --topology runs/this-machine.yaml --backend sockets --out runs/demo-sockets
 	$(BIN)/simcluster compare runs/demo-sim runs/demo-sockets
 
 test: $(STAMP)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from simcluster.calibrate.samples import Row, pairs_of, rows_of, work_of
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.read import read_experiment
+from simcluster.process.intra_op import usable_cores
 from simcluster.runs.record import RunRecord
 from simcluster.topology import Topology, load
 
@@ -57,7 +58,8 @@ class NodeFit:
 class Calibration:
     """Measurements of *topology*. Links that no two workers use are left out.
 
-    *rounds* are the undisturbed ones; each is fitted like the whole, which shows the spread of the numbers.
+    *rounds* are the undisturbed ones; each is fitted like the whole, which shows the spread of the numbers. *cores* are
+    those of this machine if all nodes were processes of it, else None.
     """
 
     topology: Topology
@@ -66,6 +68,7 @@ class Calibration:
     nodes: Mapping[str, NodeFit]
     elapsed_s: float
     rounds: Rounds
+    cores: int | None = None
 
 
 def calibrate(
@@ -96,7 +99,9 @@ def calibrate(
         raise UsageError(Problem("topology", f"{len(workers)} worker", "two, or a workload to measure"))
     given = dict(options or {})
     addresses, remotes = places(plan.topology, given) if plan.backend == "sockets" else ([], [])
-    config = {"experiment": plan.document, "work": workload is not None, "real": plan.backend != "sim"}
+    is_local = plan.backend == "sockets" and not any(addresses) and not any(remotes)
+    real = {"real": plan.backend != "sim", "shared": is_local}
+    config = {"experiment": plan.document, "work": workload is not None, **real}
     job = ClusterJob(
         names=workers,
         config_json=json.dumps(config),
@@ -112,7 +117,7 @@ def calibrate(
         failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
         failure.seed = seed
         raise failure
-    return evaluate(plan.topology, record)
+    return replace(evaluate(plan.topology, record), cores=usable_cores() if is_local else None)
 
 
 def evaluate(topology: Topology, record: RunRecord) -> Calibration:

@@ -35,6 +35,8 @@ MOST_ACK_SHARE = 0.5
 LEAST_ACK_SHARE, LEAST_OVERHEAD_S, LEAST_STARTUP_S, LEAST_BUFFER_BYTES = 0.002, 100e-9, 1e-6, 10_000
 """Smaller values are noise."""
 
+MACHINE = "this-machine"
+
 LEAST_S = 1e-9
 """A smaller latency is a rounding error of the least squares; a smaller number has no meaningful spread."""
 
@@ -44,9 +46,12 @@ PROGRAM = "simcluster.calibrate.rehearsal:run"
 def calibrated_document(calibration: Calibration) -> dict[str, Any]:
     """Return the topology's document with measured values in place of the given ones.
 
-    A measured device loses its straggler: the measured times include it.
+    A measured device loses its straggler: the measured times include it. Nodes that were processes of one machine share
+    its cores.
     """
     document: dict[str, Any] = copy.deepcopy(dict(calibration.topology.document))
+    if calibration.cores is not None:
+        document["machines"] = {MACHINE: {"cores": calibration.cores}}
     for key in ("misfit", "startup"):
         document.pop(key, None)
     for position, link in calibration.links.items():
@@ -64,6 +69,8 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
             block |= {"ack_share": float(f"{ack_share:.2g}")} if ack_share >= LEAST_ACK_SHARE else {}
     for name, node in calibration.nodes.items():
         block = document["nodes"][name]
+        if calibration.cores is not None:
+            block["machine"] = MACHINE
         for key, overhead in (("send_overhead", node.send_overhead_s), ("recv_overhead", node.recv_overhead_s)):
             if overhead is not None and overhead.value >= LEAST_OVERHEAD_S:
                 block[key] = write_latency(_rounded(overhead.value))

@@ -123,6 +123,20 @@ def list_of(read: Callable[[Any], Any], expected: str) -> Value:
     return Value(checked)
 
 
+def mapping_of(read: Callable[[Any], Any], expected: str) -> Value:
+    """Validate a mapping, each value by *read*."""
+
+    def checked(value: object) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise Wrong(expected)
+        found: list[Any] = []
+        made = {str(key): tried(found, read, item, key) for key, item in value.items()}
+        refuse(found)
+        return made
+
+    return Value(checked)
+
+
 Positive = number(lambda x: x > 0, "a number above zero")
 bandwidth = quantity(parse_bandwidth)
 time = quantity(positive_time)

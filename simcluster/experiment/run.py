@@ -187,6 +187,7 @@ def run_plan(
     try:
         samples = conclude(record, plan, keeping)
         record.extra["portable"] = job.options.get("portable", False)
+        record.extra["one_machine"] = plan.backend == "sockets" and not any(job.addresses) and not any(job.remotes)
         if replicas and record.error is None and begins_with is None:
             record.extra["intervals"] = intervals(plan, job, replicas)
         finished = Run(write_run(folder, plan.document, plan.topology, record, __version__, samples=samples))

@@ -38,11 +38,19 @@ def describe(pair: Pair) -> str:
         _settings(pair),
         _metrics(pair),
         _sides(pair, "node", OF_NODES, "weights", "weights_sha256"),
-        _sides(pair, "link", OF_LINKS, "", "bytes") if pair.a.summary["links"] or pair.b.summary["links"] else "",
+        _links(pair),
         columns(describe_phases(pair.phases)) if pair.phases else "",
-        columns(describe_links(pair.transits)) if pair.transits else "",
+        columns(describe_links(pair.transits)) if pair.transits and not pair.is_elsewhere else "",
     ]
     return "\n\n".join(block for block in blocks if block)
+
+
+def _links(pair: Pair) -> str:
+    if pair.is_elsewhere:
+        name = pair.a.summary["topology"]
+        return f"The measured nodes share one machine, which is not {name}: energy and links are not compared."
+    has_links = pair.a.summary["links"] or pair.b.summary["links"]
+    return _sides(pair, "link", OF_LINKS, "", "bytes") if has_links else ""
 
 
 def headline(pair: Pair) -> str:
@@ -104,10 +112,11 @@ def _times(pair: Pair) -> str:
         return f"{a} and {b}{ratio}"
     expected = inside = ""
     if pair.interval is not None:
-        low, high = (words.seconds(pair.interval[side]) for side in ("low", "high"))
+        a, low, high = (words.seconds(pair.interval[side]) for side in ("median", "low", "high"))
         expected = f" ({low} to {high} with {words.share(pair.interval['level'])})"
         inside = f", which lies {'inside' if pair.interval['inside'] else 'outside'}"
-    return f"predicted {a}{expected}, measured {b}{inside}{ratio}"
+    where = " on one machine" if pair.is_elsewhere else ""
+    return f"predicted {a}{expected}, measured {b}{where}{inside}{ratio}"
 
 
 def _totals(pair: Pair) -> str:
@@ -126,7 +135,8 @@ def _totals(pair: Pair) -> str:
         if a[key] is not None or b[key] is not None:
             cells = [words.ABSENT if side[key] is None else form(side[key]) for side in (a, b)]
             rows.append([name, *cells, _verdict(a[key], b[key])])
-    for name, key, form in (("energy", "joules", words.energy), ("price", "price_usd", words.price)):
+    bill = (("energy", "joules", words.energy), ("price", "price_usd", words.price))
+    for name, key, form in () if pair.is_elsewhere else bill:
         x, y = a.get(key), b.get(key)
         if x is not None or y is not None:
             rows.append([name, form(x), form(y), f"x{y / x:.3g}" if x and y is not None else ""])

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from simcluster.errors import UsageError
@@ -156,16 +157,29 @@ class Pair:
             return self.a, self.b
         return (self.b, self.a) if simulated == [False, True] else None
 
+    @cached_property
+    def is_elsewhere(self) -> bool:
+        """Whether the measured run had all nodes on one machine while the predicted cluster has several."""
+        from simcluster.topology import load
+
+        both = self.predicted_and_measured
+        if both is None or not both[1].summary.get("one_machine"):
+            return False
+        return not load(both[0].config["topology"]).is_one_machine
+
     @property
     def elapsed_ratio(self) -> float | None:
-        """Measured over predicted time, or b's over a's; None if the lower one is 0."""
+        """Measured over predicted time, or b's over a's; None if the lower one is 0.
+
+        On a calibrated topology, the predicted time is the middle of the interval.
+        """
         below, above = self.predicted_and_measured or (self.a, self.b)
-        below_s = below.summary["elapsed_s"]
+        below_s = self.interval["median"] if self.interval else below.summary["elapsed_s"]
         return above.summary["elapsed_s"] / below_s if below_s else None
 
     @property
     def interval(self) -> dict[str, Any] | None:
-        """The simulated run's interval for the measured time: level, low, high, inside; None if it has none.
+        """The simulated run's interval for the measured time: level, low, median, high, inside; None if it has none.
 
         Only a run on a calibrated topology has one.
         """
@@ -173,8 +187,9 @@ class Pair:
         told = both[0].summary.get("elapsed_interval_s") if both else None
         if both is None or told is None:
             return None
-        low, high = told["low"], told["high"]
-        return {"level": told["level"], "low": low, "high": high, "inside": low <= both[1].summary["elapsed_s"] <= high}
+        low, high, middle = told["low"], told["high"], median(told["replicas"])
+        inside = low <= both[1].summary["elapsed_s"] <= high
+        return {"level": told["level"], "low": low, "median": middle, "high": high, "inside": inside}
 
     @cached_property
     def phases(self) -> dict[str, dict[str, Predicted]]:

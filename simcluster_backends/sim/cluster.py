@@ -179,7 +179,8 @@ class Cluster:
     def _member(self, rank: int, device: DeviceModel, recorder: Recorder) -> Member:
         names = self.topology.workers
         buffer_B = self.topology.nodes[names[rank]].send_buffer_bytes
-        return Member(rank, names, self.loop, self.streams, self.membership, device, recorder, buffer_B)
+        cores = self.routes.cores(names[rank])
+        return Member(rank, names, self.loop, self.streams, self.membership, device, recorder, buffer_B, cores)
 
     def _begin(self, member: Member) -> SimTask[Any]:
         return self.loop.begin(member, self._live(member), f"rank {member.rank} ({member.name})")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.devices import DeviceModel
     from simcluster_backends.sim.loop.event_loop import SimLoop
     from simcluster_backends.sim.membership import Departure, Membership
+    from simcluster_backends.sim.network.cores import Cores
     from simcluster_backends.sim.stream import Stream
     from simcluster_backends.sim.streams import Streams
 
@@ -36,9 +37,10 @@ class Member:
         device: DeviceModel,
         recorder: Recorder,
         send_buffer_bytes: int | None,
+        cores: Cores | None,
     ) -> None:
         self.rank, self.name, self.names = rank, names[rank], names
-        self.loop, self.device, self.recorder = loop, device, recorder
+        self.loop, self.device, self.recorder, self.cores = loop, device, recorder, cores
         self.rendezvous = None if streams.limit_B else Rendezvous()  # accepts only what it has asked for
         ask = self.rendezvous.ask if self.rendezvous is not None else None
         self.inbox = Inbox(rank, names, loop, self._on_room, self.listen, self._on_told, self.known, ask)

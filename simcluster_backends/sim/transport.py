@@ -73,7 +73,10 @@ class SimTransport(Node[Outgoing, Any]):
             try:
                 hand_over = cost.flops >= LEAST_FLOPS and _is_of_a_replica(work)
                 piece = loop.workers.begin(member, partial(work, *args, **kwargs), hand_over=hand_over)
-                await asyncio.sleep(duration_s)
+                if member.cores is None or not duration_s:
+                    await asyncio.sleep(duration_s)
+                else:
+                    await member.cores.work(duration_s)
             finally:
                 loop.progress()
                 member.device.stop(loop.time())

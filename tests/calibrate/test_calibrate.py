@@ -20,6 +20,7 @@ from simcluster.calibrate.write import calibrated_document, calibrated_text
 from simcluster.errors import NeverFinished, UsageError
 from simcluster.experiment import read_experiment
 from simcluster.experiment.job import ClusterJob
+from simcluster.process.intra_op import usable_cores
 from simcluster.topology import load
 from simcluster.transport import Transport
 from simcluster_backends.sim import run_cluster
@@ -177,6 +178,8 @@ def test_on_sockets_every_way_and_device_gets_samples(tmp_path: Path) -> None:
         assert node.send_overhead_s.value > 0
     measured = load(calibrated_document(found))
     assert all(link.latency_s != 5e-3 for link in measured.links), "measured, not taken from the file"
+    assert measured.machines == {"this-machine": usable_cores()}
+    assert measured.is_one_machine
 
 
 def test_a_node_that_does_not_come_ends_the_calibration(tmp_path: Path) -> None:

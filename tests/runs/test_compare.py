@@ -56,6 +56,15 @@ def test_a_simulation_beside_reality_is_a_prediction_beside_a_measurement(
     assert [setting.key for setting in pair.settings] == ["backend"]
 
 
+def test_a_shelf_is_not_compared_by_links_and_energy_with_processes_of_one_machine(first: Run, tmp_path: Path) -> None:
+    record = made_up_run(stretch=1.25)
+    record.extra["one_machine"] = True
+    text = compare(first, write(tmp_path, record, backend="sockets")).describe()
+    assert "predicted 1.90 s, measured 2.37 s on one machine (x1.25)." in text
+    assert f"share one machine, which is not {TOPOLOGY.name}: energy and links are not compared." in text
+    assert not re.search(r"^(energy|link|send to receipt) ", text, flags=re.MULTILINE)
+
+
 def test_settings_differ_key_by_key_and_an_absent_one_is_no_none(first: Run, tmp_path: Path) -> None:
     document = topology_document()
     document["links"][4]["bandwidth"] = "1 Gbps"

@@ -30,7 +30,8 @@ class Node:
     A node that is not a *gateway* forwards nothing. *address*, *port* and *ssh* belong to the real node; *command*
     starts simcluster there, *processes* times. *send_overhead_s* and *recv_overhead_s* occupy the node per message, one
     message after another. *host_bandwidth_Bps* limits the sum of its sending and receiving, over all links.
-    *send_buffer_bytes*: per peer, a `send` of up to this size returns at once, before it has left.
+    *send_buffer_bytes*: per peer, a `send` of up to this size returns at once, before it has left. Nodes of one
+    *machine* share its cores.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Node:
     send_buffer_bytes: int = 0
     command: tuple[str, ...] = ()
     processes: int | None = None
+    machine: str | None = None
     spread: Spread = NONE
 
     @property
@@ -128,7 +130,7 @@ class Topology:
     others follow *routing*. *inbox_bytes*: the unread bytes that a node accepts per peer; None for the backend's
     default, 0 to make every message wait for its `recv`. *misfit*: per calibration round, the ratio of a rehearsed
     step's time to the time that these numbers predict. *startup_s*: per round, the extra time of messages over
-    connections that had been idle, as once in a run.
+    connections that had been idle, as once in a run. *machines*: the cores of each machine that several nodes share.
 
     *document* is the dict that it was read from, overrides included; `loads` turns it back into an equal Topology.
     """
@@ -144,6 +146,7 @@ class Topology:
     inbox_bytes: int | None = None
     misfit: Factors = ()
     startup_s: Factors = ()
+    machines: Mapping[str, int] = field(default_factory=dict)
     document: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __eq__(self, other: object) -> bool:
@@ -162,6 +165,12 @@ class Topology:
     def workers(self) -> list[str]:
         """The names of the nodes that compute; the index is the rank."""
         return [node.name for node in self.nodes.values() if node.is_worker]
+
+    @property
+    def is_one_machine(self) -> bool:
+        """Whether all workers are processes of one machine."""
+        machines = {self.nodes[name].machine for name in self.workers}
+        return len(machines) == 1 and None not in machines
 
     @cached_property
     def graph(self) -> networkx.Graph[str]:

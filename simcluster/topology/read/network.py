@@ -10,19 +10,22 @@ from pydantic import Field
 
 from simcluster.documents.models import Block
 from simcluster.documents.reading import Reading
-from simcluster.documents.values import Size, list_of, one_of, only
+from simcluster.documents.values import Size, list_of, mapping_of, one_of, only, whole
 from simcluster.errors import nearest
 from simcluster.topology.model.conditions import BackgroundFlow
 from simcluster.topology.model.model import Link, NetworkKind, Node, Routing
 from simcluster.topology.read.conditions import BackgroundBlock
 from simcluster.topology.read.spread import PositiveFactors, Times
 
-NETWORK_KEYS = ("network", "routing", "routes", "background", "inbox", "misfit", "startup")
+NETWORK_KEYS = ("network", "routing", "routes", "background", "inbox", "machines", "misfit", "startup")
+
+MOST_CORES = 4096
 
 Nodes = Mapping[str, Node | None]
 """Nodes by name; None for an invalid one."""
 
 _ROUTES = "a list of routes, each a list of nodes from end to end: [[a, sw1, b]]"
+_MACHINES = "a mapping of machines by name: {shelf: {cores: 4}}"
 _BACKGROUND = "a list of {from, to, rate}, with on and off if it comes and goes"
 
 
@@ -34,6 +37,12 @@ class FlowBlock(BackgroundBlock):
     target: Any = Field(None, alias="to")
 
 
+class MachineBlock(Block):
+    """A machine that several nodes share."""
+
+    cores: Annotated[int, whole(1, MOST_CORES)]
+
+
 class NetworkBlock(Block):
     """The keys of NETWORK_KEYS, by the fields of Topology."""
 
@@ -42,6 +51,7 @@ class NetworkBlock(Block):
     routes: Annotated[list[Any], only(lambda value: isinstance(value, list), _ROUTES)] = Field([])
     background: Annotated[list[FlowBlock], list_of(FlowBlock.read, _BACKGROUND)] = Field([])
     inbox_bytes: Size | None = Field(None, alias="inbox")
+    machines: Annotated[dict[str, MachineBlock], mapping_of(MachineBlock.read, _MACHINES)] = Field({})
     misfit: PositiveFactors = ()
     startup_s: Times = Field((), alias="startup")
 
@@ -50,11 +60,17 @@ class NetworkBlock(Block):
         flows = [BackgroundFlow(str(flow.source), str(flow.target), flow.background) for flow in self.background]
         same = {name: getattr(self, name) for name in ("network", "routing", "inbox_bytes", "misfit", "startup_s")}
         paths = tuple(tuple(str(name) for name in route) for route in self.routes)
-        return {"paths": paths, "background": tuple(flows), **same}
+        machines = {name: machine.cores for name, machine in self.machines.items()}
+        return {"paths": paths, "background": tuple(flows), "machines": machines, **same}
 
 
 def check_network(reading: Reading, nodes: Nodes, links: list[Link | None]) -> None:
-    """Report what is wrong with the routes and the background between *nodes*."""
+    """Report what is wrong with the machines of *nodes*, and the routes and the background between them."""
+    machines = reading.document.get(("machines",))
+    known = list(map(str, machines)) if isinstance(machines, dict) else []
+    for name, node in nodes.items():
+        if node is not None and node.machine is not None and node.machine not in known:
+            reading.bad(("nodes", name, "machine"), f"one of machines: {nearest(node.machine, known)}")
     routes, background = reading.document.get(("routes",)), reading.document.get(("background",))
     joined = None if None in links else {frozenset((link.a, link.b)) for link in links if link is not None}
     first: dict[frozenset[str], int] = {}

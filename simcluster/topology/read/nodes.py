@@ -86,6 +86,7 @@ class NodeBlock(LaunchBlock, DeviceBlock):
     ssh: Annotated[str, text(_SSH, "[user@]host, as the ssh command takes it")] | None = None
     site: Site | None = None
     gateway: Flag = True
+    machine: Annotated[str, text(NODE_NAME, NODE_NAME_EXPECTED)] | None = None
     spread: NodeSpread = NONE
 
     @classmethod

@@ -12,7 +12,7 @@ anomaly of 802.11b", INFOCOM 2003).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, inf
 
@@ -57,8 +57,8 @@ MODELS = {
 class Channels:
     """The channels of one network, created on first use."""
 
-    def __init__(self, model: NetworkModel) -> None:
-        self._factor = model.bandwidth_factor
+    def __init__(self, model: NetworkModel, machines: Mapping[str, int]) -> None:
+        self._factor, self._machines = model.bandwidth_factor, machines
         self._channels: dict[tuple[str, object], Channel] = {}
 
     def of(self, link: Link, forward: bool) -> Channel:
@@ -67,6 +67,10 @@ class Channels:
 
     def _channel(self, name: str, kind: object, capacity_Bps: float) -> Channel:
         return self._channels.setdefault((name, kind), Channel(name, capacity_Bps))
+
+    def cores(self, machine: str) -> Channel:
+        """Return the core seconds per second of *machine*."""
+        return self._channel(machine, "cores", self._machines[machine])
 
     def used(self, hops: Sequence[Hop], ends: Sequence[Node]) -> dict[Channel, float]:
         """Return the share of a flow's rate that counts on each channel of its path over *hops* between *ends*."""
@@ -87,4 +91,13 @@ class Channels:
         for node in ends:
             if node.host_bandwidth_Bps < inf:  # for sending and receiving together
                 use(self._channel(node.name, "host", node.host_bandwidth_Bps), 1.0)
+        if (machine := _shared(ends)) is not None:
+            # At full speed, the bytes keep a core busy at each end.
+            use(self.cores(machine), 2.0 / min(hop.link.bandwidth_Bps for hop in hops))
         return uses
+
+
+def _shared(ends: Sequence[Node]) -> str | None:
+    """Return the machine that both *ends* share, if any."""
+    machines = {node.machine for node in ends}
+    return machines.pop() if len(machines) == 1 else None

@@ -6,14 +6,14 @@ Every direction of a link, and every pair of nodes, draws from a separately name
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import fsum, log
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from simcluster.rng import numpy_stream
 from simcluster.topology import Hop
 from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.network.conditions import Conditions, conditions_of
+from simcluster_backends.sim.network.cores import Cores, Overheads
 from simcluster_backends.sim.network.flows import Network, Route
 from simcluster_backends.sim.network.losses import Losses, together
 from simcluster_backends.sim.network.models import Channels, NetworkModel
@@ -28,28 +28,6 @@ if TYPE_CHECKING:
 
 Draw: TypeAlias = Callable[[], float]
 """Draws the seconds, 0 or more, that jitter adds to a link's latency: one draw per message."""
-
-
-@dataclass(slots=True, eq=False)
-class Overheads:
-    """One node's queue of overheads, *send_s* per message out and *recv_s* per message in; its device is unaffected.
-
-    Messages are handled one after another, as by a node's event loop.
-    """
-
-    clock: Clock
-    send_s: float
-    recv_s: float
-    _free_s: float = 0.0
-
-    def handle(self, overhead_s: float, then: Callable[[Any], object], argument: Any) -> None:
-        """Call *then* with *argument* after all earlier overheads and *overhead_s*."""
-        now_s = self.clock._now
-        self._free_s = (self._free_s if self._free_s > now_s else now_s) + overhead_s
-        if self._free_s > now_s:
-            self.clock.alarm_at(self._free_s, then, argument)
-        else:
-            then(argument)
 
 
 class Way(NamedTuple):
@@ -74,10 +52,11 @@ class Routes:
 
     def __init__(self, topology: Topology, seed: int, clock: Clock, network: Network, model: NetworkModel) -> None:
         self._topology, self._seed, self._model = topology, seed, model
-        self._channels = Channels(model)
+        self._channels = Channels(model, topology.machines)
+        self._cores = {name: self._cores_of(name, network) for name in topology.machines}
         self._conditions = conditions_of(topology, seed, clock, network, model, self._channels)
         self._overheads = {
-            node.name: Overheads(clock, node.send_overhead_s, node.recv_overhead_s)
+            node.name: Overheads(clock, node.send_overhead_s, node.recv_overhead_s, self.cores(node.name))
             for node in topology.nodes.values()
             if node.send_overhead_s or node.recv_overhead_s
         }
@@ -94,6 +73,17 @@ class Routes:
         sender, receiver = self._overheads.get(source), self._overheads.get(target)
         losses = self._losses(source, target, hops)
         return Way(route, latency_s, sender, receiver, jitters, losses, self._conditions)
+
+    def cores(self, name: str) -> Cores | None:
+        """Return the cores that node *name* shares with others, if any."""
+        machine = self._topology.nodes[name].machine
+        return None if machine is None else self._cores[machine]
+
+    def _cores_of(self, machine: str, network: Network) -> Cores:
+        nodes = self._topology.nodes
+        inner = [link for link in self._topology.links if nodes[link.a].machine == nodes[link.b].machine == machine]
+        fastest_Bps = max((link.bandwidth_Bps for link in inner), default=1.0)
+        return Cores(network, self._channels.cores(machine), 1.0 / fastest_Bps)
 
     def channels(self, link: Link, towards: str | None) -> list[Channel]:
         """Return the channels of *link* in both directions, or *towards* one end; none if flows do not share it."""

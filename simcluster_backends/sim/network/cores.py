@@ -1,0 +1,92 @@
+"""The cores of a machine that several nodes share, and the overhead of messages.
+
+Cores are shared as by an operating system: n threads on k cores each run at min(1, k/n) of their speed. The bytes
+between two nodes of one machine are moved by its cores, one at each end, so they count as two threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from simcluster_backends.sim.network.flows import Flow
+
+if TYPE_CHECKING:
+    from simcluster_backends.sim.loop.clock import Clock
+    from simcluster_backends.sim.network.fairshare import Channel
+    from simcluster_backends.sim.network.flows import Network
+
+
+@dataclass(slots=True, eq=False)
+class Cores:
+    """The cores of one machine, a *channel* of as many core seconds per second.
+
+    *weight* is that of a thread: with the inverse of the bandwidth between nodes of the machine, a flow of bytes that
+    keeps two threads busy gets twice a thread's share.
+    """
+
+    network: Network
+    channel: Channel
+    weight: float
+
+    def run(self, work_s: float, then: Callable[[], None]) -> Flow:
+        """Call *then* once a thread has had *work_s* seconds of a core; return its flow, which can be cancelled."""
+        flow = Flow(((self.channel, 1.0),), 1.0, self.weight, left_B=work_s, on_done=then)
+        self.network.put(flow)
+        return flow
+
+    async def work(self, work_s: float) -> None:
+        """Return once a thread has had *work_s* seconds of a core."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        flow = self.run(work_s, partial(_finish, done))
+        try:
+            await done
+        except asyncio.CancelledError:
+            if not done.done() or done.cancelled():
+                self.network.cancel(flow)
+            raise
+
+
+def _finish(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+@dataclass(slots=True, eq=False)
+class Overheads:
+    """One node's queue of overheads, *send_s* per message out and *recv_s* per message in; its device is unaffected.
+
+    Messages are handled one after another, as by a node's event loop; on a machine that it shares, by its *cores*.
+    """
+
+    clock: Clock
+    send_s: float
+    recv_s: float
+    cores: Cores | None = None
+    _free_s: float = 0.0
+    _waiting: deque[tuple[float, Callable[[Any], object], Any]] = field(default_factory=deque)
+
+    def handle(self, overhead_s: float, then: Callable[[Any], object], argument: Any) -> None:
+        """Call *then* with *argument* after all earlier overheads and *overhead_s*."""
+        if self.cores is not None:
+            self._waiting.append((overhead_s, then, argument))
+            if len(self._waiting) == 1:
+                self.cores.run(overhead_s, self._handled)
+            return
+        now_s = self.clock._now
+        self._free_s = (self._free_s if self._free_s > now_s else now_s) + overhead_s
+        if self._free_s > now_s:
+            self.clock.alarm_at(self._free_s, then, argument)
+        else:
+            then(argument)
+
+    def _handled(self) -> None:
+        assert self.cores is not None
+        _, then, argument = self._waiting.popleft()
+        if self._waiting:
+            self.cores.run(self._waiting[0][0], self._handled)
+        then(argument)
