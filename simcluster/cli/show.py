@@ -97,8 +97,14 @@ def warnings_told() -> Iterator[None]:
 
 
 def print_line(name: str, line: str) -> None:
-    """Print a line of node *name*'s output on standard error, without control characters."""
+    """Print a line of node *name*'s output on standard error, without control characters.
+
+    A log line below this command's level stays in the node's file: several nodes log one every few seconds.
+    """
     from simcluster.logs import setup as logs
+
+    if logs.is_below(line):
+        return
 
     if logs.current().as_json:
         print(logs.wrapped(name, line), file=sys.stderr, flush=True)

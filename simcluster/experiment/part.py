@@ -17,7 +17,7 @@ from simcluster.overlays.hearing import heard
 from simcluster.regroup.memory import Capture, Memory, put_back
 from simcluster.regroup.messages import Decision
 from simcluster.regroup.supervisor import Supervisor
-from simcluster.runs.recorder import Recorder
+from simcluster.runs.recorder import Pace, Recorder
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -135,7 +135,9 @@ class Part:
         self.replica = replica = make(**length, numerics=experiment.numerics)
         replica.is_to_leave = lambda: self._recorder.told_to_leave
         replica.ledger.incarnation = self._recorder.incarnation
-        replica.ledger.in_step = facts_of(experiment.algorithm).in_step
+        replica.ledger.in_step = in_step = facts_of(experiment.algorithm).in_step
+        drawn = partial(getattr, replica, "drawn_samples")
+        self._recorder.pace = Pace(replica.steps, drawn, experiment.workload.tokens, in_step)
         self._recorder.ledger = partial(replica.ledger.notes, in_hand=True) if replica.computes else None
         if capture is not None:
             by_epochs = "epochs" in experiment.document["stop"]

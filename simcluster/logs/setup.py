@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import platform
+import re
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
 KEYS = ("time", "level", "job", "component", "host", "rank", "message")
 TEXT = "%(asctime)s %(levelname)s %(message)s"
+_LEVELLED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR) ")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,17 @@ def about(**changes: Any) -> None:
     _settings = replace(_settings, **changes)
 
 
+def level_of_nodes() -> str:
+    """Return the level of a run's nodes: this process's if its logging was set up, else info, which goes to files."""
+    return "info" if _settings == LogSettings(job=_settings.job) else _settings.level
+
+
+def is_below(line: str) -> bool:
+    """Return whether *line*, printed by a node, is a log line of text below the level of this process."""
+    found = _LEVELLED.match(line)
+    return found is not None and not logging.getLogger().isEnabledFor(getattr(logging, found[1]))
+
+
 def check(settings: LogSettings) -> None:
     """Raise UsageError with every problem in *settings*."""
     from simcluster.logs.loki import parse_url
@@ -78,7 +91,7 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     close()
     _settings = settings
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
-    handler.setFormatter(JsonLines() if settings.as_json else logging.Formatter(TEXT))
+    handler.setFormatter(formatter(settings))
     _handlers.append(handler)
     if settings.loki:
         from simcluster.logs.loki import Loki
@@ -88,6 +101,10 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     for one in _handlers:
         root.addHandler(one)
     root.setLevel(settings.level.upper())
+
+
+def formatter(settings: LogSettings) -> logging.Formatter:
+    return JsonLines() if settings.as_json else logging.Formatter(TEXT)
 
 
 def close() -> None:
@@ -133,7 +150,7 @@ def wrapped(name: str, line: str) -> str:
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Return *record* as plain values."""
+    """Return *record* as plain values, with those that its `extra` gives as `fields`."""
     settings = _settings
     found: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
@@ -146,6 +163,7 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
     }
     if record.name.startswith("simcluster.printed."):
         found["stream"] = record.name.rpartition(".")[2]
+    found |= getattr(record, "fields", {})
     if record.exc_info:
         found["exception"] = logging.Formatter().formatException(record.exc_info)
     return found

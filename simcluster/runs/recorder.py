@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simcluster.runs.record import KEPT_SPANS, Metric, NodeRecord
@@ -15,11 +16,25 @@ if TYPE_CHECKING:
     from simcluster.checkpoints.shard import Shard
 
 
+@dataclass(frozen=True)
+class Pace:
+    """A node's training: its planned *steps*, the *samples* drawn so far, each of *tokens* tokens if it has any.
+
+    *in_step*: every rank makes all of these steps; else only a rank that draws samples does.
+    """
+
+    steps: int
+    samples: Callable[[], int]
+    tokens: int | None
+    in_step: bool
+
+
 class Recorder:
     """Fills a NodeRecord while a node runs. The transport calls it; *now* is the run's clock, 0 at its start.
 
     The first *keep* spans are kept one by one: see `kept_spans`. *on_metrics*, if given, is called after each `metrics`
-    with (step, {name: value}), off the clock. *ledger*, if set, returns the use of this node's batches so far.
+    with (step, {name: value}), off the clock. *ledger*, if set, returns the use of this node's batches so far, and
+    *pace* says what it trains on. *latest* has the last value of every metric.
     *channel* and *restored* are set by a backend: the taker of checkpoints, and the state to resume from. *incarnation*
     is 0 in a first life that began with the run, and grows by one each time the node joins late or rejoins.
     *told_to_leave*: its algorithm is to end at the end of its step. *is_interrupted*: the run ends without evaluation.
@@ -35,6 +50,8 @@ class Recorder:
         self.now = now
         self.on_metrics: Callable[[int, dict[str, float]], None] | None = None
         self.ledger: Callable[[], dict[str, Any]] | None = None
+        self.pace: Pace | None = None
+        self.latest: dict[str, float] = {}
         self.channel: Channel | None = None
         self.restored: Shard | None = None
         self.told_to_leave = False
@@ -49,6 +66,14 @@ class Recorder:
     @incarnation.setter
     def incarnation(self, number: int) -> None:
         self._record.incarnation = number
+
+    @property
+    def step(self) -> int:
+        return self._record.steps
+
+    @property
+    def finished_s(self) -> float | None:
+        return self._record.finished_s
 
     @property
     def record(self) -> NodeRecord:
@@ -101,6 +126,7 @@ class Recorder:
         except (TypeError, ValueError, RuntimeError):
             raise TypeError(f"a metric is one number, and {name!r} is {type(value).__name__} {value!r}") from None
         self._record.metrics.append(Metric(time_s, step, self._record.name, name, number))
+        self.latest[name] = number
 
     def end_algorithm(self) -> float:
         """Record and return the end of the algorithm; the rest, such as evaluation, is off the clock."""

@@ -27,7 +27,8 @@ class Words(BaseModel):
 class NodeTelemetry(Words):
     """One node, as its backend sees it. *silent_s* is the time since it was last heard, None if it never was.
 
-    *compute_s* is the time that its device has worked, as far as known.
+    *compute_s* is the time that its device has worked, as far as known. What its process and machine use is None where
+    the system does not tell: *rss_bytes* is resident memory, *cpu_percent* is in percent of one core.
     """
 
     name: str
@@ -45,6 +46,11 @@ class NodeTelemetry(Words):
     bytes_received: int = 0
     messages_sent: int = 0
     metrics: dict[str, float | None] = {}
+    rss_bytes: float | None = None
+    cpu_percent: float | None = None
+    machine_cpu_percent: float | None = None
+    machine_memory_percent: float | None = None
+    temperature_C: float | None = None
     reason: str = ""
 
 

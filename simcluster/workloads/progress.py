@@ -33,7 +33,7 @@ class Progress:
 
     *done*: the number of its batches in the initial weights; 0 unless the run resumes from a checkpoint. *at*: the step
     of that checkpoint. *everybodys*: *done* of each rank; empty at the start of a run. *is_to_leave*: whether this rank
-    was asked to leave the run.
+    was asked to leave the run. *drawn_samples* counts the samples of the batches drawn here since the start.
     """
 
     done: int = 0
@@ -43,6 +43,7 @@ class Progress:
     memory: Memory | None = None
     is_to_leave: Callable[[], bool] | None = None
     computes: bool
+    drawn_samples: int = 0
 
     @cached_property
     def ledger(self) -> Ledger:

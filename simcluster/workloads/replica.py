@@ -102,6 +102,7 @@ class Replica(Progress):
         self.ledger.begin(first, joined=joined)
         for batch in batches:
             self.ledger.draw(batch.step)
+            self.drawn_samples += len(batch)
             yield batch
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:

@@ -55,6 +55,7 @@ class Workload:
     - *name*: the workload's name in a device's measured profile; an experiment uses the function's name.
     - *weights_bytes*: size of the weights, if known without making the model: a run that cannot fit is then refused
       early.
+    - *tokens*: tokens per sample, of a language model.
 
     Raises UsageError with all problems at once.
     """
@@ -69,6 +70,7 @@ class Workload:
     clip_norm: float | None = None
     name: str = ""
     weights_bytes: int | None = None
+    tokens: int | None = None
     # Shared by all replicas; a simulator makes hundreds of them in one process.
     _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
     _counted: Counted = field(default_factory=Counted, init=False, repr=False)

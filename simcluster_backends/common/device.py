@@ -18,6 +18,7 @@ from simcluster.process.intra_op import use_one_thread
 from simcluster.replays.order import Kind
 from simcluster_backends.common.arguments import name_of
 from simcluster_backends.common.node import Outcome
+from simcluster_backends.common.shares import Doing, Shares
 
 if TYPE_CHECKING:
     from simcluster.replays.notes import Notes
@@ -90,11 +91,13 @@ class Piece:
 class Device:
     """The device of node *name*. *computing* counts unfinished pieces, *ended* finished ones.
 
-    *slow* has the slowdowns of the fault plan. For a later replay, *notes* records the events that reach the program.
+    *shares* counts the node's time. *slow* has the slowdowns of the fault plan. For a later replay, *notes* records the
+    events that reach the program.
     """
 
     def __init__(self, name: str, recorder: Recorder, *, slow: Factors = (), notes: Notes | None = None) -> None:
         self.computing = self.ended = 0
+        self.shares = Shares()
         self._pieces = 0
         self._recorder, self._slow, self._notes = recorder, slow, notes
         self._loop = asyncio.get_running_loop()
@@ -105,6 +108,7 @@ class Device:
         self._pieces += 1
         piece = Piece(self._pieces, work, self._loop.create_future())
         self.computing += 1
+        self.shares.begin(Doing.COMPUTING)
         piece.waiting = self._thread.submit(lambda: self._run(piece))
         return piece
 
@@ -112,6 +116,7 @@ class Device:
         """Drop *piece* if it has not begun, and count it down, since `_end` will not."""
         if piece.waiting.cancel():
             self.computing -= 1
+            self.shares.end(Doing.COMPUTING)
             if self._notes is not None:
                 self._notes.answers.never_ran.append(piece.number)
 
@@ -137,6 +142,7 @@ class Device:
 
     def _end(self, piece: Piece) -> None:
         self.computing -= 1
+        self.shares.end(Doing.COMPUTING)
         self.ended += 1
         self._recorder.span("compute", piece.start_s, piece.end_s, -1, "", 0)
         if self._notes is not None:

@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from simcluster.payload import Message
+from simcluster.transport import ANY, OWN_TAGS, Any_
 from simcluster_backends.common.device import Device, Piece
 from simcluster_backends.common.node import Node
+from simcluster_backends.common.shares import Doing
 from simcluster_backends.common.watchdog import Progress
 
 if TYPE_CHECKING:
@@ -47,13 +50,20 @@ class Activity:
     def progress(self, moved: int, *, ended: bool = False) -> Progress:
         """Return the node's progress; *moved* counts activity on its connections."""
         done = self.device.ended + self.recorded
-        waits = self.inbox.mailbox.describe() + list(self.sending.values())
         moved += done + self.recorder.record.bytes_received
-        return Progress(moved, done, self.device.computing, waits, ended)
+        return Progress(moved, done, self.device.computing, self._pending(), ended)
+
+    def waits(self) -> list[str]:
+        """Describe all that the node waits for, its device included."""
+        return [*(["a piece of its work"] if self.device.computing else []), *self._pending()]
+
+    def _pending(self) -> list[str]:
+        return self.inbox.mailbox.describe() + list(self.sending.values())
 
     def number(self, to: int, tag: str, size_bytes: int) -> int:
         """Register a new send and return its number."""
         self.sends += 1
+        self.device.shares.begin(Doing.SENDING)
         self.sending[self.sends] = f"send(to={to}, tag={tag!r}, {size_bytes} B)"
         return self.sends
 
@@ -64,6 +74,16 @@ class RealNode(Node[S, Piece]):
     def __init__(self, rank: int, names: Sequence[str], seed: int, activity: Activity) -> None:
         super().__init__(rank, names, seed, activity.recorder, activity.inbox)
         self._activity = activity
+
+    async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
+        if isinstance(tag, str) and tag.startswith(OWN_TAGS):
+            return await super().recv(source, tag)  # the library listens, and the algorithm does not wait
+        shares = self._activity.device.shares
+        shares.begin(Doing.WAITING)
+        try:
+            return await super().recv(source, tag)
+        finally:
+            shares.end(Doing.WAITING)
 
     def record(self, *, step: int, **metrics: float) -> None:
         self._activity.recorded += 1
@@ -77,3 +97,4 @@ class RealNode(Node[S, Piece]):
 
     def _forget(self, sending: S) -> None:
         del self._activity.sending[sending.number]
+        self._activity.device.shares.end(Doing.SENDING)

@@ -21,6 +21,7 @@ from simcluster.runs.record import NodeRecord, RunRecord, kept_spans
 from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
 from simcluster_backends.common.failure import Failure, failure_of
+from simcluster_backends.common.narrator import Narrator
 from simcluster_backends.common.watchdog import Progress, Watchdog
 from simcluster_backends.torch.group import Board, Group, Place, PrefixStore, Status, Store
 from simcluster_backends.torch.member import Member, TorchTransport
@@ -98,6 +99,7 @@ class _Node:
         self._recorder.losses_are_planned = False
         self._member = Member(place.rank, list(job.names), self._recorder, group, inbox_bytes=options.inbox_bytes)
         self._transport = TorchTransport(self._member, job.seed)
+        self._narrator = Narrator(self._member.activity)
         self._watchdog = Watchdog(options.stuck_s, options.idle_s, options.limit_s, self._loop.time())
         self._statuses: list[Status] = []
         self._stop, self._part_over = "", False
@@ -135,6 +137,7 @@ class _Node:
 
     async def _run(self, program: Program) -> tuple[NodeRecord, Failure | None]:
         """Run the program. Tasks that it did not await end with it."""
+        self._narrator.begin()
         self._part = asyncio.ensure_future(program(self._transport, self._recorder, self._job.config_json))
         patience = asyncio.create_task(self._patience_over.wait())
         try:
@@ -156,6 +159,7 @@ class _Node:
                 record = self._recorder.finish(None)
             return record, failure
         finally:
+            self._narrator.end()
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 if task.get_name() != KEEPER:
                     task.cancel()

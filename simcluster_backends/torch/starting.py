@@ -5,22 +5,26 @@ A started process reads its order from standard input and exits when that closes
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from simcluster.errors import RunError
 from simcluster.experiment.job import ClusterJob
+from simcluster.logs import setup as logs
 from simcluster.paths.inside import append_to, remove
 from simcluster.runs.record import RunRecord
+from simcluster_backends.common.narrator import log as lines
 from simcluster_backends.torch.group import Place, store_of_ours
 from simcluster_backends.torch.node import take_part
 from simcluster_backends.torch.settings import Options
@@ -29,7 +33,7 @@ LEAVE_S = 5.0
 
 
 class Order(msgspec.Struct):
-    """The instructions for a started process."""
+    """The instructions for a started process; it logs by *log*: format, level, Loki and the run's name."""
 
     rank: int
     port: int
@@ -38,6 +42,7 @@ class Order(msgspec.Struct):
     seed: int
     program: str
     options: dict[str, float | int | bool | None]
+    log: tuple[str, str, str, str]
 
 
 def run_here(job: ClusterJob, options: Options, place: Place) -> RunRecord | RunError | None:
@@ -59,18 +64,46 @@ def run_here(job: ClusterJob, options: Options, place: Place) -> RunRecord | Run
             for rank, name in enumerate(job.names[1:], 1):
                 log: IO[bytes] | int = subprocess.DEVNULL
                 if job.log_folder is not None:
-                    folder, file = job.log_folder, f"{name}.log"
-                    folder.mkdir(parents=True, exist_ok=True)
-                    remove(folder.parent, folder.name, file)
-                    log = files.enter_context(os.fdopen(append_to(folder.parent, folder.name, file), "wb"))
-                order = Order(rank, store.port, job.names, job.config_json, job.seed, job.program, asdict(options))
+                    log = files.enter_context(_log_file(job.log_folder, name))
+                settings = logs.current()
+                logging_ = settings.format, logs.level_of_nodes(), settings.loki, str(job.about.get("name", ""))
+                given = asdict(options)
+                order = Order(rank, store.port, job.names, job.config_json, job.seed, job.program, given, logging_)
                 _start(order, log, processes)
+            if job.log_folder is not None:
+                files.enter_context(_lines_in(files.enter_context(_log_file(job.log_folder, job.names[0]))))
             outcome = take_part(job, options, place, store, fallen)
             is_lost = isinstance(outcome, RunRecord) and outcome.extra["lost"]
             leave_s = 0.0 if is_lost else LEAVE_S  # a lost process will not exit by itself
             return outcome
         finally:
             _end(processes, leave_s)
+
+
+def _log_file(folder: Path, name: str) -> IO[bytes]:
+    """Open the log file of node *name* in *folder*, empty."""
+    file = f"{name}.log"
+    folder.mkdir(parents=True, exist_ok=True)
+    remove(folder.parent, folder.name, file)
+    return os.fdopen(append_to(folder.parent, folder.name, file), "wb")
+
+
+@contextmanager
+def _lines_in(file: IO[bytes]) -> Iterator[None]:
+    """Write the lines of this process's node to *file* as well, whatever its terminal shows."""
+    handler = logging.StreamHandler(os.fdopen(os.dup(file.fileno()), "w", encoding="utf-8", errors="replace"))
+    handler.setFormatter(logs.formatter(logs.current()))
+    before = lines.level, lines.propagate
+    lines.propagate = lines.isEnabledFor(logging.INFO)
+    lines.addHandler(handler)
+    lines.setLevel(logs.level_of_nodes().upper())
+    try:
+        yield
+    finally:
+        lines.removeHandler(handler)
+        lines.setLevel(before[0])
+        lines.propagate = before[1]
+        handler.stream.close()
 
 
 def _start(order: Order, log: IO[bytes] | int, processes: list[subprocess.Popen[bytes]]) -> None:
@@ -110,7 +143,13 @@ def obey() -> int:
     options = msgspec.convert(order.options, type=Options)
     place = Place(order.rank, len(order.names), loopback=True)
     job = ClusterJob(order.names, order.config_json, order.seed, program=order.program)
-    outcome = take_part(job, options, place, store_of_ours(place, order.port, options.start_s))
+    form, level, loki, title = order.log
+    logging.basicConfig(level=logging.INFO, format=logs.TEXT)
+    logs.log_as_node(logs.LogSettings(form, level, loki, "node", title, order.rank))
+    try:
+        outcome = take_part(job, options, place, store_of_ours(place, order.port, options.start_s))
+    finally:
+        logs.close()
     if isinstance(outcome, RunError):
         print(f"{type(outcome).__name__}: {outcome}", file=sys.stderr, flush=True)
         return 1

@@ -130,7 +130,7 @@ def test_a_run_of_its_own_loses_one_that_is_killed_and_one_that_hangs(tmp_path: 
     assert sorted(record.extra["lost"]) == ["b", "c"]
     assert record.extra["lost"]["c"] == "silent for 3 s"
     assert isinstance(record.error, PeerLost)
-    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["b.log", "c.log"]
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["a.log", "b.log", "c.log"]
     for name in "bc":
         with pytest.raises(ProcessLookupError):
             os.kill(int((tmp_path / f"{name}.pid").read_text()), 0)

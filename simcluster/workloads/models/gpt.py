@@ -92,6 +92,7 @@ def gpt(
     return Workload(
         name="gpt",
         weights_bytes=4 * shape.parameters,
+        tokens=shape.context,
         model=partial(GPT, shape),
         loss=next_byte_loss,
         train=train,

@@ -53,6 +53,11 @@ _OF_NODE = {
     "silent_s": ("node_silent_seconds", "Time since the node was last heard from."),
     "bytes_sent": ("node_sent_bytes", "Bytes of messages that the node has sent."),
     "bytes_received": ("node_received_bytes", "Bytes of messages that the node has received."),
+    "rss_bytes": ("node_resident_bytes", "Resident memory of the node's process."),
+    "cpu_percent": ("node_cpu_percent", "Processor time of the node's process, in percent of one core."),
+    "machine_cpu_percent": ("node_machine_cpu_percent", "Processor time used on the node's machine, of all cores."),
+    "machine_memory_percent": ("node_machine_memory_percent", "Memory used on the node's machine."),
+    "temperature_C": ("node_temperature_celsius", "Temperature of the node's processor, or of its hottest sensor."),
 }
 _OF_LINK = {
     "bytes": ("link_bytes", "Bytes that the link has carried, both ways."),

@@ -11,6 +11,7 @@ from simcluster.runs.record import Metric, NodeRecord, Span, put_back
 from simcluster.watching.board import NodeTelemetry
 from simcluster.watching.telling import Noted, with_rows
 from simcluster_backends.common.failure import LEFT
+from simcluster_backends.common.log_line import MACHINE
 from simcluster_backends.common.watchdog import Progress
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.wire import messages
@@ -148,7 +149,8 @@ class Member:
             stalled_s=status.stalled_s if status is not None else 0.0,
             reason=self.gone or "",
         )
-        return with_rows(told, self.noted, self.sent_to)
+        machine = {key: status.machine.get(key) for key in MACHINE} if status is not None else {}
+        return with_rows(told.model_copy(update=machine), self.noted, self.sent_to)
 
     def record(self) -> NodeRecord:
         """Return all that is known of it, over all incarnations."""

@@ -17,7 +17,6 @@ def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: 
     """Return the job of the node of *rank*; *late*: the run has begun."""
     most, keeping = _message_limits(job), job.keeping
     settings = logs.current()
-    plainly = settings == logs.LogSettings(job=settings.job)
     return Job(
         rank,
         list(job.names),
@@ -40,8 +39,8 @@ def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: 
         late=late,
         message_limits=most,
         title=str(job.about.get("name", "")),
-        log_format=settings.format,  # nodes log as this process does; at level info unless a level was set
-        log_level="info" if plainly else settings.level,
+        log_format=settings.format,
+        log_level=logs.level_of_nodes(),
         loki=settings.loki,
     )
 

@@ -26,6 +26,7 @@ from simcluster.runs.record import NodeRecord, kept_spans
 from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
 from simcluster_backends.common.failure import LEFT, Failure, failure_of, first_of
+from simcluster_backends.common.narrator import Narrator
 from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint
 from simcluster_backends.sockets.net.tls import Tls, read_tls
 from simcluster_backends.sockets.node.control_lane import JOIN_S, ControlLane, ToLauncher
@@ -117,7 +118,8 @@ class _Node:
         self._notice = Notice(self.recorder, self.notes)
         self._part: asyncio.Task[NodeRecord] | None = None
         self._stopped = ""
-        self._reports = Reports(self.member, Pulse(self._loop, job.heartbeat_s))
+        self._narrator = Narrator(self.member.activity)
+        self._reports = Reports(self.member, Pulse(self._loop, job.heartbeat_s), self._narrator)
 
     async def live(self) -> Failure | None:
         """Run the node to its end; return how its part failed, if it did."""
@@ -182,6 +184,7 @@ class _Node:
         give_up = partial(self.member.give_up, reason=cut_off(job.dead_s))
         self._holds = follow(job.holds, job.dead_s, hold=self.member.hold, give_up=give_up, at_s=at_s)
         self._notice.heed_sigterm()
+        self._narrator.begin()
         if self.notes is not None:
             self.notes.begin()
         try:
@@ -189,6 +192,7 @@ class _Node:
         finally:
             if self.notes is not None:
                 self.notes.end()
+            self._narrator.end()
         if not isinstance(record, NodeRecord):
             raise TypeError(f"{job.program} returned {type(record).__name__}, not a NodeRecord")
         return record

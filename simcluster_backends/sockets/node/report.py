@@ -13,6 +13,7 @@ from types import FrameType
 
 from simcluster.runs.record import NodeRecord, hand_in, told
 from simcluster_backends.common.failure import Failure
+from simcluster_backends.common.narrator import Narrator
 from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.wire import messages as wire
 
@@ -67,10 +68,10 @@ def place(frame: FrameType | None) -> str:
 
 
 class Reports:
-    """The reports of *member*; *pulse* watches its event loop."""
+    """The reports of *member*; *pulse* watches its event loop, and *narrator* reads the machine."""
 
-    def __init__(self, member: Member, pulse: Pulse) -> None:
-        self._member, self._pulse = member, pulse
+    def __init__(self, member: Member, pulse: Pulse, narrator: Narrator) -> None:
+        self._member, self._pulse, self._narrator = member, pulse, narrator
         self._metrics_sent = self._spans_sent = 0
 
     def next(self, *, has_begun: bool) -> list[wire.FromNode]:
@@ -90,6 +91,7 @@ class Reports:
                 progress.ended,
                 *self._pulse.stalled(),
                 recorder.ledger() if recorder.ledger is not None else None,
+                dict(self._narrator.machine),
             )
         ]
         while len(record.metrics) > self._metrics_sent or len(record.spans) > self._spans_sent:

@@ -133,7 +133,8 @@ class Status(msgspec.Struct, array_like=True, frozen=True, tag="status"):
     """Node to launcher: it is alive, and its progress.
 
     *moved* rises with any activity, *done* only with work and records; *ended*: its algorithm has; its event loop has
-    not turned for *stalled_s* and is at *place*. *samples* says what has become of its batches so far.
+    not turned for *stalled_s* and is at *place*. *samples* says what has become of its batches so far,
+    *machine* is its last reading of process and machine.
     """
 
     moved: int
@@ -147,6 +148,7 @@ class Status(msgspec.Struct, array_like=True, frozen=True, tag="status"):
     stalled_s: float
     place: str
     samples: dict[str, Any] | None = None
+    machine: dict[str, float] = {}
 
 
 class Rows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):

@@ -1,7 +1,8 @@
 """The protocol version. A separate module, so that a machine can report it before loading anything else."""
 
-PROTOCOL_VERSION = 2
-"""Raised with every change of a frame or a message between machines: 2 has messages in parts, jobs with limits.
+PROTOCOL_VERSION = 3
+"""Raised with every change of a frame or a message between machines: 2 has messages in parts, jobs with limits; 3
+has readings of a node's machine.
 
 Preamble and handshake keep their layout in every version, so that two versions can name each other.
 """

@@ -33,6 +33,7 @@ def telemetry(second: int) -> Telemetry:
             staleness=float(rank), compute_s=4 * second * (0.06 if name == "pi4" else 0.01), silent_s=0.1,
             computing=rank % 2 == second % 2, waits=[f"recv(0, '{EVIL}')"], bytes_sent=4_000_000 * second * (rank + 1),
             reason="its process is gone" if name == "pi5" else "",
+            rss_bytes=3e8, cpu_percent=97.0, machine_cpu_percent=60.0, machine_memory_percent=40.0, temperature_C=55.0,
         )
         for rank, name in enumerate(NAMES)
     ]  # fmt: skip

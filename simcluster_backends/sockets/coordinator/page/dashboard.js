@@ -14,6 +14,7 @@ function scaled(value, units, base) {
   return `${number(value, 3)} ${units[place]}`;
 }
 const size = (bytes) => scaled(bytes, ["B", "kB", "MB", "GB", "TB"], 1000);
+const percent = (value) => (value === null || value === undefined ? "–" : `${Math.round(value)} %`);
 const rate = (bytes) => (bytes === null ? "–" : scaled(bytes * 8, ["bps", "kbps", "Mbps", "Gbps", "Tbps"], 1000));
 function seconds(value) {
   if (value === null || value === undefined) return "–";
@@ -201,8 +202,8 @@ function show(status) {
   drawCharts();
   drawMap(run, warned);
   drawTimeline(run);
-  table("nodes", [["rank", false], ["node", true], ["state", true], ["step", false], ["steps/s", false], ["a step's work", false], ["loss", false], ["staleness", false], ["sent", false], ["waits for", true]],
-    run.nodes.map((node) => [[String(node.rank), node.name, node.state, String(node.step), number(node.steps_per_s, 3), seconds(node.compute_s_per_step), number(node.loss), number(node.staleness), size(node.bytes_sent), node.computing ? "" : node.waits.join(", ")], node.state === "lost" ? "lost" : warned.has(node.name) ? "warned" : ""]));
+  table("nodes", [["rank", false], ["node", true], ["state", true], ["step", false], ["steps/s", false], ["a step's work", false], ["loss", false], ["staleness", false], ["sent", false], ["memory", false], ["CPU", false], ["waits for", true]],
+    run.nodes.map((node) => [[String(node.rank), node.name, node.state, String(node.step), number(node.steps_per_s, 3), seconds(node.compute_s_per_step), number(node.loss), number(node.staleness), size(node.bytes_sent), size(node.rss_bytes), percent(node.cpu_percent), node.computing ? "" : node.waits.join(", ")], node.state === "lost" ? "lost" : warned.has(node.name) ? "warned" : ""]));
   table("links", [["link", true], ["use", false], ["there", false], ["back", false], ["bandwidth", false], ["carried", false]],
     [...run.links].sort((a, b) => (b.busy_fraction || 0) - (a.busy_fraction || 0)).map((link) => [[link.name, link.busy_fraction === null ? "–" : `${Math.round(100 * link.busy_fraction)} %`, rate(link.forward_Bps), rate(link.backward_Bps), rate(link.capacity_Bps), size(link.bytes)], ""]));
 }

@@ -1,0 +1,56 @@
+"""How a real node's time divides: a device that computes, sends in flight, receives that wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final
+
+
+class Doing(IntEnum):
+    """An operation of a node, the one that counts first in front."""
+
+    COMPUTING = 0
+    SENDING = 1
+    WAITING = 2
+
+
+_NOTHING: Final = len(Doing)
+
+
+class Shares:
+    """Seconds of a node's time by what it did, operations in progress included.
+
+    Each moment counts once: as computing if the device works, else as sending if a send is in flight, else as waiting
+    if a receive waits. Only the event loop's thread changes it; any thread may read `totals`.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+        self._open = [0] * len(Doing)
+        # (what counts, since when, seconds before that), replaced as one: a reader sees no half of a change.
+        self._noted: tuple[int, float, tuple[float, ...]] = (_NOTHING, now(), (0.0,) * len(Doing))
+
+    def begin(self, kind: Doing) -> None:
+        self._open[kind] += 1
+        if kind < self._noted[0]:
+            self._note(kind)
+
+    def end(self, kind: Doing) -> None:
+        self._open[kind] -= 1
+        if kind == self._noted[0] and not self._open[kind]:
+            self._note(next((other for other in Doing if self._open[other]), _NOTHING))
+
+    def totals(self) -> tuple[float, ...]:
+        """Return the seconds of each kind so far, in the order of Doing."""
+        return _until(self._noted, self._now())
+
+    def _note(self, kind: int) -> None:
+        now_s = self._now()
+        self._noted = kind, now_s, _until(self._noted, now_s)
+
+
+def _until(noted: tuple[int, float, tuple[float, ...]], now_s: float) -> tuple[float, ...]:
+    kind, since_s, before = noted
+    return tuple(total_s + (now_s - since_s if kind == other else 0.0) for other, total_s in enumerate(before))
