@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import Field, PlainValidator
 from pydantic_core import InitErrorDetails
@@ -15,11 +15,18 @@ from simcluster.documents.values import Flag, only, whole
 from simcluster.units import parse_latency, write_latency
 from simcluster.workloads.workload import Numerics
 
+GradientNorms: TypeAlias = bool | Literal["layers"]
+"""Whether to record the norm of each gradient; "layers": also that of each of its parameters."""
+
 BACKENDS = ("sim", "sockets", "torch")
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= MOST_STEPS
+
+
+def _is_norms(value: Any) -> bool:
+    return isinstance(value, bool) or value == "layers"
 
 
 def _time(value: object) -> float:
@@ -33,6 +40,7 @@ def _among(options: tuple[str, ...]) -> PlainValidator:
     return only(lambda value: isinstance(value, str) and value in options, " or ".join(options))
 
 
+Norms = Annotated[GradientNorms, only(_is_norms, "true or false, or layers for each parameter's, too")]
 Steps = Annotated[int, whole(1, MOST_STEPS, f"a whole number of at least 1 and at most {MOST_STEPS}")]
 Seed = Annotated[int, whole(0, MOST_WHOLE, f"a whole number of at least 0 and at most {MOST_WHOLE}")]
 
@@ -76,8 +84,14 @@ class CheckpointSettings(Block):
 class ObserveBlock(Block):
     """Measurements while nodes train, off the clock."""
 
-    mapping = "a mapping: gradient_norms"
-    gradient_norms: Flag = False
+    mapping = "a mapping: gradient_norms, learning_rate"
+    gradient_norms: Norms = False
+    learning_rate: Flag = False
+
+    @property
+    def block(self) -> dict[str, Any]:
+        """This block as in a file; empty if nothing is observed."""
+        return self.model_dump(exclude_defaults=True)
 
 
 class ExperimentBlock(Block):
@@ -113,9 +127,9 @@ class ExperimentBlock(Block):
         if isinstance(given.get("checkpoint"), dict):
             expected = "no checkpoints: with numerics: none there are no values to keep"
             yield fault("checkpoint", expected=expected)
-        if isinstance(observe, dict) and observe.get("gradient_norms") is True:
-            expected = "numerics: real, since without it there are no gradients"
-            yield fault("observe", "gradient_norms", expected=expected)
+        for key, lacks in (("gradient_norms", "are no gradients"), ("learning_rate", "is no optimizer")):
+            if isinstance(observe, dict) and observe.get(key) in (True, "layers"):
+                yield fault("observe", key, expected=f"numerics: real, since without it there {lacks}")
 
 
 KEYS = ExperimentBlock.known.names

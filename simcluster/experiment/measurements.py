@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
+from simcluster.experiment.keys import ObserveBlock
 from simcluster.runs.record import OBSERVED, Copy
 from simcluster.runs.recorder import Recorder
 from simcluster.runs.summary import ACCURACY, LOSS
@@ -74,26 +75,51 @@ class Copies(_Periodic):
 T = TypeVar("T")
 
 GRADIENT_NORM = f"{OBSERVED}gradient_norm"
+"""That of a parameter has a slash and its name after it."""
+
+LEARNING_RATE = f"{OBSERVED}learning_rate"
 
 
 class Observed:
-    """*node*, recording the norm of each gradient of *replica* at its batch's number, counted from 1."""
+    """*node*, recording what *wanted* says: the norms of each gradient of *replica* at its batch's number, counted
+    from 1, and the learning rate of its last optimizer step at each recorded step.
+    """
 
-    def __init__(self, node: Transport, replica: Replica, recorder: Recorder) -> None:
-        self._node, self._work, self._recorder = node, replica.loss_and_gradients, recorder
+    def __init__(self, node: Transport, replica: Replica, recorder: Recorder, wanted: ObserveBlock) -> None:
+        self._node, self._replica, self._recorder, self._wanted = node, replica, recorder, wanted
+        self._work = replica.loss_and_gradients
+        self._step: int | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._node, name)
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         result = await self._node.compute(work, *args, cost=cost, **kwargs)
-        if work == self._work:
+        if work == self._work and self._wanted.gradient_norms:
             batch, (_, gradients) = args[0], cast(tuple[float, list[Tensor]], result)
-            self._recorder.metric_at(self._recorder.now(), batch.step + 1, GRADIENT_NORM, norm(gradients))
+            each = norms(gradients)
+            found = {GRADIENT_NORM: joint(each)}
+            if self._wanted.gradient_norms == "layers":
+                found |= {f"{GRADIENT_NORM}/{name}": one for name, one in zip(self._replica.names, each, strict=True)}
+            time_s = self._recorder.now()
+            for name, value in found.items():
+                self._recorder.metric_at(time_s, batch.step + 1, name, value)
         return result
 
+    def record(self, *, step: int, **metrics: float) -> None:
+        self._node.record(step=step, **metrics)
+        rate = self._replica.learning_rate
+        if self._wanted.learning_rate and rate is not None and step != self._step:
+            self._step = step
+            self._recorder.metric_at(self._recorder.now(), step, LEARNING_RATE, rate)
 
-def norm(gradients: Sequence[Tensor]) -> float:
-    """Return their joint Euclidean norm."""
-    squares = [torch.linalg.vector_norm(gradient, dtype=torch.float64).item() ** 2 for gradient in gradients]
+
+def norms(gradients: Sequence[Tensor]) -> list[float]:
+    """Return the Euclidean norm of each."""
+    return [torch.linalg.vector_norm(gradient, dtype=torch.float64).item() for gradient in gradients]
+
+
+def joint(each: Sequence[float]) -> float:
+    """Return the Euclidean norm of all numbers together, from the norms of their parts."""
+    squares = [one**2 for one in each]
     return math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.nan

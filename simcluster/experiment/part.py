@@ -112,7 +112,8 @@ class Part:
         experiment, node = self._experiment, self._node
         is_over = node is not self._whole and self.replica.done >= self.replica.steps  # before the group was formed
         if not is_over:
-            seen: Any = Observed(node, self.replica, self._recorder) if experiment.gradient_norms else node
+            observe = experiment.observe
+            seen: Any = Observed(node, self.replica, self._recorder, observe) if observe.block else node
             await experiment.algorithm(seen, self.replica, **experiment.algorithm_settings)
         self._recorder.record.is_through = True
         self._recorder.end_algorithm()

@@ -17,7 +17,7 @@ from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.blocks import read_algorithm, read_topology, read_workload
 from simcluster.experiment.fit import check_cut, check_fit, count_steps, put_numbers
-from simcluster.experiment.keys import KEYS, CheckpointSettings, ExperimentBlock
+from simcluster.experiment.keys import KEYS, CheckpointSettings, ExperimentBlock, ObserveBlock
 from simcluster.fault_plans.kinds import Fault
 from simcluster.fault_plans.read import read_faults
 from simcluster.process.intra_op import one_thread
@@ -50,7 +50,7 @@ class Experiment:
     numerics: Numerics
     check_memory: bool
     checkpoint: CheckpointSettings | None
-    gradient_norms: bool
+    observe: ObserveBlock
     regroup: bool
     backend: str
     document: dict[str, Any] = field(repr=False)
@@ -179,7 +179,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         "numerics": top.numerics,
         "check_memory": top.check_memory,
         **({"checkpoint": top.checkpoint.block} if top.checkpoint is not None else {}),
-        **({"observe": {"gradient_norms": True}} if top.observe.gradient_norms else {}),
+        **({"observe": top.observe.block} if top.observe.block else {}),
         **({"regroup": False} if not top.regroup else {}),
         "backend": top.backend,
     }
@@ -198,7 +198,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         numerics=top.numerics,
         check_memory=top.check_memory,
         checkpoint=top.checkpoint,
-        gradient_norms=top.observe.gradient_norms,
+        observe=top.observe,
         regroup=top.regroup,
         backend=top.backend,
         document=resolved,

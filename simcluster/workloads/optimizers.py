@@ -59,6 +59,12 @@ def named_optimizer(name: Literal["sgd", "adamw"], learning_rate: float, momentu
     return adamw(learning_rate)
 
 
+def learning_rate_of(optimizer: torch.optim.Optimizer) -> float | None:
+    """Return the rate of the first group of parameters; None if the optimizer has none."""
+    rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
+    return None if rate is None else float(rate)
+
+
 def _check(learning_rate: float, weight_decay: float, momentum: float = 0.0) -> None:
     problems = []
     if not (math.isfinite(learning_rate) and learning_rate > 0):

@@ -23,6 +23,7 @@ from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer, Layers, modules_in_order
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import Share, TensorShard, share_of
+from simcluster.workloads.optimizers import learning_rate_of
 from simcluster.workloads.partition import Indices
 from simcluster.workloads.progress import Progress
 from simcluster.workloads.samples import Batch, Samples
@@ -44,6 +45,9 @@ class Replica(Progress):
 
     is_parted = False
     """Whether this rank trains a part of the model; the whole model is then at rank 0 only."""
+
+    learning_rate: float | None = None
+    """That of the last optimizer step here, its own or a part's; None before, or if the optimizer has none."""
 
     def __init__(
         self,
@@ -133,7 +137,12 @@ class Replica(Progress):
         With *clip_norm* set, the gradients are first scaled down to that joint Euclidean norm if they exceed it.
         """
         self._check_shapes("gradients", gradients)
-        take_step(self._optimizer, self._trainable, gradients, self._counter.clip_norm)
+        self._take_step(self._optimizer, self._trainable, gradients, self._counter.clip_norm)
+
+    def _take_step(self, optimizer: torch.optim.Optimizer, trainable: list[nn.Parameter], gradients: Sequence[Tensor],
+                   clip_norm: float | None = None) -> None:  # fmt: skip
+        self.learning_rate = learning_rate_of(optimizer)
+        take_step(optimizer, trainable, gradients, clip_norm)
 
     def load(self, parameters: Sequence[Tensor]) -> None:
         """Overwrite the weights in place. Raises ValueError if number or shapes differ."""
@@ -184,7 +193,7 @@ class Replica(Progress):
     ) -> Part:
         """Return the Part of *trainable*, with its live *values*."""
         counted = self._counter.part(trainable)
-        step = partial(take_step, optimizer, trainable, clip_norm=None)
+        step = partial(self._take_step, optimizer, trainable)
         separate = None if optimizer is self._optimizer else optimizer
         return Part(places, values, self._counter.clip_norm, step, counted, optimizer=separate, sharded=sharded)
 
