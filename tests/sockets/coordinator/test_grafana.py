@@ -9,6 +9,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from simcluster.logs.loki import LABELS
+from simcluster_backends.common.log_line import Reading, fields_of
 from simcluster_backends.sockets.coordinator.desk import Desk
 from tests.sockets.coordinator.test_dashboard import a_desk, telemetry
 from tests.support.root import ROOT
@@ -53,6 +54,20 @@ def test_every_label_it_asks_loki_for_is_one_that_lines_are_pushed_with() -> Non
     variables = {one["name"] for one in DASHBOARD["templating"]["list"]}
     for expression, _ in targets("loki"):
         assert set(re.findall(r"\$(\w+)", expression)) <= variables
+
+
+def test_every_field_it_takes_from_a_nodes_lines_is_one_that_they_have() -> None:
+    lines = {"node", *fields_of(Reading(0.0), Reading(1.0, tokens=64))}
+    taken = 0
+    for expression, legend in targets("loki"):
+        if "| json" in expression:
+            fields = set(re.findall(r'(\w+)="\1"', expression))
+            (unwrapped,) = re.findall(r"unwrap (\w+)", expression)
+            assert {unwrapped, "node"} == fields <= lines, expression
+            assert expression.endswith("by (node)")
+            assert set(re.findall(r"{{(\w+)}}", legend)) == {"node"}
+            taken += 1
+    assert taken == 5
 
 
 def test_panels_have_numbers_of_their_own_and_do_not_overlap() -> None:
