@@ -30,7 +30,7 @@ class Shares:
         self._now = now
         self._open = [0] * len(Doing)
         # (what counts, since when, seconds before that), replaced as one: a reader sees no half of a change.
-        self._noted: tuple[int, float, tuple[float, ...]] = (_NOTHING, now(), (0.0,) * len(Doing))
+        self._noted: tuple[int, float, list[float]] = (_NOTHING, now(), [0.0] * len(Doing))
 
     def begin(self, kind: Doing) -> None:
         self._open[kind] += 1
@@ -38,11 +38,13 @@ class Shares:
             self._note(kind)
 
     def end(self, kind: Doing) -> None:
-        self._open[kind] -= 1
-        if kind == self._noted[0] and not self._open[kind]:
-            self._note(next((other for other in Doing if self._open[other]), _NOTHING))
+        pending = self._open
+        pending[kind] -= 1
+        if kind == self._noted[0] and not pending[kind]:
+            # Unrolled: this is on the way of every message.
+            self._note(0 if pending[0] else 1 if pending[1] else 2 if pending[2] else _NOTHING)
 
-    def totals(self) -> tuple[float, ...]:
+    def totals(self) -> list[float]:
         """Return the seconds of each kind so far, in the order of Doing."""
         return _until(self._noted, self._now())
 
@@ -51,6 +53,9 @@ class Shares:
         self._noted = kind, now_s, _until(self._noted, now_s)
 
 
-def _until(noted: tuple[int, float, tuple[float, ...]], now_s: float) -> tuple[float, ...]:
+def _until(noted: tuple[int, float, list[float]], now_s: float) -> list[float]:
     kind, since_s, before = noted
-    return tuple(total_s + (now_s - since_s if kind == other else 0.0) for other, total_s in enumerate(before))
+    found = before.copy()
+    if kind != _NOTHING:
+        found[kind] += now_s - since_s
+    return found

@@ -28,7 +28,7 @@ def test_each_moment_counts_once_and_computing_counts_before_sending_before_wait
         clock.now_s = at_s
         getattr(shares, change)(kind)
     clock.now_s = 30.0
-    assert shares.totals() == (4.0, 5.0, 2.0 + 8.0)
+    assert shares.totals() == [4.0, 5.0, 2.0 + 8.0]
 
 
 def test_an_operation_in_progress_counts_until_now() -> None:
@@ -36,6 +36,6 @@ def test_an_operation_in_progress_counts_until_now() -> None:
     shares = Shares(clock)
     shares.begin(Doing.WAITING)
     clock.now_s = 100.0
-    assert shares.totals() == (0.0, 0.0, 100.0)
+    assert shares.totals() == [0.0, 0.0, 100.0]
     clock.now_s = 101.0
-    assert shares.totals() == (0.0, 0.0, 101.0)
+    assert shares.totals() == [0.0, 0.0, 101.0]
