@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import resource
-import sys
 import time
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +12,7 @@ import torch
 from simcluster.collectives import ring_all_reduce
 from simcluster.documents.limits import MOST_BYTES
 from simcluster.errors import Problem, UsageError
+from simcluster.process.memory import peak_rss_bytes
 from simcluster.topology import star
 from simcluster.topology.presets.generators import MOST_WORKERS
 
@@ -61,13 +58,5 @@ def bench_simulator(nodes: int, size_bytes: int) -> dict[str, float | int]:
 
 
 def peak_rss_mb() -> float:
-    """Return the peak memory of this process, in MiB.
-
-    On Linux it is read from this program's status, since `getrusage` would include the memory of the parent process.
-    """
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 2**10
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+    """Return the peak memory of this process, in MiB."""
+    return peak_rss_bytes() / 2**20

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -275,6 +276,7 @@ def _timed(work: Callable[..., Any], *args: Any) -> tuple[Any, float]:
 
 def stolen_s() -> float:
     """Return the CPU seconds stolen from this machine since it started, over all cores; 0 if unknown."""
-    with suppress(OSError, ValueError, IndexError), STAT.open(encoding="ascii") as file:
-        return int(file.readline().split()[STEAL_COLUMN]) / os.sysconf("SC_CLK_TCK")
+    if sys.platform == "linux":
+        with suppress(OSError, ValueError, IndexError), STAT.open(encoding="ascii") as file:
+            return int(file.readline().split()[STEAL_COLUMN]) / os.sysconf("SC_CLK_TCK")
     return 0.0

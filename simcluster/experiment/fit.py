@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from simcluster.documents.reading import Reading
 from simcluster.documents.user_code import calling
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.keys import ExperimentBlock
+from simcluster.process.memory import memory_bytes
 from simcluster.topology import Topology
 from simcluster.units import format_size
 from simcluster.workloads import Replica, Workload
@@ -48,16 +48,12 @@ def check_host(workload: Workload, replicas: int) -> None:
     """Raise UsageError if the weights and gradients of *replicas*, where known, exceed this machine's memory."""
     if workload.weights_bytes is None:
         return
-    needed, there = 2 * replicas * workload.weights_bytes, _memory_bytes()
+    needed, there = 2 * replicas * workload.weights_bytes, memory_bytes()
     if needed > there:
         who = "a replica" if replicas == 1 else f"{replicas} replicas"
         found = f"real, but weights and gradients of {who} are {format_size(needed)}"
         expected = f"none, which computes nothing; or at most {format_size(there)}, the memory of this machine"
         raise UsageError(Problem("numerics", found, expected))
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def put_numbers(block: dict[str, Any], settings: dict[str, Any], cluster: Topology) -> None:

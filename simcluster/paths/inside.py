@@ -10,6 +10,7 @@ import errno
 import io
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,9 +19,13 @@ from typing import BinaryIO
 PARTIAL = ".partial-"
 """Begins the names of files that are not whole yet."""
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+if sys.platform == "win32":
+    _FOLDER = _NO_LINK = 0
+    _PLAIN = os.O_BINARY | os.O_NOINHERIT
+else:
+    _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    _NO_LINK = os.O_NOFOLLOW
+    _PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Content = bytes | Callable[[BinaryIO], object]
 """The bytes of a file, or a function that writes them."""
@@ -37,7 +42,7 @@ def opened(folder: Path, *names: str, make: bool = False) -> Iterator[int]:
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=number)
-            inner = _opened(name, _FOLDER | os.O_NOFOLLOW, number)
+            inner = _opened(name, _FOLDER | _NO_LINK, number)
             os.close(number)
             number = inner
         yield number
@@ -60,7 +65,7 @@ def stage(place: int, name: str, content: Content) -> None:
     partial = PARTIAL + name
     remove_from(place, partial)
     try:
-        number = os.open(partial, _NEW, 0o644, dir_fd=place)
+        number = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, 0o644, dir_fd=place)
         try:
             _write(number, content)
             os.fsync(number)

@@ -115,7 +115,7 @@ class CtrlC:
                 break
             self._overdue = True
             again = signal.SIGINT if self._before is not None else number
-            signal.pthread_kill(threading.main_thread().ident or 0, again)
+            _signal_main(again)
             has_heard = waits.acquire(timeout=patience_s)
         if number != signal.SIGINT or self._answer is None:
             return
@@ -194,8 +194,15 @@ class Command:
             sys.__unraisablehook__(found)
             return
         self._pressed_s = None
-        main = threading.main_thread().ident or 0
-        threading.Timer(AGAIN_S, signal.pthread_kill, (main, signal.SIGINT)).start()
+        threading.Timer(AGAIN_S, _signal_main, (signal.SIGINT,)).start()
+
+
+def _signal_main(number: int) -> None:
+    """Have the main thread handle signal *number*, also if it waits in the system."""
+    if sys.platform == "win32":
+        _thread.interrupt_main(signal.Signals(number))
+    else:
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 class Cancellable(Generic[T]):

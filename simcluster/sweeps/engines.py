@@ -23,6 +23,8 @@ from typing import Any, TypeAlias
 from simcluster.errors import Problem, UsageError
 from simcluster.process.interrupts import CtrlC
 from simcluster.process.intra_op import usable_cores
+from simcluster.process.signals import kill
+from simcluster.process.starting import way_to_start
 from simcluster.sweeps.points import run_point
 
 Call: TypeAlias = tuple[Any, ...]
@@ -79,10 +81,14 @@ def _local(calls: Sequence[Call], jobs: int) -> Outcomes:
 
 def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
     """Run calls until all are done or the pool breaks; then all calls in flight count as died."""
-    context = multiprocessing.get_context("forkserver")
+    forks = way_to_start() == "fork"
+    context = multiprocessing.get_context("forkserver" if forks else "spawn")
     preload = ["simcluster.sweeps.orphans", "simcluster.experiment.node", "simcluster.experiment.run"]
     context.set_forkserver_preload(preload)
-    start_fork_server()
+    if forks:
+        start_fork_server()
+    else:
+        resource_tracker.ensure_running()
     waiting = list(reversed(calls))
     under_way: dict[Future[None], int] = {}
     with ProcessPoolExecutor(min(jobs, len(calls)), context, initializer=_begin) as pool:
@@ -90,7 +96,7 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
             while waiting or under_way:
                 while waiting and len(under_way) < jobs:
                     number, call = waiting.pop()
-                    with _main_hidden(), CtrlC(_kill_fork_server):
+                    with _main_hidden(), CtrlC(_kill_fork_server) if forks else _without_ctrl_c():
                         under_way[pool.submit(run_point, *call)] = number
                 done, _ = wait(under_way, return_when=FIRST_COMPLETED)
                 for future in sorted(done, key=lambda future: under_way[future]):
@@ -114,12 +120,21 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
 def start_fork_server() -> None:
     """Start the fork server, out of reach of Ctrl-C: neither it nor its workers ever receive one."""
     resource_tracker.ensure_running()  # which unblocks SIGINT once it is started
-    with _main_hidden():
+    with _main_hidden(), _without_ctrl_c():
+        forkserver.ensure_running()
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Hold Ctrl-C back: processes that are started meanwhile never receive one, and this one does at the end."""
+    if sys.platform == "win32":
+        yield  # there it reaches them, and they end with it
+    else:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            forkserver.ensure_running()
+            yield
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)  # the parent handles it now
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -140,7 +155,7 @@ def _kill_fork_server() -> None:
     pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
     if pid is not None:
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            kill(pid)
 
 
 def _begin() -> None:

@@ -9,6 +9,7 @@ import copy
 import importlib
 import json
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -214,7 +215,7 @@ def wall_limit(seconds: float) -> Iterator[None]:
     A simulator or a node's event loop that is running is asked to stop, as by a Ctrl-C: an exception in the middle of a
     loop would lose a callback.
     """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
         return
 

@@ -15,20 +15,20 @@ def test_weights_and_gradients_of_all_replicas_must_fit(monkeypatch: pytest.Monk
     workload = gpt()
     assert workload.weights_bytes == 4 * 119_104
     # Two of these for each of 10 replicas: 9,528,320 bytes.
-    monkeypatch.setattr(fit, "_memory_bytes", lambda: 9_528_320)
+    monkeypatch.setattr(fit, "memory_bytes", lambda: 9_528_320)
     check_host(workload, 10)
-    monkeypatch.setattr(fit, "_memory_bytes", lambda: 9_528_319)
+    monkeypatch.setattr(fit, "memory_bytes", lambda: 9_528_319)
     with pytest.raises(UsageError, match=r"weights and gradients of 10 replicas are 9.528 MB, expected none, which"):
         check_host(workload, 10)
 
 
 def test_of_a_workload_that_does_not_know_its_size_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "_memory_bytes", lambda: 1)
+    monkeypatch.setattr(fit, "memory_bytes", lambda: 1)
     check_host(mnist_mlp(), 1000)
 
 
 def test_the_memory_of_this_machine_is_counted_in_bytes() -> None:
-    assert 2**28 < fit._memory_bytes() < 2**50
+    assert 2**28 < fit.memory_bytes() < 2**50
 
 
 def experiment(**changes: Any) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""The process that forks nodes: torch is already loaded, so a node costs a fork instead of an import.
+"""The process that starts nodes: where a fork is safe it has loaded torch, so a node costs a fork instead of an import;
+elsewhere a node is a fresh interpreter (simcluster.process.starting decides). Both ways end in `_become_node`.
 
 simcluster_backends.sockets.launcher.fork_server is the other end of its stdin and stdout.
 """
@@ -22,6 +23,9 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 from simcluster.errors import SimclusterError
 from simcluster.process.intra_op import use_one_thread
+from simcluster.process.platforms import need_unix
+from simcluster.process.signals import kill_group
+from simcluster.process.starting import way_to_start
 from simcluster_backends.sockets.launcher.logs import log_file
 from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER
 
@@ -29,11 +33,19 @@ SignalName: TypeAlias = Literal["SIGKILL", "SIGSTOP", "SIGCONT"]
 """To end, stop and resume a process; names, since the numbers differ between machines."""
 
 
+_NODE = "simcluster_backends.sockets.node.process"
+_FRESH = (
+    "import json, sys; request = json.loads(open(0, 'rb', closefd=False).readline()); "
+    "sys.path[:] = request['here']['path']; "
+    "from simcluster_backends.sockets.launcher.fork_process import live; live(request)"
+)
+
+
 def serve() -> None:
-    """Fork a node for every request on stdin, until it ends."""
-    use_one_thread()
-    importlib.import_module("torch._dynamo")  # see `prepare` in simcluster.experiment.node
-    importlib.import_module("simcluster_backends.sockets.node.process")
+    """Start a node for every request on stdin, until it ends."""
+    need_unix("nodes")
+    if way_to_start() == "fork":
+        _load()
     answers = os.dup(1)
     os.dup2(2, 1)  # prints must not reach the parent
     wake_reader, wake_writer = os.pipe()
@@ -42,8 +54,6 @@ def serve() -> None:
     signal.set_wakeup_fd(wake_writer)
     private = [answers, wake_reader, wake_writer]
     children: dict[int, int] = {}
-    gc.collect()
-    gc.freeze()
     pending = b""
     with selectors.DefaultSelector() as selector:
         selector.register(0, selectors.EVENT_READ)
@@ -67,6 +77,15 @@ def serve() -> None:
         signal_group(pid, "SIGKILL")
 
 
+def _load() -> None:
+    """Load what every node needs."""
+    use_one_thread()
+    importlib.import_module("torch._dynamo")  # see `prepare` in simcluster.experiment.node
+    importlib.import_module(_NODE)
+    gc.collect()
+    gc.freeze()
+
+
 def _all_there_is() -> tuple[bytes, bool]:
     """Return (what can be read on stdin without blocking, whether it has ended)."""
     data = b""
@@ -84,23 +103,48 @@ def _obey(
         if request["to"] in children:
             signal_group(request["to"], request["signal"])
         return
+    need_unix("nodes")
     number = request.pop("spawn")
     preload = request.pop("preload", "")
-    if preload and preload not in sys.modules:
-        try:
-            importlib.import_module(preload)
-        except Exception:
-            traceback.print_exc()  # the node fails at the same import and reports it
-    pid = os.fork()
-    if pid == 0:
-        selector.close()
-        _become_node(private, **request)
+    if way_to_start(request["here"]["environment"]) == "spawn":
+        pid = _spawn(request)
+    else:
+        if _NODE not in sys.modules:
+            _load()
+        if preload and preload not in sys.modules:
+            try:
+                importlib.import_module(preload)
+            except Exception:
+                traceback.print_exc()  # the node fails at the same import and reports it
+        pid = os.fork()
+        if pid == 0:
+            selector.close()
+            _become_node(private, **request)
     children[pid] = number
     _answer(private[0], {"of": number, "pid": pid})
 
 
+def _spawn(request: dict[str, Any]) -> int:
+    """Start a fresh interpreter that lives as *request* says, which it reads from its stdin; return its process id."""
+    need_unix("nodes")
+    reader, writer = os.pipe()
+    duplicated = [(os.POSIX_SPAWN_DUP2, reader, 0)]  # all other descriptors but stdout and stderr stay here
+    environment = request["here"]["environment"]
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", _FRESH], environment, file_actions=duplicated)
+    os.close(reader)
+    with contextlib.suppress(BrokenPipeError), open(writer, "wb") as pipe:  # a broken one: it has ended already
+        pipe.write(json.dumps(request).encode() + b"\n")
+    return pid
+
+
+def live(request: dict[str, Any]) -> None:
+    """Be the node of *request* in this fresh interpreter; never return."""
+    _become_node([], **request)
+
+
 def _become_node(private: list[int], here: dict[str, Any], log_file: str | None, key: str, **request: Any) -> None:
     """Run the child; never return."""
+    need_unix("nodes")
     code = 1
     try:
         os.setsid()
@@ -117,11 +161,11 @@ def _become_node(private: list[int], here: dict[str, Any], log_file: str | None,
         os.dup2(nothing, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
+        if _NODE not in sys.modules:
+            _load()
         faulthandler.enable()
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        code = importlib.import_module("simcluster_backends.sockets.node.process").join(
-            key=bytes.fromhex(key), **request
-        )
+        code = importlib.import_module(_NODE).join(key=bytes.fromhex(key), **request)
     except SimclusterError as error:
         if RUN_IS_OVER not in str(error):
             print(f"error: {type(error).__name__}: {error}")
@@ -135,6 +179,7 @@ def _become_node(private: list[int], here: dict[str, Any], log_file: str | None,
 
 def _open_log(file: str) -> int:
     """Open the log *file*, possibly a named pipe read by a launcher's process on this machine."""
+    need_unix("nodes")
     try:
         if stat.S_ISFIFO(os.lstat(file).st_mode):
             number = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # fails without a reader
@@ -158,11 +203,11 @@ def _end_without(file: str, error: OSError) -> NoReturn:
 
 
 def _reap(children: dict[int, int], answers: int) -> None:
+    need_unix("nodes")
     for pid in list(children):
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)  # processes that it started and left running
+            kill_group(pid)  # processes that it started and left running
             _answer(answers, {"of": children.pop(pid), "exit": os.waitstatus_to_exitcode(status)})
 
 
@@ -175,6 +220,7 @@ def _answer(answers: int, what: dict[str, int]) -> None:
 
 def signal_group(pid: int, name: SignalName) -> None:
     """Send the process group of *pid* a signal, if it still runs."""
+    need_unix("nodes")
     for kill in (os.killpg, os.kill):  # a child forked just now has no group yet
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.Signals[name])

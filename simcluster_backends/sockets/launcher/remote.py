@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from simcluster.errors import LaunchFailed
+from simcluster.process.signals import kill_group
 from simcluster_backends.sockets.launcher import orders
 from simcluster_backends.sockets.launcher.fork_process import SignalName
 from simcluster_backends.sockets.launcher.logs import Logs
@@ -69,8 +68,7 @@ class Machine:
             await asyncio.gather(self._hear(self._process.stdout), self._hear(self._process.stderr))
             code = await self._process.wait()
         except asyncio.CancelledError:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # ssh and any proxy commands
+            kill_group(self._process.pid)  # ssh and any proxy commands
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), CLOSE_S)
             raise

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.documents.user_code import place_below
+from simcluster.process.platforms import need_unix
+from simcluster.process.starting import way_to_start
 from simcluster_backends.sockets.launcher import orders
 from simcluster_backends.sockets.launcher.fork_server import ForkServer, fork_server
 from simcluster_backends.sockets.net.addresses import listen_towards
@@ -32,7 +34,9 @@ READ_BYTES = 65536
 
 
 def serve_launcher() -> int:
-    """Run the agent; return its exit code."""
+    """Run the agent; return its exit code. Raise UsageError if this machine can start no nodes."""
+    need_unix("nodes")
+    way_to_start()  # before the launcher is answered: it reports the reason
     out = os.dup(1)
     os.dup2(2, 1)  # prints must not reach the launcher
     with tempfile.TemporaryDirectory(prefix="simcluster-", ignore_cleanup_errors=True) as folder:
@@ -42,8 +46,11 @@ def serve_launcher() -> int:
 class Pipe:
     """A named pipe for a node's output; *say* is called with each line."""
 
+    descriptor: int
+
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self.path, self._say, self._begun = path, say, b""
+        need_unix("nodes")
         os.mkfifo(path, 0o600)
         self.descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # also a writer, so it never reaches end of file
 
@@ -72,6 +79,8 @@ class Pipe:
 class _Launched:
     """One order, from its arrival to the exit of its last node."""
 
+    _loop: asyncio.AbstractEventLoop
+
     def __init__(self, out: int, folder: Path) -> None:
         self._out, self._folder = out, folder
         self._over = asyncio.Event()
@@ -81,6 +90,7 @@ class _Launched:
         self._codes: dict[str, int | None] = {}
 
     async def live(self) -> int:
+        need_unix("nodes")
         self._loop = asyncio.get_running_loop()
         self._order: asyncio.Future[orders.Order] = self._loop.create_future()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

@@ -15,6 +15,7 @@ from simcluster.documents.yaml import describe
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
+from simcluster.process.starting import way_to_start
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.sockets.launcher.faults import check_faults
 from simcluster_backends.sockets.launcher.logs import TMUX
@@ -124,6 +125,7 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
     for option in options.ssh_options:
         if not isinstance(option, str) or "=" not in option:
             problems.append(Problem("ssh_options", repr(option), "KEY=VALUE, as ssh's -o takes it"))
+    _collect(problems, way_to_start)
     _collect(problems, lambda: _check_endpoint(options, any(job.remotes), problems))
     _check_nodes(job, options, problems)
     key = _key(job, options, problems)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import signal
 import socket
 import sys
 import time
@@ -20,6 +19,8 @@ from simcluster.fault_plans.kinds import cut_off
 from simcluster.logs import setup as logs
 from simcluster.process.intra_op import one_thread
 from simcluster.process.kernels import heed_portable
+from simcluster.process.memory import memory_bytes
+from simcluster.process.signals import kill
 from simcluster.replays.notes import Notes
 from simcluster.replays.order import Kind
 from simcluster.runs.record import NodeRecord, kept_spans
@@ -108,8 +109,7 @@ class _Node:
         )
         self._holds: list[asyncio.TimerHandle] = []
         most_bytes = job.message_limits[job.rank] if job.message_limits else MESSAGE_LIMIT_BYTES
-        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        limits = Limits(body_bytes=job.body_limit_bytes, message_bytes=min(most_bytes, memory_bytes))
+        limits = Limits(body_bytes=job.body_limit_bytes, message_bytes=min(most_bytes, memory_bytes()))
         self.mesh = Mesh(self.member, key, job.run, job.config, limits, tls)
         self._safekeeping = ToLauncher(lane, self.member.device)
         self._addresses: asyncio.Future[wire.Addresses] = self._loop.create_future()
@@ -219,7 +219,7 @@ class _Node:
 
     def _from_lane(self, message: wire.FromLauncher) -> None:
         if isinstance(message, wire.Crash):
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill(os.getpid())
         self._soon(self._receive, message)
 
     def _launcher_lost(self, reason: str) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simcluster.fault_plans.kinds import NOTICE_S
+from simcluster.process.signals import kill
 from simcluster.replays.order import Kind
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Notice:
         """Ask the algorithm to end after its step; with *notice_s*, kill the process if it runs longer than that."""
         if notice_s and self._overdue is None:
             # In a thread, since an algorithm that is overdue may block the loop.
-            self._overdue = threading.Timer(notice_s, os.kill, (os.getpid(), signal.SIGKILL))
+            self._overdue = threading.Timer(notice_s, kill, (os.getpid(),))
             self._overdue.daemon = True
             self._overdue.start()
         if not self._recorder.told_to_leave:

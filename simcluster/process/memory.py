@@ -1,0 +1,38 @@
+"""The memory of this machine and of this process, on every system."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+if sys.platform != "win32":
+    import resource
+
+
+def memory_bytes() -> int:
+    """Return the memory of this machine."""
+    return int(psutil.virtual_memory().total)
+
+
+def free_memory_bytes() -> int:
+    """Return the memory that processes can still have before the system swaps."""
+    return int(psutil.virtual_memory().available)
+
+
+def peak_rss_bytes() -> int:
+    """Return the peak memory of this process.
+
+    On Linux it is read from this program's status, since `getrusage` would include the memory of the parent process.
+    """
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    else:
+        with suppress(OSError):
+            for line in Path("/proc/self/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 2**10
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 2**10
