@@ -11,6 +11,7 @@ import typer
 from typer import Argument, Option
 
 from simcluster.errors import Problem, UsageError
+from simcluster.process.platforms import need_unix
 
 PlainHttp = Annotated[
     bool, Option("--plain-http", help="Let a coordinator's token cross a network unencrypted, where it can be stolen.")
@@ -51,6 +52,7 @@ def node(
     ] = False,
 ) -> None:
     """Join a run on the sockets backend by hand, from this machine."""
+    need_unix("a node")
     if launched:
         # Before anything large is imported: the launcher waits for an answer.
         raise typer.Exit(_sockets("launcher.remote_agent").serve_launcher())

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import psutil
 
-if sys.platform != "win32":
-    import resource
-
 
 def memory_bytes() -> int:
     """Return the memory of this machine."""
@@ -30,6 +27,8 @@ def peak_rss_bytes() -> int:
     if sys.platform == "win32":
         return int(psutil.Process().memory_info().peak_wset)
     else:
+        import resource
+
         with suppress(OSError):
             for line in Path("/proc/self/status").read_text().splitlines():
                 if line.startswith("VmHWM:"):

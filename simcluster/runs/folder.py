@@ -17,6 +17,7 @@ import msgspec
 
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import PARTIAL, links, open_file, read
+from simcluster.process.platforms import need_unix
 from simcluster.runs.record import Span
 from simcluster.runs.schema import summary_of, trace_of
 from simcluster.runs.spans import Rest
@@ -198,6 +199,7 @@ def check_links(folder: Path, *inner: Sequence[str]) -> None:
 
 def check_writable(folder: Path, key: str = "out") -> None:
     """Raise UsageError if *folder* cannot be written or created. This is tried, and leaves nothing there."""
+    need_unix("a run folder")
     try:
         above = next((place for place in (folder, *folder.absolute().parents) if place.exists()), Path("/"))
         if not above.is_dir():

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from simcluster.process.interrupts import Cancellable, CtrlC
+from simcluster.process.platforms import need_unix
 from simcluster_backends.sockets.wire.keys import OPEN_KEY, generate_key, read_key, write_key
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     UsageError, listing every problem of the request, before anything starts; KeyboardInterrupt after everything has
     ended. May be called inside a running event loop, as in a notebook: it then waits for a thread.
     """
+    need_unix("real nodes")
     from simcluster_backends.sockets.launcher.launcher import run_job
     from simcluster_backends.sockets.launcher.settings import read_options
 

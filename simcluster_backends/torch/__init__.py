@@ -30,6 +30,9 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     import torch.distributed as dist
 
     from simcluster.errors import Problem, UsageError
+    from simcluster.process.platforms import need_unix
+
+    need_unix("real nodes")
 
     if not (dist.is_available() and dist.is_gloo_available()):
         raise UsageError(Problem("backend", "torch", "a build of torch that has torch.distributed with gloo"))
