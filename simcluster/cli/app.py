@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+from simcluster.cli.doctor import doctor
 from simcluster.cli.figure import figure
 from simcluster.cli.logs import Said, logged
 from simcluster.cli.node import coordinator, key, keys_app, node
@@ -178,5 +179,5 @@ def list_(
 
 app.command()(logged("node")(node))
 app.command()(logged("coordinator")(coordinator))
-for command in (key, export, replay, calibrate, flows, verify):
+for command in (key, export, replay, doctor, calibrate, flows, verify):
     app.command()(command)

@@ -121,8 +121,40 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
     name: SignalName
 
 
-FromMachine: TypeAlias = Report | Said | Exited
-ToMachine: TypeAlias = Order | Signal
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    """Doctor to machine: send a Clock at once."""
+
+    number: int
+
+
+class Clock(msgspec.Struct, frozen=True, tag="clock"):
+    """Machine to doctor: its time when it read the Ask of that *number*."""
+
+    number: int
+    time_s: float
+
+
+class Examine(msgspec.Struct, frozen=True, tag="examine"):
+    """Doctor to machine: send Facts. Nodes there are to listen at *own* addresses and to reach *peers*."""
+
+    own: list[str]
+    peers: list[str]
+
+
+class Facts(msgspec.Struct, frozen=True, tag="facts"):
+    """Machine to doctor: *unusable* maps an own address to the reason, *sources* a peer's to the address that faces it.
+
+    A source is "" without a route. *accelerator* is "cuda ...", "mps" or "none", or "" without torch.
+    """
+
+    free_memory_bytes: int
+    accelerator: str
+    unusable: dict[str, str]
+    sources: dict[str, str]
+
+
+FromMachine: TypeAlias = Report | Said | Exited | Clock | Facts
+ToMachine: TypeAlias = Order | Signal | Ask | Examine
 
 M = TypeVar("M")
 

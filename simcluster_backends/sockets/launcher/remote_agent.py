@@ -1,8 +1,8 @@
 """`simcluster node NAME --launched`: the agent on a machine that a launcher has reached by ssh.
 
-It reports what is installed, takes one order, starts its nodes and forwards their output. When its stdin ends, which is
-the launcher's lease, it kills all of them with their process groups, however the launcher or the connection ended. The
-key stays in memory. If this process itself is killed, the fork server ends the nodes.
+It reports what is installed, answers `simcluster doctor`, takes one order, starts its nodes and forwards their output.
+When its stdin ends, which is the launcher's lease, it kills all of them with their process groups, however the launcher
+or the connection ended. The key stays in memory. If this process itself is killed, the fork server ends the nodes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -24,6 +25,7 @@ from simcluster.documents.user_code import place_below
 from simcluster.process.platforms import need_unix
 from simcluster.process.starting import way_to_start
 from simcluster_backends.sockets.launcher import orders
+from simcluster_backends.sockets.launcher.facts import examine
 from simcluster_backends.sockets.launcher.fork_server import ForkServer, fork_server
 from simcluster_backends.sockets.net.addresses import listen_towards
 
@@ -173,8 +175,16 @@ class _Launched:
         if isinstance(message, orders.Order):
             if not self._order.done():
                 self._order.set_result(message)
+        elif isinstance(message, orders.Ask):
+            self._say(orders.Clock(message.number, time.time()))
+        elif isinstance(message, orders.Examine):
+            threading.Thread(target=self._examine, args=(message,), name="examination", daemon=True).start()
         elif message is not None and self._server is not None and message.node in self._pids:
             self._server.signal(self._pids[message.node], message.name)
+
+    def _examine(self, question: orders.Examine) -> None:
+        facts = examine(question)
+        self._call(lambda: self._say(facts))
 
     def _say(self, message: orders.FromMachine) -> None:
         data = orders.line_of(message)

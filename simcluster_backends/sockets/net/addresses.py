@@ -94,7 +94,7 @@ async def meeting_host(remotes: Sequence[Remote], ssh: Ssh) -> str:
     """Return the one address of this machine that faces all *remotes*. Raise UsageError if there is none."""
     places: dict[str, str] = {}
     for remote in remotes:
-        host = remote.address or await _resolved(remote.ssh, ssh)
+        host = remote.address or await resolved(remote.ssh, ssh)
         address = facing(host) if host is not None else None
         if address is None:
             raise UsageError(Problem("rendezvous", f"no route from here to {host or remote.ssh}", EXPECTED))
@@ -105,7 +105,7 @@ async def meeting_host(remotes: Sequence[Remote], ssh: Ssh) -> str:
     return next(iter(places))
 
 
-async def _resolved(target: str, ssh: Ssh) -> str | None:
+async def resolved(target: str, ssh: Ssh) -> str | None:
     """Return the host that ssh, by the user's configuration, connects to for *target*."""
     process = await asyncio.create_subprocess_exec(*ssh.asking(target), stdout=PIPE, stderr=DEVNULL)
     try:

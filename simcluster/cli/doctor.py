@@ -1,0 +1,67 @@
+"""`simcluster doctor`: one row per node, and one line per problem with what to do."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from simcluster.cli.options import Json, SshConfig, SshOptions, names_of
+from simcluster.units import format_size
+
+HEAD = ("node", "reach", "ssh", "python", "simcluster", "torch", "clock ms", "route", "free memory", "accelerator")
+
+
+def doctor(
+    topology: Annotated[
+        str, Argument(metavar="TOPOLOGY", help="A topology file or name.", autocompletion=names_of("topologies"))
+    ],
+    timeout: Annotated[float, Option(metavar="SECONDS", help="The time that each machine has to answer.")] = 30.0,
+    ssh_config: SshConfig = None,
+    ssh_options: SshOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Ask every machine if a run could start there.
+
+    Nothing is trained or changed. Exit code 1: a problem was found; each has a line with what to do.
+    """
+    from simcluster.topology import load
+
+    cluster = load(topology)
+    examine = importlib.import_module("simcluster_backends.sockets.doctor").doctor
+    config = str(Path(ssh_config).absolute()) if ssh_config is not None else None
+    rows: list[Any] = examine(cluster, timeout, config, ssh_options or [])
+    is_well = not any(row.problems for row in rows)
+    if as_json:
+        print(json.dumps({"topology": cluster.name, "ok": is_well, "nodes": [asdict(row) for row in rows]}, indent=2))
+    else:
+        print("\n".join(_table([HEAD, *map(_cells, rows)])))
+        lines = [f"{row.node}: {one.what}\n  {one.do}" for row in rows for one in row.problems]
+        print("", *(lines or ["no problem found"]), sep="\n")
+    raise typer.Exit(0 if is_well else 1)
+
+
+def _cells(row: Any) -> tuple[str, ...]:
+    clock = "-"
+    if row.clock_offset_ms is not None:
+        clock = f"{row.clock_offset_ms:+.1f} ± {row.clock_uncertainty_ms:.1f}"
+    route = "-"
+    if row.route is not None:
+        via = f" via {row.route.gateway}" if row.route.gateway else ""
+        route = f"{row.route.interface or '?'} from {row.route.source}{via}"
+    works = {None: "-", True: "works", False: "fails"}[row.ssh_works]
+    memory = "-" if row.free_memory_bytes is None else format_size(row.free_memory_bytes)
+    reach = f"{row.way}{' ' + row.ssh if row.ssh else ''}{' at ' + row.address if row.address else ''}"
+    known = [value or "-" for value in (row.python, row.simcluster, row.torch)]
+    return (row.node, reach, works, *known, clock, route, memory, row.accelerator or "-")
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,150 @@
+"""A row for every node: its machine's answers, the route to it, and its troubles. Machines are asked concurrently."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from simcluster.errors import Problem, UsageError
+from simcluster.experiment.job import Remote
+from simcluster.process.platforms import need_unix
+from simcluster.topology import Node, Topology
+from simcluster_backends.sockets.doctor.probe import Answers, probe
+from simcluster_backends.sockets.doctor.problems import Trouble, troubles_of, why_not_asked
+from simcluster_backends.sockets.doctor.routes import Route, route_to, why_unreachable
+from simcluster_backends.sockets.launcher.facts import why_not_ours
+from simcluster_backends.sockets.launcher.orders import Examine, Fingerprint, fingerprint
+from simcluster_backends.sockets.net.addresses import resolved
+from simcluster_backends.sockets.net.ssh import Ssh
+
+MOST_S = 600.0
+AT_ONCE = 32
+"""Machines that are asked at the same time."""
+
+Way = Literal["ssh", "here", "by hand"]
+
+
+@dataclass
+class Row:
+    """One node. Numbers and versions are None where its machine did not tell them."""
+
+    node: str
+    way: Way
+    ssh: str | None
+    address: str | None
+    ssh_works: bool | None = None
+    python: str | None = None
+    simcluster: str | None = None
+    torch: str | None = None
+    clock_offset_ms: float | None = None
+    clock_uncertainty_ms: float | None = None
+    route: Route | None = None
+    free_memory_bytes: int | None = None
+    accelerator: str | None = None
+    problems: list[Trouble] = field(default_factory=list)
+
+
+def doctor(topology: Topology, timeout_s: float, config: str | None, options: Sequence[str]) -> list[Row]:
+    """Examine every worker of *topology*; *config* and *options* are ssh's. Raise UsageError."""
+    need_unix("nodes")
+    problems = [
+        Problem("--ssh-option", repr(one), "KEY=VALUE, as ssh's -o takes it") for one in options if "=" not in one
+    ]
+    if not 0 < timeout_s <= MOST_S:
+        problems.append(Problem("--timeout", f"{timeout_s:g}", f"more than 0 and at most {MOST_S:g} s"))
+    if problems:
+        raise UsageError(problems)
+    nodes = [topology.nodes[name] for name in topology.workers]
+    return asyncio.run(_Examination(nodes, timeout_s, Ssh(config, tuple(options))).rows())
+
+
+class _Examination:
+    """All machines, each asked once however many nodes it has."""
+
+    def __init__(self, nodes: Sequence[Node], timeout_s: float, ssh: Ssh) -> None:
+        self._nodes, self._timeout_s, self._ssh = nodes, timeout_s, ssh
+        self._ways: dict[str, Way] = {}
+        self._asking: dict[Any, asyncio.Task[Answers]] = {}
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def rows(self) -> list[Row]:
+        here = await asyncio.to_thread(fingerprint)
+        self._ways = await asyncio.to_thread(lambda: {node.name: _way(node) for node in self._nodes})
+        return await asyncio.gather(*(self._row(node, here) for node in self._nodes))
+
+    async def _row(self, node: Node, here: Fingerprint) -> Row:
+        row = Row(node.name, self._ways[node.name], node.ssh, node.address)
+        looking = asyncio.create_task(self._look_for(node, row))
+        if row.way != "by hand":
+            self._fill(row, await self._answers(node), here)
+        await looking
+        return row
+
+    async def _look_for(self, node: Node, row: Row) -> None:
+        """Find the route to *node* and, at its address, whether anything is there."""
+        if row.way == "here":
+            return
+        host = node.address
+        if host is None and node.ssh is not None:
+            with suppress(OSError):  # no ssh here, which its answers say
+                host = await resolved(node.ssh, self._ssh)  # None behind a jump host
+        row.route = await route_to(host) if host is not None else None
+        if node.address is None:
+            return
+        if row.route is None:
+            what = f"this machine has no route to {node.address}"
+            row.problems.append(Trouble(what, "check the address, and this machine's routes: docs/shelf.md"))
+        elif reason := await why_unreachable(node.address, node.port or 0):
+            what = f"nothing answers at {node.address}: {reason}"
+            row.problems.append(Trouble(what, "check cable, address, firewall, and whether it sleeps: docs/shelf.md"))
+
+    async def _answers(self, node: Node) -> Answers:
+        """Return the answers of the machine of *node*."""
+        machine = self._machine(node)
+        if machine not in self._asking:
+            own = [other.address for other in self._nodes if other.address and self._machine(other) == machine]
+            peers = [other.address for other in self._nodes if other.address and self._machine(other) != machine]
+            if node.ssh is None:
+                command = [sys.executable, "-m", "simcluster", "node", node.name, "--launched"]
+            else:
+                words = [*(node.command or Remote.command), "node", node.name, "--launched"]
+                command = self._ssh.command(node.ssh, words)
+            question = Examine(list(dict.fromkeys(own)), list(dict.fromkeys(peers)))
+            self._asking[machine] = asyncio.create_task(self._probe(command, question))
+        return await self._asking[machine]
+
+    async def _probe(self, command: Sequence[str], question: Examine) -> Answers:
+        async with self._at_once:
+            return await probe(command, question, self._timeout_s)
+
+    def _machine(self, node: Node) -> Any:
+        """Return equal values for nodes that live on one machine and are started by one command."""
+        if self._ways[node.name] == "by hand":
+            return node.name
+        return node.ssh, node.command if node.ssh is not None else ()
+
+    def _fill(self, row: Row, answers: Answers, here: Fingerprint) -> None:
+        versions = answers.fingerprint.versions if answers.fingerprint is not None else {}
+        row.python, row.simcluster, row.torch = map(versions.get, ("python", "simcluster", "torch"))
+        if row.way == "ssh":
+            row.ssh_works = answers.fingerprint is not None or answers.exit_code not in (None, 255)
+        if answers.clock_offset_s is not None and answers.clock_error_s is not None:
+            row.clock_offset_ms = answers.clock_offset_s * 1e3
+            row.clock_uncertainty_ms = answers.clock_error_s * 1e3
+        if answers.facts is not None:
+            row.free_memory_bytes = answers.facts.free_memory_bytes
+            row.accelerator = answers.facts.accelerator or None
+        if answers.failure:
+            row.problems.append(why_not_asked(answers, row.ssh if row.way == "ssh" else None))
+        row.problems += troubles_of(answers, here, row.address)
+
+
+def _way(node: Node) -> Way:
+    """Return how a run starts *node*. One with an address of this machine, and no ssh, is started here."""
+    if node.ssh is not None:
+        return "ssh"
+    return "by hand" if node.address is not None and why_not_ours(node.address) else "here"
