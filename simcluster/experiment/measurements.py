@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import torch
@@ -18,6 +22,11 @@ from simcluster.transport import Cost, Transport
 from simcluster.workloads import Replica
 
 _NAMES = {"loss": LOSS, "accuracy": ACCURACY}
+
+SNAPSHOTS = 2
+"""The weights of this many evaluations may be held at a time: one is evaluated, one waits."""
+
+log = logging.getLogger("simcluster")
 
 
 class _Periodic:
@@ -36,36 +45,75 @@ class _Periodic:
         """Take the weights if one is due at *step*, which the algorithm has recorded."""
         if step >= self._next_step:
             self._next_step = (step // self._every + 1) * self._every
-            self._take(step, self._replica.snapshot())
+            self._take(step)
 
-    def _take(self, step: int, weights: list[Tensor]) -> None:
+    def _take(self, step: int) -> None:
         raise NotImplementedError
 
 
 class Evaluations(_Periodic):
-    """Weights kept during the run and evaluated at its end, with the time and step at which they were taken."""
+    """Held-out losses of the weights at recorded steps and at the end, each with its time and step.
+
+    Where the recorder works `alongside` the algorithm, copies of the weights are evaluated there; if SNAPSHOTS of them
+    are held, the algorithm waits for the oldest. Elsewhere weights are evaluated at once. The record gets all results
+    at the end; views get each as it is known.
+    """
 
     def __init__(self, every: int, replica: Replica, recorder: Recorder) -> None:
         super().__init__(every, replica, recorder)
-        self._kept: list[tuple[float, int, list[Tensor]]] = []
+        self._taken = 0
+        self._pending: deque[Future[None]] = deque()
+        self._error: Exception | SystemExit | None = None
 
-    def _take(self, step: int, weights: list[Tensor]) -> None:
-        self._kept.append((self._recorder.now(), step, weights))
+    def _take(self, step: int) -> None:
+        time_s, replica = self._recorder.now(), self._replica
+        self._taken += 1
+        if self._error is not None:
+            return
+        if self._recorder.alongside is None:
+            self._evaluate(time_s, step, replica.evaluate)
+            return
+        if len(self._pending) == SNAPSHOTS:
+            self._pending.popleft().result()
+        held = [(replica.snapshot(), replica.untrained())]
+        # The work takes them out of the list, so that nothing holds them once it has ended.
+        work = partial(self._evaluate, time_s, step, lambda: replica.evaluate_weights(*held.pop()))
+        self._pending.append(self._recorder.alongside(work))
+
+    def _evaluate(self, time_s: float, step: int, work: Callable[[], dict[str, float]]) -> None:
+        """Note the result of *work*. The first error is raised at the end of the run, and evaluation stops there."""
+        if self._error is not None:  # of the evaluation before
+            return
+        try:
+            values = work()
+        except (Exception, SystemExit) as error:
+            self._error = error
+            log.warning("the evaluation at step %d failed, and with it the run at its end: %r", step, error)
+        else:
+            self._recorder.evaluated(time_s, step, {_NAMES[name]: value for name, value in values.items()})
 
     async def finish(self, finished_s: float) -> None:
-        """Evaluate the kept and the final weights; let heartbeats through in between."""
-        last_step = self._recorder.record.steps
-        for time_s, step, weights in [*self._kept, (finished_s, last_step, self._replica.parameters)]:
+        """Wait for what is pending, and evaluate the final weights; let heartbeats through in between."""
+        for _ in range(self._taken):
             await asyncio.sleep(0)
-            for name, value in self._replica.evaluate_weights(weights).items():
-                self._recorder.metric_at(time_s, step, _NAMES[name], value)
+            if self._pending:
+                self._pending.popleft().result()
+        await asyncio.sleep(0)
+        self._evaluate(finished_s, self._recorder.record.steps, self._replica.evaluate)
+        self.keep()
+        if self._error is not None:
+            raise self._error
+
+    def keep(self) -> None:
+        """Record the results known by now."""
+        self._recorder.record.metrics += self._recorder.evaluations
 
 
 class Copies(_Periodic):
     """The record's copies, for `evaluate_consensus: true`. A rank that lacks parts of the model records none."""
 
-    def _take(self, step: int, weights: list[Tensor]) -> None:
-        numbers = torch.cat([tensor.reshape(-1) for tensor in weights])
+    def _take(self, step: int) -> None:
+        numbers = torch.cat([tensor.reshape(-1) for tensor in self._replica.parameters])
         exact = numbers.dtype in (torch.float32, torch.float64)
         vector = (numbers if exact else numbers.float()).numpy()
         copy = Copy(self._recorder.now(), step, vector.dtype.str, vector.nbytes, vector.tobytes())

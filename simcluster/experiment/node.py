@@ -99,7 +99,7 @@ async def run_node(
             raise
         raise explained from error
     except KeyboardInterrupt:
-        part.evaluations = None  # an interrupted simulation skips its evaluations
+        recorder.is_interrupted = True
         raise
     finally:
         finished_s = part.end()
@@ -108,6 +108,8 @@ async def run_node(
         try:
             if is_settled and not recorder.is_interrupted:
                 await part.judge(finished_s)
+            else:
+                part.keep_evaluations()
         finally:
             record = recorder.finish(part.replica.weights_sha256() if is_settled else None, finished_s)
             record.holds_part = part.replica.is_parted and node.rank != OBSERVED_RANK

@@ -92,6 +92,11 @@ class Part:
         if self.evaluations is not None and self.stands_for_the_run:
             await self.evaluations.finish(finished_s)
 
+    def keep_evaluations(self) -> None:
+        """Record the evaluations that are known, without making others."""
+        if self.evaluations is not None and self.stands_for_the_run:
+            self.evaluations.keep()
+
     # called by a supervisor: see simcluster.regroup.supervisor.Trainee
 
     def begin(self, node: Transport, number: int, memory: Memory, capture: Capture | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +35,14 @@ class Recorder:
 
     The first *keep* spans are kept one by one: see `kept_spans`. *on_metrics*, if given, is called after each `metrics`
     with (step, {name: value}), off the clock. *ledger*, if set, returns the use of this node's batches so far, and
-    *pace* says what it trains on. *latest* has the last value of every metric.
+    *pace* says what it trains on. *latest* has the last value of every metric. *evaluations* are the held-out losses
+    found so far, which the record gets at the end of the run.
     *channel* and *restored* are set by a backend: the taker of checkpoints, and the state to resume from. *incarnation*
     is 0 in a first life that began with the run, and grows by one each time the node joins late or rejoins.
-    *told_to_leave*: its algorithm is to end at the end of its step. *is_interrupted*: the run ends without evaluation.
+    *told_to_leave*: its algorithm is to end at the end of its step. *is_interrupted*: the run evaluates no more.
     *losses_are_planned*: nodes are lost only by the plan, unlike on real nodes and in their replay. *settle* is set by
     a backend if work can outlive the wait for it: it returns when the work in hand has ended, or False after the given
-    seconds.
+    seconds. *alongside*, if a backend sets it, runs pieces of work in order, in another thread than the algorithm's.
     """
 
     def __init__(self, rank: int, name: str, now: Callable[[], float], keep: int = KEPT_SPANS) -> None:
@@ -58,6 +60,8 @@ class Recorder:
         self.is_interrupted = False
         self.losses_are_planned = True
         self.settle: Callable[[float], bool] = lambda patience_s: True
+        self.evaluations: list[Metric] = []
+        self.alongside: Callable[[Callable[[], None]], Future[None]] | None = None
 
     @property
     def incarnation(self) -> int:
@@ -115,18 +119,23 @@ class Recorder:
             self.on_metrics(step, values)
 
     def metric_at(self, time_s: float, step: int, name: str, value: float) -> None:
-        """Record one number at a time that may have passed, as for an evaluation off the clock.
+        """Record one number at a time that may have passed. An unknown number is not recorded."""
+        if not isinstance(value, UnknownNumber):
+            metric = self._metric(time_s, step, name, value)
+            self._record.metrics.append(metric)
+            self.latest[name] = metric.value
 
-        An unknown number is not recorded.
-        """
-        if isinstance(value, UnknownNumber):
-            return
+    def evaluated(self, time_s: float, step: int, values: dict[str, float]) -> None:
+        """Note an evaluation of the weights of *step*, made off the clock; leave out unknown numbers."""
+        known = {name: value for name, value in values.items() if not isinstance(value, UnknownNumber)}
+        self.evaluations += [self._metric(time_s, step, name, value) for name, value in known.items()]
+
+    def _metric(self, time_s: float, step: int, name: str, value: float) -> Metric:
         try:
             number = float(value)
         except (TypeError, ValueError, RuntimeError):
             raise TypeError(f"a metric is one number, and {name!r} is {type(value).__name__} {value!r}") from None
-        self._record.metrics.append(Metric(time_s, step, self._record.name, name, number))
-        self.latest[name] = number
+        return Metric(time_s, step, self._record.name, name, number)
 
     def end_algorithm(self) -> float:
         """Record and return the end of the algorithm; the rest, such as evaluation, is off the clock."""

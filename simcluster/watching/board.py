@@ -27,7 +27,8 @@ class Words(BaseModel):
 class NodeTelemetry(Words):
     """One node, as its backend sees it. *silent_s* is the time since it was last heard, None if it never was.
 
-    *compute_s* is the time that its device has worked, as far as known. What its process and machine use is None where
+    *compute_s* is the time that its device has worked, as far as known. *eval_loss* and *eval_accuracy* are those of
+    held-out samples with its weights of *eval_step*, if it is evaluated. What its process and machine use is None where
     the system does not tell: *rss_bytes* is resident memory, *cpu_percent* is in percent of one core.
     """
 
@@ -51,6 +52,9 @@ class NodeTelemetry(Words):
     machine_cpu_percent: float | None = None
     machine_memory_percent: float | None = None
     temperature_C: float | None = None
+    eval_loss: float | None = None
+    eval_accuracy: float | None = None
+    eval_step: int | None = None
     reason: str = ""
 
 
@@ -120,6 +124,10 @@ def plain(value: Any) -> Any:
     return [plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
+EVALUATED = ("eval_loss", "eval_accuracy", "eval_step")
+"""The last evaluation of a node, and of the run."""
+
+
 class Board:
     """The telemetry of one run."""
 
@@ -170,6 +178,13 @@ class Board:
         return sum(losses) / len(losses) if losses else None
 
     @property
+    def evaluation(self) -> dict[str, float | None]:
+        """The last evaluation of the lowest rank not lost that has made one: EVALUATED and their values."""
+        found = [node for node in self._nodes() if node.eval_step is not None]
+        node = min(found, key=lambda node: (node.state == "lost", node.rank), default=None)
+        return {key: getattr(node, key, None) for key in EVALUATED}
+
+    @property
     def steps_per_s(self) -> float:
         return min((self.rate_of(node) for node in self.workers()), default=0.0)
 
@@ -214,6 +229,7 @@ class Board:
                 "elapsed_s": telemetry.elapsed_s,
                 "step": self.steps,
                 "loss": self.loss,
+                **self.evaluation,
                 "steps_per_s": self.steps_per_s,
                 "staleness": max(staleness, default=None),
                 "bytes_sent": sum(node.bytes_sent for node in telemetry.nodes),

@@ -33,11 +33,12 @@ def draw(run: dict[str, Any], history: Sequence[dict[str, Any]], *, width: int, 
     warned = _warnings(run["warnings"])
     links = [link for link in run["links"] if link["bytes"]]
     links = sorted(links, key=lambda link: -(link["busy_fraction"] or 0.0))[:MOST_LINKS]
-    used = 6 + len(warned) + (len(links) + 3 if links else 0)
+    held_out = _held_out(run)
+    used = 6 + len(held_out) + len(warned) + (len(links) + 3 if links else 0)
     losses = [moment["loss"] for moment in history if moment["loss"] is not None]
     bars = Text.assemble(("loss ", "dim"), (spark(losses), "green"), no_wrap=True) if losses else Text("")
     nodes = _nodes(run, max(LEAST_ROWS, height - used), width)
-    parts: list[RenderableType] = [_head(run), _numbers(run), bars, Text(""), nodes]
+    parts: list[RenderableType] = [_head(run), _numbers(run), *held_out, bars, Text(""), nodes]
     if links:
         parts += [Text(""), _links(links)]
     return Group(*parts, *warned)
@@ -77,6 +78,14 @@ def _numbers(run: dict[str, Any]) -> Text:
     if run["remaining_s"] is not None:
         found.append(f"{format_latency(run['remaining_s'])} to go")
     return Text("   ".join(found), no_wrap=True, overflow="ellipsis")
+
+
+def _held_out(run: dict[str, Any]) -> list[Text]:
+    """Return a line with the last evaluation, if there has been one."""
+    known = {word: run[f"eval_{word}"] for word in ("loss", "accuracy") if run[f"eval_{word}"] is not None}
+    words = ", ".join(f"{word} {value:.4g}" for word, value in known.items())
+    line = f"held-out {words} (step {run['eval_step']})"
+    return [Text(line, no_wrap=True, overflow="ellipsis")] if words else []
 
 
 def _nodes(run: dict[str, Any], rows: int, width: int) -> Table:

@@ -43,6 +43,7 @@ def run_status(board: Board) -> dict[str, Any]:
             "elapsed_s": elapsed_s,
             "step": board.steps,
             "loss": board.loss,
+            **board.evaluation,
             "steps_per_s": board.steps_per_s,
             "predicted_end_s": end_s,
             "remaining_s": None if end_s is None else end_s - elapsed_s,

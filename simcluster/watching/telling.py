@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from simcluster.runs.summary import ACCURACY, LOSS
 from simcluster.watching.board import Line as MapLine
 from simcluster.watching.board import LinkTelemetry, Map, NodeTelemetry, RunInfo, Spot, Telemetry
 
@@ -35,15 +36,20 @@ class Watcher(Protocol):
 
 @dataclass
 class Noted:
-    """The contents of one node's rows, each read once. *values* holds the latest of every metric."""
+    """The contents of one node's rows, each read once. *values* holds the latest of every metric.
+
+    Those of held-out samples are from the evaluation of the weights of *eval_step*.
+    """
 
     values: dict[str, float] = field(default_factory=dict)
     step: int = 0
+    eval_step: int | None = None
     compute_s: float = 0.0
     _metrics: int = 0
     _spans: int = 0
+    _evaluations: int = 0
 
-    def read(self, metrics: Sequence[Metric], spans: Sequence[Span]) -> None:
+    def read(self, metrics: Sequence[Metric], spans: Sequence[Span], evaluations: Sequence[Metric] = ()) -> None:
         """Read the new rows."""
         counts = len(metrics), len(spans)
         for metric in metrics[self._metrics : counts[0]]:
@@ -51,6 +57,11 @@ class Noted:
             self.step = max(self.step, metric.step)
         self.compute_s += sum(s.end_s - s.start_s for s in spans[self._spans : counts[1]] if s.kind == "compute")
         self._metrics, self._spans = counts
+        count = len(evaluations)
+        for metric in evaluations[self._evaluations : count]:
+            self.values[metric.name] = metric.value
+            self.eval_step = metric.step
+        self._evaluations = count
 
 
 def with_rows(node: NodeTelemetry, noted: Noted, sent_to: SentTo) -> NodeTelemetry:
@@ -65,6 +76,9 @@ def with_rows(node: NodeTelemetry, noted: Noted, sent_to: SentTo) -> NodeTelemet
             "messages_sent": sum(count[0] for count in sent_to.values()),
             "bytes_sent": sum(count[1] for count in sent_to.values()),
             "metrics": {**noted.values},
+            "eval_loss": noted.values.get(LOSS) if noted.eval_step is not None else None,
+            "eval_accuracy": noted.values.get(ACCURACY) if noted.eval_step is not None else None,
+            "eval_step": noted.eval_step,
         }
     )
 

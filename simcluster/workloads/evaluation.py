@@ -2,17 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 
+import torch
 from torch import Tensor, nn
 
+from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.samples import Samples
 from simcluster.workloads.steps import Loss
 
 EVALUATION_BATCH = 1024
 
 
-def copy_into(model: nn.Module, source: nn.Module, trainable: Sequence[Tensor]) -> None:
+class Untrained:
+    """Copies of all of *model* that the optimizer does not change: buffers and frozen parameters."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._buffers = [buffer.detach().clone() for buffer in model.buffers()]
+        self._parameters = [given if given.requires_grad else given.clone() for given in model.parameters()]
+
+    def buffers(self) -> Iterator[Tensor]:
+        return iter(self._buffers)
+
+    def parameters(self) -> Iterator[Tensor]:
+        """Return all parameters in order; those that are trained are the live ones."""
+        return iter(self._parameters)
+
+
+class Evaluator:
+    """Evaluates weights in *model*, a model apart from the one that trains: that may be in a forward pass.
+
+    Threads take turns. torch's global generator is borrowed until an evaluation has shown that it draws nothing, since
+    training in another thread may need it.
+    """
+
+    def __init__(self, model: nn.Module, loss_function: Loss, samples: Samples) -> None:
+        self._model, self._loss, self._samples = model.eval(), loss_function, samples
+        self._lock, self._draws = threading.Lock(), True
+
+    def evaluate(self, source: nn.Module | Untrained, trainable: Sequence[Tensor]) -> dict[str, float]:
+        """Evaluate *trainable* with the buffers and frozen parameters of *source*; see `evaluated`."""
+        with self._lock, torch.no_grad(), borrowed(0) if self._draws else nullcontext():
+            copy_into(self._model, source, trainable)
+            before = torch.default_generator.get_state() if self._draws else None
+            result = evaluated(self._model, self._loss, self._samples)
+            if before is not None:
+                self._draws = not torch.equal(before, torch.default_generator.get_state())
+        return result
+
+
+def copy_into(model: nn.Module, source: nn.Module | Untrained, trainable: Sequence[Tensor]) -> None:
     """Copy buffers and frozen parameters from *source*, and *trainable* in place of the others."""
     for mine, given in zip(model.buffers(), source.buffers(), strict=True):
         mine.copy_(given)

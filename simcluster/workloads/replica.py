@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from simcluster.transport import Cost
 from simcluster.workloads.costs.counter import Counter
-from simcluster.workloads.evaluation import copy_into, evaluated
+from simcluster.workloads.evaluation import Evaluator, Untrained
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer, Layers, modules_in_order
@@ -72,7 +72,7 @@ class Replica(Progress):
         self.batch_size, self.steps = batch_size, steps
         self._seed, self._rank = seed, rank
         self._draws: bool | None = None
-        self._evaluated: nn.Module | None = None
+        self._evaluator: Evaluator | None = None
         self._layers: Layers | None = None
         self._make_layer: Callable[..., Layer] = Layer
         self._layer_runs: dict[int, int] = {}
@@ -236,17 +236,18 @@ class Replica(Progress):
         """Return {"loss", "accuracy"} on the held-out samples; {"loss"} without classes, {} without samples."""
         return self.evaluate_weights(self.parameters)
 
-    def evaluate_weights(self, parameters: Sequence[Tensor]) -> dict[str, float]:
-        """Evaluate *parameters* instead of the live weights, which are not touched."""
+    def untrained(self) -> Untrained:
+        """Return copies of what the optimizer does not change: buffers, frozen parameters."""
+        return Untrained(self._model)
+
+    def evaluate_weights(self, parameters: Sequence[Tensor], source: Untrained | None = None) -> dict[str, float]:
+        """Evaluate *parameters* instead of the live weights, which are not touched; the rest is that of *source*."""
         self._check_shapes("parameters", parameters)
         if self._test is None:
             return {}
-        # A second model: the live one may be in a forward pass, and must stay in training mode.
-        if self._evaluated is None:
-            self._evaluated = self._counter.make_model().eval()
-        with torch.no_grad(), borrowed(0):
-            copy_into(self._evaluated, self._model, parameters)
-            return evaluated(self._evaluated, self._counter.loss, self._test)
+        if self._evaluator is None:
+            self._evaluator = Evaluator(self._counter.make_model(), self._counter.loss, self._test)
+        return self._evaluator.evaluate(source or self._model, parameters)
 
     def state(self) -> dict[str, Tensor]:
         """Return copies of everything that training changes: "model.<name>" and "optimizer.<parameter>.<name>"."""

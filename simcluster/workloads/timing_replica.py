@@ -14,6 +14,7 @@ from torch import Tensor
 
 from simcluster.unknown_number import UNKNOWN
 from simcluster.workloads.costs.sketch import Sketch, meta
+from simcluster.workloads.evaluation import Untrained
 from simcluster.workloads.layers.layers import Layer, Layers
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import TensorShard
@@ -94,7 +95,7 @@ class TimingReplica(Replica):
         counted, values = self._sketch.part(parameters), [meta(parameter) for parameter in parameters]
         return Part(places, values, self._sketch.clip_norm, lambda _: None, counted, device="meta")
 
-    def evaluate_weights(self, parameters: Sequence[Tensor]) -> dict[str, float]:
+    def evaluate_weights(self, parameters: Sequence[Tensor], source: Untrained | None = None) -> dict[str, float]:
         self._check_shapes("parameters", parameters)
         if self._test is None:
             return {}

@@ -98,11 +98,13 @@ class Device:
     def __init__(self, name: str, recorder: Recorder, *, slow: Factors = (), notes: Notes | None = None) -> None:
         self.computing = self.ended = 0
         self.shares = Shares()
-        self._pieces = 0
+        self._pieces, self._name = 0, name
         self._recorder, self._slow, self._notes = recorder, slow, notes
         self._loop = asyncio.get_running_loop()
         self._thread = DeviceThread(f"device of {name}")
-        recorder.settle = self._thread.settle
+        self._judge: DeviceThread | None = None
+        self._judging: Future[None] | None = None
+        recorder.settle, recorder.alongside = self._thread.settle, self._alongside
 
     def submit(self, work: Callable[[], Any]) -> Piece:
         self._pieces += 1
@@ -124,9 +126,22 @@ class Device:
         """Run *work* between the algorithm's pieces, without counting or recording it."""
         return await asyncio.wrap_future(self._thread.submit(work))
 
+    @property
+    def is_judging(self) -> bool:
+        """Whether work that runs alongside the algorithm's is unfinished."""
+        return self._judging is not None and not self._judging.done()
+
     def close(self, patience_s: float) -> bool:
         """See DeviceThread."""
-        return self._thread.close(patience_s)
+        is_well = self._judge is None or self._judge.close(patience_s)
+        return self._thread.close(patience_s) and is_well
+
+    def _alongside(self, work: Callable[[], None]) -> Future[None]:
+        """Run *work* in another thread than the algorithm's pieces, after what was given before."""
+        if self._judge is None:
+            self._judge = DeviceThread(f"evaluations of {self._name}")
+        self._judging = self._judge.submit(work)
+        return self._judging
 
     def _run(self, piece: Piece) -> None:
         piece.start_s = self._recorder.now()

@@ -51,7 +51,8 @@ class Activity:
         """Return the node's progress; *moved* counts activity on its connections."""
         done = self.device.ended + self.recorded
         moved += done + self.recorder.record.bytes_received
-        return Progress(moved, done, self.device.computing, self._pending(), ended)
+        computing = self.device.computing + self.device.is_judging
+        return Progress(moved, done, computing, self._pending(), ended)
 
     def waits(self) -> list[str]:
         """Describe all that the node waits for, its device included."""

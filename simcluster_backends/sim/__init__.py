@@ -172,7 +172,7 @@ def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Callable[[], T
 
 def _node_telemetry(cluster: Cluster, node: Member, noted: Noted) -> NodeTelemetry:
     record, reason = node.recorder.record, cluster.gone.get(node.rank, "")
-    noted.read(record.metrics, record.spans)
+    noted.read(record.metrics, record.spans, node.recorder.evaluations)
     gone = "expected" if reason == ABSENT else "ended" if node.alive else "lost"
     told = NodeTelemetry(
         name=node.name,

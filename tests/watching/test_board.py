@@ -47,6 +47,24 @@ def test_rates_and_the_end_are_those_of_the_slowest_worker_over_the_last_seconds
     assert board.link_rates() == {"a-b": (300.0, 150.0)}
 
 
+def test_the_evaluation_of_a_run_is_that_of_the_lowest_rank_left_that_has_made_one() -> None:
+    def at(elapsed_s: float, **states: str) -> Telemetry:
+        nodes = [
+            NodeTelemetry(name=name, rank=rank, state=states[name], eval_loss=float(rank), eval_step=10 - rank)
+            for rank, name in enumerate("bc", start=1)
+        ]
+        return Telemetry(elapsed_s=elapsed_s, nodes=[NodeTelemetry(name="a", rank=0, state="running"), *nodes])
+
+    board = Board(RUN)
+    assert board.evaluation == {"eval_loss": None, "eval_accuracy": None, "eval_step": None}
+    board.add(at(0.0, b="running", c="running"))
+    assert board.evaluation == {"eval_loss": 1.0, "eval_accuracy": None, "eval_step": 9}
+    board.add(at(1.0, b="lost", c="running"))
+    assert board.evaluation == {"eval_loss": 2.0, "eval_accuracy": None, "eval_step": 8}
+    board.add(at(2.0, b="lost", c="lost"))
+    assert [moment["eval_loss"] for moment in board.history] == [1.0, 2.0, 1.0]
+
+
 def test_only_the_last_seconds_count() -> None:
     board = Board(RUN)
     for second in range(20):

@@ -20,6 +20,7 @@ def a_run(size: int = 4, name: str = "quick", slow: int = 2, waits: str = "recv(
             NodeTelemetry(
                 name=f"n{rank}", rank=rank, state="running", step=3 * second, loss=2.0 / (second + 1), staleness=1.0,
                 compute_s=3 * second * (0.5 if rank == slow else 0.1), waits=[waits], bytes_sent=10**6 * second,
+                **({"eval_loss": 0.5, "eval_accuracy": 0.75, "eval_step": 20} if rank == 0 and second == 7 else {}),
             )
             for rank in range(size)
         ]  # fmt: skip
@@ -37,7 +38,8 @@ def drawn(board: Board, width: int = 120, height: int = 40) -> str:
 
 def test_it_says_how_far_the_run_is_who_is_slow_by_how_much_and_how_busy_links_are() -> None:
     text = drawn(a_run())
-    for words in ("quick", "running", "step 21/50", "3 steps/s", "loss 0.25", "500 ms (5.0x)", "40 %"):
+    for words in ("quick", "running", "step 21/50", "3 steps/s", "loss 0.25", "500 ms (5.0x)", "40 %",
+                  "held-out loss 0.5, accuracy 0.75 (step 20)"):  # fmt: skip
         assert words in text, words
     assert "! n2 computes 5.0 times as long for a step: 500 ms, the others' median 100 ms" in text
     # 50 MB a second are 400 Mbps of 1 Gbps

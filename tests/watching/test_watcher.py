@@ -57,6 +57,15 @@ def test_a_watched_run_has_the_trace_and_the_weights_of_one_that_is_not(both: tu
     assert len(seen.runs) > 100  # 5 nodes, 20 steps each, and the server counts all of them
 
 
+def test_the_held_out_loss_is_known_while_the_run_goes_on(both: tuple[Any, Any, Seen]) -> None:
+    _, watched, seen = both
+    rows = watched.metrics[watched.metrics.name == "eval_loss"].groupby("step").value.first().to_dict()
+    running = [run for run in seen.runs if run["state"] == "running" and run["eval_step"] is not None]
+    assert len({run["eval_step"] for run in running}) > 10
+    assert all(run["eval_loss"] == rows[run["eval_step"]] for run in running)
+    assert seen.runs[-1]["eval_loss"] == watched.summary["loss"]
+
+
 def test_it_ends_with_what_the_summary_says(both: tuple[Any, Any, Seen]) -> None:
     _, watched, seen = both
     last = seen.runs[-1]

@@ -41,6 +41,9 @@ _OF_RUN = {
     "step": ("step", "Steps that the last of the workers has made."),
     "steps": ("steps_planned", "Planned steps of each worker."),
     "loss": ("loss", "Mean of the nodes' last training losses."),
+    "eval_loss": ("eval_loss", "Loss on held-out samples, at the last evaluation."),
+    "eval_accuracy": ("eval_accuracy", "Accuracy on held-out samples, at the last evaluation."),
+    "eval_step": ("eval_step", "Step of the weights of the last evaluation."),
     "steps_per_s": ("steps_per_second", "Rate of the last of the workers."),
     "remaining_s": ("predicted_remaining_seconds", "Time until all steps are done, at the current rate."),
 }

@@ -38,6 +38,7 @@ class Member:
     status: messages.Status | None = None
     metrics: list[Metric] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    evaluations: list[Metric] = field(default_factory=list)
     order: list[bytes] = field(default_factory=list)
     pieces: list[bytes] = field(default_factory=list)
     outcome: messages.Outcome | None = None
@@ -89,6 +90,7 @@ class Member:
         elif isinstance(message, messages.Rows):
             self.metrics += message.metrics
             self.spans += message.spans
+            self.evaluations += message.evaluations
         elif isinstance(message, messages.Ordered):
             self.order.append(message.content)
         elif isinstance(message, messages.Piece):
@@ -136,7 +138,7 @@ class Member:
             state = "ended"
         elif self.connection is not None:
             state = "running" if status is not None and (status.steps or status.moved) else "joined"
-        self.noted.read(self.metrics, self.spans)
+        self.noted.read(self.metrics, self.spans, self.evaluations)
         told = NodeTelemetry(
             name=self.name,
             rank=self.rank,

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from types import FrameType
+from typing import Any
 
 from simcluster.runs.record import NodeRecord, hand_in, told
 from simcluster_backends.common.failure import Failure
@@ -72,7 +73,7 @@ class Reports:
 
     def __init__(self, member: Member, pulse: Pulse, narrator: Narrator) -> None:
         self._member, self._pulse, self._narrator = member, pulse, narrator
-        self._metrics_sent = self._spans_sent = 0
+        self._sent = [0, 0, 0]  # metrics, spans, evaluations
 
     def next(self, *, has_begun: bool) -> list[wire.FromNode]:
         """Return the progress and the rows since the last report. No waits are shown until the program *has_begun*."""
@@ -94,15 +95,18 @@ class Reports:
                 dict(self._narrator.machine),
             )
         ]
-        while len(record.metrics) > self._metrics_sent or len(record.spans) > self._spans_sent:
-            metrics = record.metrics[self._metrics_sent : self._metrics_sent + wire.ROWS_A_FRAME]
-            spans = record.spans[self._spans_sent : self._spans_sent + wire.ROWS_A_FRAME]
-            self._metrics_sent += len(metrics)
-            self._spans_sent += len(spans)
-            messages.append(wire.Rows(metrics, spans))
+        messages += self._rows()
         if self._member.notes is not None:
             messages += map(wire.Ordered, self._member.notes.take())
         return messages
+
+    def _rows(self) -> Iterator[wire.Rows]:
+        """Yield what the node has noted since the last rows."""
+        record, evaluations = self._member.recorder.record, self._member.recorder.evaluations
+        noted: list[list[Any]] = [record.metrics, record.spans, evaluations]
+        while any(parts := [rows[n : n + wire.ROWS_A_FRAME] for rows, n in zip(noted, self._sent, strict=True)]):
+            self._sent = [n + len(part) for n, part in zip(self._sent, parts, strict=True)]
+            yield wire.Rows(*parts)
 
     def last(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> wire.Outcome:
         """Return the outcome, without what is sent as pieces; *lane_bytes* is the traffic on the control lane."""

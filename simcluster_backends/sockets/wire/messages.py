@@ -152,10 +152,11 @@ class Status(msgspec.Struct, array_like=True, frozen=True, tag="status"):
 
 
 class Rows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):
-    """Node to launcher: its records since the last rows."""
+    """Node to launcher: its records since the last rows, and the *evaluations* that will be among them at the end."""
 
     metrics: list[Metric]
     spans: list[Span]
+    evaluations: list[Metric] = []
 
 
 class Ordered(msgspec.Struct, array_like=True, frozen=True, tag="ordered"):

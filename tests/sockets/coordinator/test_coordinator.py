@@ -235,9 +235,10 @@ def test_a_launcher_that_falls_silent_has_lost_its_run(calls: Calls) -> None:
 
 def telemetry(elapsed_s: float, step: int, state: str = "running") -> dict[str, Any]:
     nodes = [
-        NodeTelemetry(name="a", rank=0, state="running", step=step, loss=0.5, silent_s=0.1),
+        NodeTelemetry(name="a", rank=0, state="running", step=step, loss=0.5, silent_s=0.1,
+                      eval_loss=0.5, eval_accuracy=0.25, eval_step=4),
         NodeTelemetry(name="b", rank=1, state=state, step=step, loss=1.5, staleness=3.0, metrics={"lead": 2.0}),
-    ]
+    ]  # fmt: skip
     link = LinkTelemetry(name="a-b", bytes_forward=1000 * step, capacity_Bps=4000.0)
     found = Telemetry(elapsed_s=elapsed_s, nodes=nodes, links=[link], faults=[{"kind": "cut", "at_s": 1.0}])
     words: dict[str, Any] = found.model_dump()
@@ -250,6 +251,7 @@ def test_status_tells_how_far_everybody_is_how_busy_links_are_and_when_it_will_e
         calls.post("/telemetry", telemetry(float(second), 2 * second))
     run = calls.get("/status")["run"]
     assert (run["state"], run["step"], run["steps"], run["loss"], run["steps_per_s"]) == ("running", 6, 50, 1.0, 2.0)
+    assert (run["eval_loss"], run["eval_accuracy"], run["eval_step"]) == (0.5, 0.25, 4)
     assert run["predicted_end_s"] == 3.0 + (50 - 6) / 2.0
     assert run["nodes"][1]["staleness"] == 3.0
     assert run["nodes"][1]["metrics"] == {"lead": 2.0}
@@ -274,6 +276,7 @@ def test_prometheus_reads_the_same_numbers(calls: Calls) -> None:
     }
     assert samples["simcluster_step",] == 6.0
     assert samples["simcluster_node_loss", "b", "1"] == 1.5
+    assert [samples[f"simcluster_eval_{name}",] for name in ("loss", "accuracy", "step")] == [0.5, 0.25, 4.0]
     assert samples["simcluster_node_up", "a", "0"] == 1.0
     assert samples["simcluster_node_up", "b", "1"] == 0.0
     assert samples["simcluster_link_busy_ratio", "a-b"] == 0.5

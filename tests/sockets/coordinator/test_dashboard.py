@@ -29,7 +29,8 @@ def telemetry(second: int) -> Telemetry:
     nodes = [
         NodeTelemetry(
             name=name, rank=rank, state="lost" if name == "pi5" else "running", step=4 * second,
-            loss=2.3 / (1 + second),
+            loss=2.3 / (1 + second), eval_step=second if rank == 0 else None,
+            eval_loss=2.5 / (1 + second) if rank == 0 else None, eval_accuracy=0.5 if rank == 0 else None,
             staleness=float(rank), compute_s=4 * second * (0.06 if name == "pi4" else 0.01), silent_s=0.1,
             computing=rank % 2 == second % 2, waits=[f"recv(0, '{EVIL}')"], bytes_sent=4_000_000 * second * (rank + 1),
             reason="its process is gone" if name == "pi5" else "",
@@ -104,7 +105,7 @@ def test_a_browser_shows_the_run_once_it_has_the_token_and_keeps_that_to_itself(
         for words in ("quickstart", "running", "116 of 200", "pi4 computes 6.0 times as long", "pi5 is lost", "95 %"):
             assert words in text, words
         assert EVIL in text  # as text
-        assert tab.ask("document.querySelectorAll('#charts figure path.curve').length") == 4
+        assert tab.ask("document.querySelectorAll('#charts figure path.curve').length") == 6
         assert tab.ask("document.querySelectorAll('#map rect.spot').length") == len(load("smolcluster").nodes)
         assert tab.ask("document.querySelectorAll('#map .busy4').length") == 1
         assert tab.ask("document.querySelectorAll('#timeline rect').length") >= 5

@@ -98,12 +98,15 @@ function chart(figure, title, points, form) {
 function drawCharts() {
   $("charts").replaceChildren();
   const of = (key) => history_.filter((moment) => moment[key] !== null).map((moment) => [moment.elapsed_s, moment[key]]);
+  // moments repeat the last evaluation
+  const news = history_.filter((moment, place) => !place || moment.eval_step !== history_[place - 1].eval_step);
+  const evaluated = (key) => news.filter((moment) => moment[key] !== null).map((moment) => [moment.elapsed_s, moment[key]]);
   const sent = [];
   for (let place = 1; place < history_.length; place += 1) {
     const span = history_[place].elapsed_s - history_[place - 1].elapsed_s;
     if (span > 0) sent.push([history_[place].elapsed_s, (history_[place].bytes_sent - history_[place - 1].bytes_sent) / span]);
   }
-  const found = [["training loss", of("loss"), number], ["steps a second", of("steps_per_s"), number],
+  const found = [["training loss", of("loss"), number], ["held-out loss", evaluated("eval_loss"), number], ["held-out accuracy", evaluated("eval_accuracy"), number], ["steps a second", of("steps_per_s"), number],
     ["sent by all nodes", sent, rate], ["staleness, the largest", of("staleness"), number]];
   const drawn = found.filter(([, points]) => points.length > 1);
   const figures = drawn.map(() => element("figure"));
@@ -191,7 +194,7 @@ function show(status) {
   $("state").className = `pill ${run.state}`;
   $("about").textContent = `${run.algorithm} on ${run.topology}, ${run.world_size} nodes, seed ${run.seed}${run.attempt > 1 ? `, attempt ${run.attempt}` : ""}`;
   if (run.error) trouble(run.error);
-  const cards = [["step", run.steps === null ? run.step : `${run.step} of ${run.steps}`], ["loss", number(run.loss)], ["steps a second", number(run.steps_per_s, 3)],
+  const cards = [["step", run.steps === null ? run.step : `${run.step} of ${run.steps}`], ["loss", number(run.loss)], ["held-out loss", number(run.eval_loss)], ["steps a second", number(run.steps_per_s, 3)],
     ["running for", seconds(run.elapsed_s)], ["to go", seconds(run.remaining_s)]];
   $("cards").replaceChildren(...cards.map(([title, text]) => {
     const card = element("div");
