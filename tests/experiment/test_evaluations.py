@@ -215,6 +215,17 @@ def test_a_loss_that_raises_on_held_out_samples_is_reported_with_its_line(backen
     assert run.summary["steps"] == 4  # all of them: it is raised at the end
 
 
+def test_a_run_with_work_that_does_not_end_keeps_the_evaluations_made_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = property(lambda recorder: lambda patience_s: False, lambda recorder, settle: None)
+    monkeypatch.setattr(Recorder, "settle", never, raising=False)
+    with pytest.raises(NodeFailed):
+        simcluster.run(experiment(tmp_path, workload={"held_out": 10}), out=tmp_path / "run", report=False)
+    rows = simcluster.load_run(tmp_path / "run").metrics
+    assert rows[rows.name == "eval_loss"].step.tolist() == [1, 2, 3, 4]  # without that of the final weights
+
+
 def test_status_and_metrics_have_the_held_out_values_before_the_run_ends(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.touch(0o600)
