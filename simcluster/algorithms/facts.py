@@ -6,10 +6,11 @@ async def diloco(node, replica, ...): ...
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from simcluster.topology import Topology
 from simcluster.workloads import Replica
 
 Settings = Mapping[str, Any]
@@ -47,6 +48,9 @@ class Facts:
     model at every step. *spares*: the ranks whose loss the others survive, so a checkpoint may hold older state for
     them: all except the server, any, or none if one step's state must stay together. *in_step*: see
     `simcluster.regroup.in_step`.
+
+    *places*: chooses the ranks of its stages for `order: auto`; None if there is no such setting. Its last argument:
+    whether all ranks must hold one. *idle*: whether a rank, out of a world size, takes no part.
     """
 
     copies: Callable[[int, int, Settings], float] | None = None
@@ -58,6 +62,8 @@ class Facts:
     whole: Callable[[Settings], bool] = lambda settings: True
     spares: Literal["", "workers", "any"] = ""
     in_step: bool = False
+    places: Callable[[Replica, Settings, Topology, bool], Sequence[int]] | None = None
+    idle: Callable[[int, int, Settings], bool] = lambda rank, size, settings: False
 
     def __call__(self, algorithm: Algorithm) -> Algorithm:
         """Attach these facts to *algorithm*, as its decorator."""

@@ -54,6 +54,8 @@ def print_finished(finished: RunFolder, *, as_json: bool) -> None:
     bill = [words.energy(summary["joules"]), words.price(summary["price_usd"])]
     if any(part != words.ABSENT for part in bill):
         print(f"  {', '.join(part for part in bill if part != words.ABSENT)} for all devices")
+    if summary.get("left_out"):
+        print(f"  left out of the order: {', '.join(summary['left_out'])}")
     for name, reason in (summary.get("lost") or {}).items():
         print(f"  without {name}: {reason}")
     for row in summary.get("regroups") or ():

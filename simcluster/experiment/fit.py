@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from simcluster.algorithms.facts import facts_of
+from simcluster.algorithms.model_parallel.order import AUTO, ranks_of
+from simcluster.algorithms.model_parallel.placement import numbers_of
 from simcluster.documents.limits import MOST_STEPS
 from simcluster.documents.reading import Reading
 from simcluster.documents.user_code import calling
@@ -56,18 +58,65 @@ def check_host(workload: Workload, replicas: int) -> None:
         raise UsageError(Problem("numerics", found, expected))
 
 
-def put_numbers(block: dict[str, Any], settings: dict[str, Any], cluster: Topology) -> None:
-    """Replace `topology` in an algorithm's *block* and *settings* by the numbers of *cluster*."""
+def put_numbers(
+    block: dict[str, Any], settings: dict[str, Any], cluster: Topology, algorithm: Callable[..., Any] | None
+) -> None:
+    """Replace `topology` in an algorithm's *block* and *settings* by the numbers of *cluster*, and names by ranks.
+
+    With `order: auto` that waits for `put_order`.
+    """
     names = cluster.workers
-    if settings.get("flops_per_s") == "topology":  # per rank in order
-        devices = [cluster.nodes[name].device for name in names]
-        block["flops_per_s"] = [float(device.flops_per_s) for device in devices if device is not None]
-        settings["flops_per_s"] = tuple(block["flops_per_s"])
-    if settings.get("bandwidth_Bps") == "topology":  # per route from each rank to the next
-        # Include last to first: interleaved stages wrap around. A single rank sends nothing, at any speed.
-        routes = list(zip(names, [*names[1:], names[0]], strict=True))
-        block["bandwidth_Bps"] = [cluster.route_bandwidth_Bps(*route) for route in routes] if len(names) > 1 else [1.0]
-        settings["bandwidth_Bps"] = tuple(block["bandwidth_Bps"])
+    ranks: tuple[int, ...] = tuple(range(len(names)))
+    if facts_of(algorithm).places is not None and settings.get("order") is not None:
+        if settings["order"] == AUTO:
+            return
+        ranks = settings["order"] = ranks_of(settings["order"], len(names), names)
+        block["order"] = [names[rank] for rank in ranks]
+    for name, numbers in numbers_of(settings, cluster, ranks).items():
+        block[name], settings[name] = list(numbers), numbers
+
+
+def put_order(
+    reading: Reading,
+    algorithm: Callable[..., Any],
+    block: dict[str, Any],
+    settings: dict[str, Any],
+    workload: Workload,
+    cluster: Topology,
+    steps: int,
+    top: ExperimentBlock,
+) -> None:
+    """Replace `order: auto` by the order that the algorithm chooses; a checkpoint needs every rank."""
+    places = facts_of(algorithm).places
+    if places is not None and settings.get("order") == AUTO:
+        replica = _a_replica(workload, len(cluster.workers), steps, top.numerics)
+        if replica is None:
+            return
+        all_of_them = top.checkpoint is not None
+
+        def choose() -> None:
+            settings["order"] = places(replica, settings, cluster, all_of_them)
+            put_numbers(block, settings, cluster, algorithm)
+
+        report_settings(reading, choose)
+    idle = left_out(algorithm, settings, cluster)
+    if top.checkpoint is not None and idle:
+        expected = f"no checkpoints, since {', '.join(idle)} would take no part: algorithm.order must have all nodes"
+        reading.bad(("checkpoint",), expected, "checkpoints of all ranks")
+
+
+def left_out(algorithm: Callable[..., Any], settings: Mapping[str, Any], cluster: Topology) -> list[str]:
+    """Return the names of the nodes that take no part."""
+    names = cluster.workers
+    return [name for rank, name in enumerate(names) if facts_of(algorithm).idle(rank, len(names), settings)]
+
+
+def _a_replica(workload: Workload, size: int, steps: int, numerics: Numerics) -> Replica | None:
+    """Return a replica for costs, without values if possible; None if `count_steps` has reported why there is none."""
+    try:
+        return workload.replica(0, size, 0, steps=steps, numerics="none")
+    except UsageError:
+        return None if numerics == "none" else workload.replica(0, size, 0, steps=steps)
 
 
 def check_cut(
@@ -82,13 +131,9 @@ def check_cut(
     cut, size = facts_of(algorithm).cut, len(cluster.workers)
     if cut is None:
         return
-    try:
-        replica = workload.replica(0, size, 0, steps=1, numerics="none")
-    except UsageError:
-        if numerics == "none":
-            return  # reported where it is found for every algorithm
-        replica = workload.replica(0, size, 0, steps=1)
-    report_settings(reading, lambda: cut(replica, size, settings))
+    replica = _a_replica(workload, size, 1, numerics)
+    if replica is not None:
+        report_settings(reading, lambda: cut(replica, size, settings))
 
 
 def report_settings(reading: Reading, check: Callable[[], object]) -> None:

@@ -38,7 +38,7 @@ def check_memory(plan: Experiment) -> None:
     held = replace(memory, **{part: round(share * getattr(memory, part)) for part, share in shares.items()})
     too_small: dict[tuple[int, int, int], list[str]] = {}
     for rank, name in enumerate(plan.topology.workers):
-        limit = limits[name]
+        limit = None if facts.idle(rank, size, settings) else limits[name]
         beside = round(facts.copies(rank, size, settings) * memory.gradients) if facts.copies is not None else 0
         if limit is not None and held.total + beside > limit:
             too_small.setdefault((limit, held.total + beside, beside), []).append(name)

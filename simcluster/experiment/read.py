@@ -16,7 +16,7 @@ from simcluster.documents.shipped import shipped_names, shipped_path
 from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.blocks import read_algorithm, read_topology, read_workload
-from simcluster.experiment.fit import check_cut, check_fit, count_steps, put_numbers
+from simcluster.experiment.fit import check_cut, check_fit, count_steps, put_numbers, put_order
 from simcluster.experiment.keys import KEYS, CheckpointSettings, ExperimentBlock, ObserveBlock
 from simcluster.fault_plans.kinds import Fault
 from simcluster.fault_plans.read import read_faults
@@ -148,7 +148,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     cluster = read_topology(reading, of_topology)
     function, algorithm_block, settings = read_algorithm(reading, cluster, top.seed)
     if cluster is not None:
-        put_numbers(algorithm_block, settings, cluster)
+        put_numbers(algorithm_block, settings, cluster, function)
     workload, workload_block = read_workload(reading)
     faults = read_faults(reading, cluster, top.seed)
     steps = 1
@@ -160,6 +160,9 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     assert cluster is not None, "a topology that is missing was a problem"
     assert function is not None
     assert workload is not None
+    put_order(reading, function, algorithm_block, settings, workload, cluster, steps, top)
+    if reading.problems:
+        raise UsageError(reading.problems)
     check_cut(reading, function, settings, workload, cluster, top.numerics)
     if reading.problems:
         raise UsageError(reading.problems)

@@ -28,6 +28,7 @@ from simcluster.experiment.checkpointing import (
     last_complete,
     restart_of,
 )  # fmt: skip
+from simcluster.experiment.fit import left_out
 from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.node import remember
@@ -186,6 +187,7 @@ def run_plan(
         raise
     try:
         samples = conclude(record, plan, keeping)
+        record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
         record.extra["portable"] = job.options.get("portable", False)
         record.extra["one_machine"] = plan.backend == "sockets" and not any(job.addresses) and not any(job.remotes)
         if replicas and record.error is None and begins_with is None:

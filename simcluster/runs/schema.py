@@ -133,6 +133,7 @@ class Summary(Struct):
     checkpoints: Checkpoints | UnsetType = UNSET
     resumed: Resumed | UnsetType = UNSET
     replay: Row | UnsetType = UNSET
+    left_out: list[Word] = []
     lost: dict[str, Word] = {}
     faults: list[FaultRow] = []
     restarts: list[Restart] = []

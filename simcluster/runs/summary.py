@@ -86,7 +86,8 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         summary["error"] = {"type": type(record.error).__name__, "message": str(record.error)}
         if isinstance(record.error, NodeFailed):
             summary["error"]["traceback"] = record.error.details
-    for key in ("samples", "checkpoints", "resumed", "replay", "portable", "one_machine", "lost", "faults", "restarts"):
+    found = ("samples", "checkpoints", "resumed", "replay", "portable", "one_machine", "left_out", "lost", "faults")
+    for key in (*found, "restarts"):
         if record.extra.get(key):
             summary[key] = record.extra[key]
     if formed := regroups(record.nodes):

@@ -1,4 +1,4 @@
-"""The duration of work on a node's device: measured, or roofline plus overhead; then its slowdown.
+"""The duration of work on a node's device: undisturbed, then its slowdown.
 
 A slowdown is a factor drawn for every piece of work, or a persistent state. If the factor changes during a piece of
 work, the piece ends when the integral of the speed 1/factor equals the work: exact, with no time step.
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from simcluster.fault_plans.kinds import Factors, stretched
 from simcluster.rng import numpy_stream
 from simcluster.topology.model import stragglers
-from simcluster.transport import FREE, Cost
+from simcluster.topology.model.duration import undisturbed_s
 
 if TYPE_CHECKING:
     import numpy as np
 
     from simcluster.topology import Device
+    from simcluster.transport import Cost
 
 FORGOTTEN_CYCLES = 10_000
 """After this many times on and off, less than exp(-40,000) remains of an earlier state."""
@@ -44,24 +45,6 @@ class DeviceModel:
     def stop(self, now_s: float) -> None:
         """End the piece that started last, whether done or cancelled."""
         self._slowdown.stop(now_s)
-
-
-def undisturbed_s(device: Device, cost: Cost) -> float:
-    """Return the seconds that *cost* takes on *device* without slowdown.
-
-    Use the measured time of its kind if there is one, else the roofline (Williams, Waterman, Patterson 2009): the
-    slower of arithmetic at *flops_per_s* and memory traffic at *memory_bandwidth_Bps*, plus the overhead of launching
-    the work and its operators. FREE takes no time.
-    """
-    if cost == FREE:
-        return 0.0
-    measured_s = device.profile.seconds(cost.kind, cost.flops) if device.profile is not None else None
-    if measured_s is not None:
-        return measured_s
-    arithmetic_s = cost.flops / device.flops_per_s
-    memory_s = cost.memory_bytes / device.memory_bandwidth_Bps
-    overhead_s = device.work_overhead_s + cost.operators * device.operator_overhead_s
-    return overhead_s + max(arithmetic_s, memory_s)
 
 
 class Slowdown:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from simcluster.topology import Device, Profile
+from simcluster.topology.model.duration import undisturbed_s
 from simcluster.topology.model.stragglers import Constant, Lognormal
 from simcluster.transport import FREE, Cost
-from simcluster_backends.sim.devices import DeviceModel, undisturbed_s
+from simcluster_backends.sim.devices import DeviceModel
 
 
 @pytest.mark.parametrize(

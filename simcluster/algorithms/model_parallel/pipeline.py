@@ -8,6 +8,7 @@ symbols, p ranks put m micro-batches through v chunks each. All ranks train one 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -16,9 +17,11 @@ from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.model_parallel.facts import parted_copies, parted_shares, pipeline_cut
+from simcluster.algorithms.model_parallel.order import Order, ranks_of, takes_no_part
 from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, Task, plan_of
+from simcluster.algorithms.model_parallel.placement import placed
 from simcluster.algorithms.steps import steps
-from simcluster.collectives import naive_all_reduce
+from simcluster.collectives import naive_all_reduce, subgroup
 from simcluster.payload import Payload, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
@@ -28,12 +31,13 @@ from simcluster.workloads.layers.part import Part
 from simcluster.workloads.streams import micro_batches as cut
 
 
-@Facts(copies=parted_copies, shares=parted_shares, cut=pipeline_cut, whole=never)
+@Facts(copies=parted_copies, shares=parted_shares, cut=pipeline_cut, whole=never, places=placed, idle=takes_no_part)
 async def pipeline(
     node: Transport,
     replica: Replica,
     *,
     schedule: Literal["gpipe", "1f1b", "interleaved"] = "1f1b",
+    order: Order = None,
     micro_batches: PositiveInt | None = None,
     chunks: PositiveInt | None = None,
     cuts: tuple[PositiveInt, ...] | None = None,
@@ -43,15 +47,28 @@ async def pipeline(
 ) -> None:
     """One pipeline flush and one step of each rank's optimizer per batch.
 
-    *micro_batches*: the number that a batch is cut into; None for one per rank. *chunks*: stages per rank if
-    interleaved; None for 2. *cuts*: the first layer of each stage except the first; None balances the layers' FLOPs, by
-    *flops_per_s* of each rank and *bandwidth_Bps* from each rank to the next, if given; in an experiment "topology"
-    stands for the topology's numbers. *gather_interval*: steps between gathers of all weights at rank 0, which records
-    only those steps; None for the end alone.
+    *order*: the ranks that hold the stages, first to last, by rank or name; None for all, in the topology's order;
+    "auto", in an experiment, for the fastest by `placement`. A rank that is left out takes no part, except that rank 0
+    receives the weights. *micro_batches*: the number that a batch is cut into; None for one per rank. *chunks*: stages
+    per rank if interleaved; None for 2. *cuts*: the first layer of each stage except the first; None balances the
+    layers' FLOPs, by *flops_per_s* of each rank in *order* and *bandwidth_Bps* from each to the next, if given; in an
+    experiment "topology" stands for the topology's numbers. *gather_interval*: steps between gathers of all weights at
+    rank 0, which records only those steps; None for the end alone.
     """
-    p, i, m = node.size, node.rank, micro_batches or node.size
-    plan = plan_of(replica, p, m, schedule, chunks, cuts, flops_per_s, bandwidth_Bps)
-    order = ORDERS[schedule](p, i, m, plan.chunks)
+    ranks, m = ranks_of(order, node.size), micro_batches or node.size
+    p = len(ranks)
+    plan = plan_of(replica, node.size, p, m, schedule, chunks, cuts, flops_per_s, bandwidth_Bps)
+
+    def gathers(step: int) -> bool:
+        last = step == replica.steps or ranks == (0,)
+        return last or (gather_interval is not None and step % gather_interval == 0)
+
+    if node.rank not in ranks:
+        await _look_on(node, replica, plan, ranks, gathers)
+        return
+    line = subgroup(node, ranks)  # in which ranks are counted in the pipeline's order
+    i = line.rank
+    tasks = ORDERS[schedule](p, i, m, plan.chunks)
     part = replica.part(plan.places(i))
     mine = [plan.stage(chunk * p + i) for chunk in range(plan.chunks)]
 
@@ -59,22 +76,32 @@ async def pipeline(
         async for step, batch in steps(replica, joined=True, places=part.places):
             # Phases 1 and 2, forward and backward: the mean loss, and the gradients of this rank's parameters.
             sums = {place: torch.zeros_like(replica.parameters[place]) for place in part.places}
-            loss, stashed = await _flush(node, plan, mine, order, cut(batch, m), step, sums, sends)
+            loss, stashed = await _flush(line, plan, mine, tasks, cut(batch, m), step, sums, sends)
 
             # Phase 3, tie: a parameter shared by several ranks gets the sum of their gradients.
-            for place, ranks in plan.tied(i).items():
-                sums[place] = await _sum(node, ranks, sums[place], f"tied/{step}/{place}")
+            for place, holders in plan.tied(i).items():
+                sums[place] = await _sum(line, holders, sums[place], f"tied/{step}/{place}")
 
             # Phase 4, step: of this rank's parameters; a clipping norm is that of all ranks' gradients.
-            squares = await _squares(node, part, [sums[place] for place in plan.counted(i)], f"norm/{step}")
+            squares = await _squares(line, part, [sums[place] for place in plan.counted(i)], f"norm/{step}")
             await node.compute(part.apply, list(sums.values()), squares, cost=part.apply_cost())
 
             # Phase 5, gather: rank 0 gets a whole model, which can be evaluated.
-            whole = step == replica.steps or p == 1 or (gather_interval is not None and step % gather_interval == 0)
-            if whole:
-                await _gather(node, replica, plan, f"weights/{step}")
-            if whole or i != 0:
+            if gathers(step):
+                await _gather(node, replica, plan, ranks, f"weights/{step}")
+            if gathers(step) or node.rank != 0:
                 node.record(step=step, loss=loss, stashed=stashed)
+
+
+async def _look_on(
+    node: Transport, replica: Replica, plan: Plan, ranks: Sequence[int], gathers: Callable[[int], bool]
+) -> None:
+    """Hold no stage: rank 0 receives the weights; any other rank ends at once."""
+    if node.rank == 0:
+        async for step, _ in steps(replica, joined=True, places=[]):
+            if gathers(step):
+                await _gather(node, replica, plan, ranks, f"weights/{step}")
+                node.record(step=step)
 
 
 async def _flush(
@@ -138,12 +165,12 @@ async def _sum(node: Transport, ranks: list[int], mine: Tensor, tag: str) -> Ten
     return torch.stack(parts).sum(0)
 
 
-async def _gather(node: Transport, replica: Replica, plan: Plan, tag: str) -> None:
-    """Send all ranks' weights to rank 0."""
+async def _gather(node: Transport, replica: Replica, plan: Plan, ranks: Sequence[int], tag: str) -> None:
+    """Send all weights to rank 0."""
     if node.rank != 0:
-        await node.send(0, tag, [replica.parameters[place] for place in plan.places(node.rank)])
+        await node.send(0, tag, [replica.parameters[place] for place in plan.places(ranks.index(node.rank))])
         return
-    for rank in range(1, node.size):
+    for rank in sorted({*ranks} - {0}):
         message = await node.recv(rank, tag)
-        for place, weights in zip(plan.places(rank), message.tensors, strict=True):
+        for place, weights in zip(plan.places(ranks.index(rank)), message.tensors, strict=True):
             replica.parameters[place].copy_(weights)

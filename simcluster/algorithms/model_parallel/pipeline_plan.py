@@ -20,7 +20,10 @@ Numbers = Sequence[float] | str | None
 
 @dataclass(frozen=True)
 class Plan:
-    """Stage s is chunk s // p of rank s % p; it has layers bounds[s][0] to bounds[s][1] - 1."""
+    """Stage s is chunk s // p of rank s % p, ranks counted in the pipeline's order.
+
+    It has layers bounds[s][0] to bounds[s][1] - 1.
+    """
 
     p: int
     chunks: int
@@ -35,11 +38,15 @@ class Plan:
 
     def stage(self, s: int) -> tuple[Layer, LayerCost]:
         """Return the layers of stage *s* as one, and their cost for a micro-batch."""
+        return self.layers.merged(*self.bounds[s]), self.cost(s)
+
+    def cost(self, s: int) -> LayerCost:
+        """Return the cost of stage *s* for a micro-batch."""
         first, end = self.bounds[s]
         costs = self.costs[first:end]
         forward = sum((cost.forward for cost in costs[1:]), costs[0].forward)
         backward = sum((cost.backward for cost in costs[1:]), costs[0].backward)
-        return self.layers.merged(first, end), LayerCost(forward, backward, costs[-1].output_bytes)
+        return LayerCost(forward, backward, costs[-1].output_bytes)
 
     def places(self, rank: int) -> list[int]:
         """Return the places in `Replica.parameters` of the parameters that *rank* holds."""
@@ -64,14 +71,17 @@ class Plan:
 
 
 def plan_of(
-    replica: Replica, p: int, micro_batches: int, schedule: str, chunks: int | None, cuts: Sequence[int] | None,
-    flops_per_s: Numbers, bandwidth_Bps: Numbers,
+    replica: Replica, size: int, p: int, micro_batches: int, schedule: str, chunks: int | None,
+    cuts: Sequence[int] | None, flops_per_s: Numbers, bandwidth_Bps: Numbers,
 ) -> Plan:  # fmt: skip
-    """Return the plan, which every rank derives on its own. Raise UsageError with everything wrong in the settings."""
+    """Return the plan for *p* ranks with stages out of *size*, which every rank derives on its own.
+
+    Raise UsageError with everything wrong in the settings.
+    """
     problems = []
-    size = p * replica.batch_size
-    if size % micro_batches:
-        expected = f"a divisor of {size}, the batch of all ranks ({p} of {replica.batch_size} each)"
+    whole = size * replica.batch_size
+    if whole % micro_batches:
+        expected = f"a divisor of {whole}, the batch of all ranks ({size} of {replica.batch_size} each)"
         problems.append(Problem("micro_batches", str(micro_batches), expected))
     if schedule == "interleaved" and micro_batches % p:
         expected = f"a multiple of the {p} ranks, which interleaved stages take in turns"

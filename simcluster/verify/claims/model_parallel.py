@@ -20,6 +20,7 @@ PIPELINE = Claim(
     reference_for=({"schedule": "gpipe"}, {"schedule": "gpipe", "micro_batches": 1}),
     variants={
         "schedule": "gpipe",
+        "order": [2, 0, 1],
         "micro_batches": 6,
         "chunks": Variant(1, {"schedule": "interleaved"}),
         "cuts": [1, 2],
@@ -37,6 +38,8 @@ PIPELINE = Claim(
             why="one chunk per rank leaves nothing to mix",
         ),
         Identity({}, "all_reduce_dp", why="both train on the batches of all ranks"),
+        Identity({"order": [2, 0, 1]}, "pipeline", exact=True, why="the same stages on other ranks", sizes=(3,)),
+        Identity({"order": [2, 1]}, "one process", why="rank 0 only receives the weights", sizes=(3,)),
     ),
     outcomes=TOGETHER,
     workload="gpt",

@@ -73,6 +73,26 @@ def test_a_clipped_norm_is_that_of_all_stages() -> None:
     same(replicas[0].parameters, train_alone(tied, 3, SEED, 3))
 
 
+@pytest.mark.parametrize("order", [(0, 1), (2, 0), (1, 2), (2,), (0,), (2, 1, 0)], ids=str)
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
+def test_any_order_of_some_ranks_computes_what_one_process_computes(order: tuple[int, ...], schedule: str) -> None:
+    tied = gpt(width=16, heads=2, context=8, batch_size=4, optimizer="sgd", clip_norm=0.01)
+    replicas, records = well(tied, star(3), schedule=schedule, order=order, micro_batches=6)
+    same(replicas[0].parameters, train_alone(tied, 3, SEED, 3))
+    for rank in {1, 2} - {*order}:
+        assert (records[rank].spans, records[rank].metrics) == ([], []), "it took no part"
+    known = [1, 2, 3] if order == (0,) else [3] if 0 in order else []  # the steps at which rank 0 is whole
+    assert [metric.step for metric in records[0].metrics if metric.name == "loss"] == known
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.01])
+def test_an_order_changes_no_bit_of_the_weights(clip_norm: float | None) -> None:
+    tied = gpt(width=16, heads=2, context=8, batch_size=4, optimizer="sgd", clip_norm=clip_norm)
+    plain = well(tied, star(3))[0][0].weights_sha256()
+    for order in itertools.permutations(range(3)):
+        assert well(tied, star(3), order=order)[0][0].weights_sha256() == plain
+
+
 def test_a_parameter_of_two_ranks_stays_one() -> None:
     # The embedding is the output layer, too: the first and the last rank hold it, and their copies never part.
     replicas, _ = well(TINY, star(3))
@@ -130,6 +150,16 @@ def test_equal_stages_idle_p_minus_1_of_m_plus_p_minus_1(p: int, m: int, schedul
     lost = (p - 1) / v
     for record in records:
         assert idle(record, works, max(ends)) == pytest.approx(lost / (m + lost), abs=1e-9)
+
+
+def test_equal_stages_in_another_order_idle_as_long_and_stash_by_their_place() -> None:
+    # p = 3 of 4 ranks, m = 6: idle (p-1)/(m+p-1) = 2/8; place i of the order stashes p - i.
+    order = (3, 0, 2)
+    _, records = well(equal(3), star(4, **FREE_LINKS), 1, order=order, micro_batches=6)
+    ends = [[span for span in records[rank].spans if span.kind == "compute"][11].end_s for rank in order]
+    for place, rank in enumerate(order):
+        assert idle(records[rank], 12, max(ends)) == pytest.approx(2 / 8, abs=1e-9)
+        assert set(values(records[rank], "stashed")) == {3 - place}
 
 
 @pytest.mark.parametrize("m", [2, 4, 8])
@@ -195,6 +225,8 @@ def test_rank_0_is_whole_when_it_records() -> None:
         {"flops_per_s": (1e9, 1e9, 4e9)},
         {"flops_per_s": (1e9, 1e9, 4e9), "bandwidth_Bps": (1.0, 1e9, 1e9)},
         {"gather_interval": 2},
+        {"order": (1, 0, 2)},
+        {"order": (2, 1), "gather_interval": 2},
     ],
     ids=str,
 )
@@ -244,6 +276,20 @@ def test_settings_that_do_not_fit_are_refused_on_every_rank_with_all_that_is_wro
     assert told.startswith("cuts: found [3], expected 1 rising numbers from 1 to 2: the first layer of each stage")
     told = refused(MLP, star(2), bandwidth_Bps=(1.0, 1.0))
     assert told == "bandwidth_Bps: found no flops_per_s, expected both: FLOPs and bytes are balanced as seconds"
+
+
+@pytest.mark.parametrize(
+    ("order", "told"),
+    [
+        ("auto", "order: found auto, expected a list of ranks: only an experiment can choose an order"),
+        ((), "order: found no node, expected at least one: each in the list holds a stage"),
+        ((0, 3), "order: found rank 3, expected ranks from 0 to 2"),
+        ((0, 1, 0), "order: found 0 twice, expected each node at most once"),
+        (("n0",), "order: found 'n0', expected ranks from 0 to 2: only an experiment has names"),
+    ],
+)
+def test_an_order_that_is_none_is_refused_on_every_rank(order: Any, told: str) -> None:
+    assert refused(MLP, star(3), order=order) == told
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])

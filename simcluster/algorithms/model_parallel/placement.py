@@ -1,0 +1,201 @@
+"""The fastest order of a pipeline's ranks: the time of a step in an order, and a search for the least.
+
+The time is that of the plan's cuts with each device's expected time for its tasks, and with a free route between any
+two nodes: messages of one sender to one receiver take turns, others do not meet. Memory is not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import permutations
+from typing import Any
+
+from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, Task, plan_of
+from simcluster.errors import UsageError
+from simcluster.topology import Topology
+from simcluster.topology.model.duration import expected_s
+from simcluster.transport import Cost
+from simcluster.workloads import Replica
+
+EXACT = 6
+"""Up to this number of ranks, every order is tried."""
+
+MOST_TASKS = 1_000_000
+"""Limit on the tasks that a search among more ranks plays through."""
+
+
+def placed(replica: Replica, settings: Mapping[str, Any], cluster: Topology, whole: bool) -> tuple[int, ...]:
+    """Return the order of ranks with the shortest step, of all ranks if *whole*; the first such one tried.
+
+    Raise UsageError if no order is possible.
+    """
+    size = len(cluster.workers)
+    search = Search(replica, settings, cluster)
+    if size <= EXACT:
+        lengths = [size] if whole else range(size, 0, -1)
+        orders: Iterator[tuple[int, ...]] = (order for k in lengths for order in permutations(range(size), k))
+        best = min(orders, key=search.step_s)
+    else:
+        best = search.improved(whole)
+    search.plan(best)  # raises if even the best one is impossible
+    return best
+
+
+def numbers_of(settings: Mapping[str, Any], cluster: Topology, ranks: Sequence[int]) -> dict[str, tuple[float, ...]]:
+    """Return the numbers of *cluster* for those settings that say `topology`, for *ranks* in order."""
+    names = [cluster.workers[rank] for rank in ranks]
+    found: dict[str, tuple[float, ...]] = {}
+    if settings.get("flops_per_s") == "topology":
+        devices = [cluster.nodes[name].device for name in names]
+        found["flops_per_s"] = tuple(float(device.flops_per_s) for device in devices if device is not None)
+    if settings.get("bandwidth_Bps") == "topology":
+        # Include last to first: interleaved stages wrap around. A single rank sends nothing, at any speed.
+        routes = list(zip(names, [*names[1:], names[0]], strict=True))
+        rates = (cluster.route_bandwidth_Bps(*route) for route in routes)
+        found["bandwidth_Bps"] = tuple(rates) if len(names) > 1 else (1.0,)
+    return found
+
+
+class Search:
+    """The steps of *replica*'s pipeline under *settings* on *cluster*."""
+
+    def __init__(self, replica: Replica, settings: Mapping[str, Any], cluster: Topology) -> None:
+        self._replica, self._settings, self._cluster = replica, settings, cluster
+        self._size = len(cluster.workers)
+        self._micro = settings["micro_batches"] or self._size
+        self._bytes = [weights.numel() * weights.element_size() for weights in replica.parameters]
+        self._gathers = 1 / (settings["gather_interval"] or replica.steps)
+        self._work_s = cache(self._expected_s)
+        self._route = cache(self._numbers)
+        self._played = 0
+
+    def plan(self, ranks: Sequence[int]) -> Plan:
+        """Return the plan for *ranks* in order. Raise UsageError if it is impossible."""
+        settings = {**self._settings, **numbers_of(self._settings, self._cluster, ranks)}
+        names = ("schedule", "chunks", "cuts", "flops_per_s", "bandwidth_Bps")
+        return plan_of(self._replica, self._size, len(ranks), self._micro, *(settings[name] for name in names))
+
+    def step_s(self, ranks: Sequence[int]) -> float:
+        """Return the seconds of a step with *ranks* in order; infinite if the order is impossible."""
+        try:
+            plan = self.plan(ranks)
+        except UsageError:
+            return math.inf
+        holders = plan.holders()
+        tied_s = sum(self._tied_s(place, [ranks[i] for i in found]) for place, found in holders.items())
+        apply_s, gather_s = [0.0], 0.0
+        for i, rank in enumerate(ranks):
+            held = sum(self._bytes[place] for place, found in holders.items() if i in found)
+            apply_s.append(self._work_s(rank, _share(self._replica.apply_cost(), held / sum(self._bytes))))
+            gather_s += self._sending_s(rank, 0, held)
+        return self._flush_s(plan, ranks) + tied_s + max(apply_s) + gather_s * self._gathers
+
+    def improved(self, whole: bool) -> tuple[int, ...]:
+        """Return the best order found from the fastest ranks by swaps, replacements, removals and insertions."""
+        devices = [self._cluster.nodes[name].device for name in self._cluster.workers]
+        by_speed = sorted(range(self._size), key=lambda rank: -devices[rank].flops_per_s)  # type: ignore[union-attr]
+        stages_each = (self._settings["chunks"] or 2) if self._settings["schedule"] == "interleaved" else 1
+        most = min(self._size, len(self._replica.layers()) // stages_each)
+        lengths = [self._size] if whole else range(most, 0, -1)
+        best = min((tuple(sorted(by_speed[:k])) for k in lengths), key=self.step_s, default=tuple(range(self._size)))
+        least_s, again = self.step_s(best), True
+        while again:
+            again = False
+            for order in _moves(best, by_speed, fixed=whole):
+                if self._played > MOST_TASKS:
+                    return best
+                taken_s = self.step_s(order)
+                if taken_s < least_s:
+                    best, least_s, again = order, taken_s, True
+                    break
+        return best
+
+    def _flush_s(self, plan: Plan, ranks: Sequence[int]) -> float:
+        """Return the seconds until every rank has done its tasks: each starts when its rank and its input are there."""
+        p = plan.p
+        tasks = [ORDERS[self._settings["schedule"]](p, i, self._micro, plan.chunks) for i in range(p)]
+        self._played += sum(map(len, tasks))
+        costs = [plan.cost(s) for s in range(len(plan.bounds))]
+        free_s, done = [0.0] * p, [0] * p
+        wire_s: dict[tuple[int, int], float] = {}
+        arrived_s: dict[tuple[str, int, int], float] = {}
+        moved = True
+        while moved:
+            moved = False
+            for i in range(p):
+                while done[i] < len(tasks[i]):
+                    task = tasks[i][done[i]]
+                    s, after = _stages(task, i, p)
+                    is_first = s == (0 if task.way == "forward" else plan.last)
+                    ready_s = 0.0 if is_first else arrived_s.get((task.way, s, task.micro))
+                    if ready_s is None:
+                        break
+                    cost = costs[s].forward if task.way == "forward" else costs[s].backward
+                    end_s = free_s[i] = max(free_s[i], ready_s) + self._work_s(ranks[i], cost)
+                    done[i], moved = done[i] + 1, True
+                    if 0 <= after <= plan.last:
+                        size = costs[min(s, after)].output_bytes
+                        arrived_s[task.way, after, task.micro] = self._sent_s(wire_s, ranks, i, after % p, size, end_s)
+        return max(free_s)
+
+    def _sent_s(
+        self, wire_s: dict[tuple[int, int], float], ranks: Sequence[int], i: int, j: int, size: int, now_s: float
+    ) -> float:
+        """Return when *size* bytes from place *i* are at *j*, after those in *wire_s* before them."""
+        if i == j:
+            return now_s
+        bandwidth_Bps, latency_s = self._route(ranks[i], ranks[j])
+        left_s = wire_s[i, j] = max(now_s, wire_s.get((i, j), 0.0)) + size / bandwidth_Bps
+        return left_s + latency_s
+
+    def _tied_s(self, place: int, holders: Sequence[int]) -> float:
+        """Return the seconds in which all *holders* of a parameter swap its gradients."""
+        pairs = ((a, b) for a in holders for b in holders if a != b)
+        return max((self._sending_s(a, b, self._bytes[place]) for a, b in pairs), default=0.0)
+
+    def _sending_s(self, a: int, b: int, size: float) -> float:
+        if a == b:
+            return 0.0
+        bandwidth_Bps, latency_s = self._route(a, b)
+        return latency_s + size / bandwidth_Bps
+
+    def _numbers(self, a: int, b: int) -> tuple[float, float]:
+        names = self._cluster.workers[a], self._cluster.workers[b]
+        return self._cluster.route_bandwidth_Bps(*names), self._cluster.route_latency_s(*names)
+
+    def _expected_s(self, rank: int, cost: Cost) -> float:
+        device = self._cluster.nodes[self._cluster.workers[rank]].device
+        assert device is not None, "a worker has a device"
+        return expected_s(device, cost)
+
+
+def _stages(task: Task, i: int, p: int) -> tuple[int, int]:
+    """Return (the stage of *task* at place *i*, the one that its output goes to)."""
+    s = task.chunk * p + i
+    return s, s + 1 if task.way == "forward" else s - 1
+
+
+def _share(cost: Cost, share: float) -> Cost:
+    operators = round(cost.operators * share)
+    return replace(cost, flops=cost.flops * share, memory_bytes=cost.memory_bytes * share, operators=operators)
+
+
+def _moves(order: tuple[int, ...], ranks: Sequence[int], *, fixed: bool) -> Iterator[tuple[int, ...]]:
+    """Yield the orders one change away from *order*, of some of *ranks*; *fixed*: with the same ranks."""
+    p, rest = len(order), [rank for rank in ranks if rank not in order]
+    for i in range(p):
+        for j in range(i + 1, p):
+            yield *order[:i], order[j], *order[i + 1 : j], order[i], *order[j + 1 :]
+    if fixed:
+        return
+    for i in range(p):
+        for rank in rest:
+            yield *order[:i], rank, *order[i + 1 :]
+    for i in range(p if p > 1 else 0):
+        yield *order[:i], *order[i + 1 :]
+    for i in range(p + 1):
+        for rank in rest:
+            yield *order[:i], rank, *order[i:]
