@@ -31,6 +31,11 @@ def never(_: Settings) -> bool:
     return False
 
 
+def by_samples(_: Settings) -> str:
+    """Return no reason for equal batches: averages weigh by samples."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Facts:
     """Facts about an algorithm under given settings. The defaults fit a user's own algorithm; only `in_step` may
@@ -50,7 +55,8 @@ class Facts:
     `simcluster.regroup.in_step`.
 
     *places*: chooses the ranks of its stages for `order: auto`; None if there is no such setting. Its last argument:
-    whether all ranks must hold one. *idle*: whether a rank, out of a world size, takes no part.
+    whether all ranks must hold one. *evenly*: why all batches must have one size; empty if averages weigh by samples.
+    *idle*: whether a rank, out of a world size, takes no part.
     """
 
     copies: Callable[[int, int, Settings], float] | None = None
@@ -63,6 +69,7 @@ class Facts:
     spares: Literal["", "workers", "any"] = ""
     in_step: bool = False
     places: Callable[[Replica, Settings, Topology, bool], Sequence[int]] | None = None
+    evenly: Callable[[Settings], str] = lambda settings: "its averages do not weigh by samples"
     idle: Callable[[int, int, Settings], bool] = lambda rank, size, settings: False
 
     def __call__(self, algorithm: Algorithm) -> Algorithm:

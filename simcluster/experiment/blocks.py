@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,13 @@ from simcluster.documents.settings import validate
 from simcluster.documents.user_code import calling, catch_alls, check_algorithm, load_function
 from simcluster.documents.yaml import MISSING
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment.fit import report_settings
+from simcluster.experiment import batches
+from simcluster.experiment.fit import a_replica, report_settings
 from simcluster.overlays import World
 from simcluster.topology import Topology
 from simcluster.topology import load as load_topology
 from simcluster.workloads import WORKLOADS, Workload
+from simcluster.workloads.workload import Numerics
 
 Function = Callable[..., Any]
 
@@ -78,8 +82,50 @@ def read_algorithm(
     return function, block, settings
 
 
-def read_workload(reading: Reading) -> tuple[Workload | None, dict[str, Any]]:
-    """Return (the workload, its block resolved)."""
+def read_workload(
+    reading: Reading, cluster: Topology | None, numerics: Numerics
+) -> tuple[Workload | None, dict[str, Any]]:
+    """Return (the workload, its block resolved), with batch sizes by node if they are given so."""
+    given = reading.document.get(batches.PATH)
+    if not isinstance(given, Mapping):
+        return _read_workload(reading)
+    if cluster is None:
+        return None, {}
+    names = cluster.workers
+    if batches.is_by_device(given, names):
+        total = batches.total_of(reading, given, names)
+        if total is None:
+            return None, {}
+        equal, block = _with_unit(reading, max(1, total // len(names)))
+        if equal is None:
+            return None, block
+        share = partial(_by_device, equal, total, cluster, numerics)
+        sizes: list[int] | None = reading.collect(share)
+    else:
+        sizes = batches.sizes_of(reading, given, names)
+    if sizes is None:
+        return None, {}
+    workload, block = _with_unit(reading, math.gcd(*sizes))
+    block |= {"batch_size": dict(zip(names, sizes, strict=True))}
+    return workload and workload.with_batches(sizes), block
+
+
+def _by_device(equal: Workload, total: int, cluster: Topology, numerics: Numerics) -> list[int] | None:
+    replica = a_replica(equal, len(cluster.workers), 1, numerics)
+    return None if replica is None else batches.by_device(replica, total, cluster)
+
+
+def _with_unit(reading: Reading, samples: int) -> tuple[Workload | None, dict[str, Any]]:
+    """Return the workload with one batch size, *samples*, in place of those by node."""
+    block = reading.document.data["workload"]
+    given, block["batch_size"] = block["batch_size"], samples
+    try:
+        return _read_workload(reading)
+    finally:
+        block["batch_size"] = given
+
+
+def _read_workload(reading: Reading) -> tuple[Workload | None, dict[str, Any]]:
     before = len(reading.problems)
     function, block, settings = _function(reading, "workload", WORKLOADS)
     if function is not None:

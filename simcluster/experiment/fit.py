@@ -89,7 +89,7 @@ def put_order(
     """Replace `order: auto` by the order that the algorithm chooses; a checkpoint needs every rank."""
     places = facts_of(algorithm).places
     if places is not None and settings.get("order") == AUTO:
-        replica = _a_replica(workload, len(cluster.workers), steps, top.numerics)
+        replica = a_replica(workload, len(cluster.workers), steps, top.numerics)
         if replica is None:
             return
         all_of_them = top.checkpoint is not None
@@ -111,7 +111,7 @@ def left_out(algorithm: Callable[..., Any], settings: Mapping[str, Any], cluster
     return [name for rank, name in enumerate(names) if facts_of(algorithm).idle(rank, len(names), settings)]
 
 
-def _a_replica(workload: Workload, size: int, steps: int, numerics: Numerics) -> Replica | None:
+def a_replica(workload: Workload, size: int, steps: int, numerics: Numerics) -> Replica | None:
     """Return a replica for costs, without values if possible; None if `count_steps` has reported why there is none."""
     try:
         return workload.replica(0, size, 0, steps=steps, numerics="none")
@@ -131,7 +131,7 @@ def check_cut(
     cut, size = facts_of(algorithm).cut, len(cluster.workers)
     if cut is None:
         return
-    replica = _a_replica(workload, size, 1, numerics)
+    replica = a_replica(workload, size, 1, numerics)
     if replica is not None:
         report_settings(reading, lambda: cut(replica, size, settings))
 

@@ -188,6 +188,8 @@ class Part:
 def can_regroup(experiment: Experiment) -> bool:
     """Return whether losses are possible that *experiment*'s algorithm can survive by regrouping."""
     facts = facts_of(experiment.algorithm)
+    if len(set(experiment.workload.batch_sizes)) > 1:
+        return False  # sizes belong to nodes: a group without one of them would have another joined batch
     if not (experiment.regroup and facts.in_step) or facts.why_it_stays(experiment.algorithm_settings):
         return False
     return experiment.backend != "sim" or any(map(may_lose, experiment.faults))

@@ -15,6 +15,7 @@ from simcluster.documents.reading import Reading
 from simcluster.documents.shipped import shipped_names, shipped_path
 from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.experiment.batches import check_weighed
 from simcluster.experiment.blocks import read_algorithm, read_topology, read_workload
 from simcluster.experiment.fit import check_cut, check_fit, count_steps, put_numbers, put_order
 from simcluster.experiment.keys import KEYS, CheckpointSettings, ExperimentBlock, ObserveBlock
@@ -149,12 +150,14 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     function, algorithm_block, settings = read_algorithm(reading, cluster, top.seed)
     if cluster is not None:
         put_numbers(algorithm_block, settings, cluster, function)
-    workload, workload_block = read_workload(reading)
+    workload, workload_block = read_workload(reading, cluster, top.numerics)
     faults = read_faults(reading, cluster, top.seed)
     steps = 1
     if cluster is not None and workload is not None and not reading.problems:
         steps = count_steps(reading, workload, cluster, top)
     check_fit(reading, top, function, settings)
+    if function is not None and workload is not None:
+        check_weighed(reading, function, settings, workload)
     if reading.problems:
         raise UsageError(reading.problems)
     assert cluster is not None, "a topology that is missing was a problem"

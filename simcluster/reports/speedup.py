@@ -88,7 +88,8 @@ def _work(run: RunFolder, by: By) -> float:
     if "steps" not in stop:
         return float(stop["epochs"])  # of all data, on any number of ranks
     ranks = len(run.summary["nodes"]) - (config["algorithm"].get("server_trains") is False)
-    return float(stop["steps"] * ranks * config["workload"].get("batch_size", 1))
+    size = config["workload"].get("batch_size", 1)
+    return float(stop["steps"] * (sum(size.values()) if isinstance(size, Mapping) else ranks * size))
 
 
 def draw_speedup(found: SpeedUps) -> go.Figure:

@@ -130,7 +130,7 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
             found.setdefault(place, []).extend(_settled(notes, _end_of(notes, books, nodes)))
         for (_, rank, of_size), groups in found.items():
             shard = workload.shards(of_size, seed)[rank]
-            parts.append(_positions(node.name, shard, groups, workload.batch_size, seed, rank))
+            parts.append(_positions(node.name, shard, groups, workload.sizes(of_size)[rank], seed, rank))
     names = ("epoch", "sample", "node", "used", "lost")
     return Samples({name: np.concatenate([part[name] for part in parts]) for name in names}, len(parts) > size)
 

@@ -37,7 +37,8 @@ class Replica(Progress):
 
     *names* and *parameters* list the trainable parameters in the model's order; *parameters* are the live weights.
     Buffers (running means) and frozen parameters stay with the replica: no algorithm sees them. *steps* is the number
-    of batches, the same on every rank. Replicas share no mutable state, so they may work concurrently.
+    of batches, the same on every rank, *batch_sizes* the samples of a batch, by rank. Replicas share no mutable state,
+    so they may work concurrently.
     """
 
     computes = True
@@ -56,7 +57,7 @@ class Replica(Progress):
         train: Samples,
         shards: Sequence[Indices],
         test: Samples | None,
-        batch_size: int,
+        batch_sizes: Sequence[int],
         steps: int,
         seed: int,
         rank: int,
@@ -69,7 +70,7 @@ class Replica(Progress):
         self.parameters: list[Tensor] = [parameter.detach() for parameter in self._trainable]
         self._optimizer = counter.make_optimizer(self._trainable)
         self._train, self._shards, self._test = train, shards, test
-        self.batch_size, self.steps = batch_size, steps
+        self.batch_sizes, self.batch_size, self.steps = batch_sizes, batch_sizes[rank], steps
         self._seed, self._rank = seed, rank
         self._draws: bool | None = None
         self._evaluator: Evaluator | None = None
@@ -100,7 +101,7 @@ class Replica(Progress):
         return self._noted(joined(streams), self.done, joined=True)
 
     def _stream(self, rank: int, first: int) -> Iterator[Batch]:
-        return stream(self._train, self._shards[rank], self._seed, rank, self.batch_size, self.steps, first)
+        return stream(self._train, self._shards[rank], self._seed, rank, self.batch_sizes[rank], self.steps, first)
 
     def _noted(self, batches: Iterator[Batch], first: int, *, joined: bool) -> Iterator[Batch]:
         self.ledger.begin(first, joined=joined)

@@ -31,13 +31,13 @@ class TimingReplica(Replica):
     computes = False
 
     def __init__(
-        self, sketch: Sketch, train: Samples, test: Samples | None, batch_size: int, steps: int, size: int
+        self, sketch: Sketch, train: Samples, test: Samples | None, batch_sizes: Sequence[int], steps: int, rank: int
     ) -> None:
         # Replica's own constructor would make a model.
         self._counter = self._sketch = sketch
         self._model, self._trainable, self.names = sketch.model, sketch.trainable, list(sketch.names)
-        self._train, self._test, self._size = train, test, size
-        self.batch_size, self.steps = batch_size, steps
+        self._train, self._test, self._size = train, test, len(batch_sizes)
+        self.batch_sizes, self.batch_size, self.steps = batch_sizes, batch_sizes[rank], steps
         self._make_layer = partial(TimingLayer, sketch)
         self._layers: Layers | None = None
         self._stepped = False
@@ -55,7 +55,7 @@ class TimingReplica(Replica):
         return self._batches_of(self.batch_size, self.done if first is None else first)
 
     def joined_batches(self) -> Iterator[Batch]:
-        return self._batches_of(self._size * self.batch_size, 0)
+        return self._batches_of(sum(self.batch_sizes), 0)
 
     def _batches_of(self, size: int, first: int) -> Iterator[Batch]:
         inputs, targets = (

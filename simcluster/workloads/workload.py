@@ -16,10 +16,12 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import Literal
 
+import numpy as np
 from torch import Tensor, nn
 
 from simcluster.errors import Problem, UsageError
@@ -49,7 +51,9 @@ class Workload:
     - *train*, *test*: (inputs, targets), a TensorDataset or a map-style dataset; read once, see `as_samples`. *test* is
       held out for `Replica.evaluate`.
     - *optimizer*: a function from a list of parameters to a torch optimizer, such as `sgd(0.1)` and `adamw(0.001)`.
-    - *batch_size*: samples per step on each rank.
+    - *batch_size*: samples per step on each rank. *batch_sizes*: the same by rank, if they differ; shards are then in
+      proportion: the partition deals as many as the sizes have units (*batch_size*, their common divisor), and a rank
+      gets several.
     - *partition*: `iid`, `functools.partial(dirichlet, alpha=0.5)`, or your own.
     - *clip_norm*: limit on the Euclidean norm of all gradients together; None for no limit.
     - *name*: the workload's name in a device's measured profile; an experiment uses the function's name.
@@ -71,6 +75,7 @@ class Workload:
     name: str = ""
     weights_bytes: int | None = None
     tokens: int | None = None
+    batch_sizes: tuple[int, ...] = ()
     # Shared by all replicas; a simulator makes hundreds of them in one process.
     _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
     _counted: Counted = field(default_factory=Counted, init=False, repr=False)
@@ -98,6 +103,17 @@ class Workload:
         twin.__dict__.pop("sketch", None)
         return twin
 
+    def with_batches(self, sizes: Sequence[int]) -> Workload:
+        """Return this workload with batches of *sizes*, by rank."""
+        return replace(self, batch_size=math.gcd(*sizes), batch_sizes=tuple(sizes))
+
+    def sizes(self, size: int) -> tuple[int, ...]:
+        """Return the samples per step of each of *size* ranks."""
+        if self.batch_sizes and len(self.batch_sizes) != size:
+            found, expected = f"{len(self.batch_sizes)} sizes", f"{size}, one per rank"
+            raise UsageError(Problem("batch_size", found, expected))
+        return self.batch_sizes or (self.batch_size,) * size
+
     @cached_property
     def train_samples(self) -> Samples:
         """*train*, in memory."""
@@ -123,7 +139,8 @@ class Workload:
         """Return the bytes that training takes on one node, whatever the algorithm; counted on a separate model."""
         train = self.train_samples
         # A copy: a slice would share the storage of all samples.
-        batch = Batch(train.inputs[: self.batch_size].clone(), train.targets[: self.batch_size].clone())
+        largest = max(self.batch_sizes, default=self.batch_size)
+        batch = Batch(train.inputs[:largest].clone(), train.targets[:largest].clone())
         data = [train, *([self.test_samples] if self.test_samples is not None else [])]
         counter = self.sketch if numerics == "none" else self._counter(0)
         return counter.memory(batch, data)
@@ -150,7 +167,8 @@ class Workload:
             raise ValueError(f"rank {rank} of {size}")
         if numerics == "none":
             steps = self._steps(size, steps, epochs)
-            return TimingReplica(self.sketch, self.train_samples, self.test_samples, self.batch_size, steps, size)
+            sizes = self.sizes(size)
+            return TimingReplica(self.sketch, self.train_samples, self.test_samples, sizes, steps, rank)
         if self.train_samples.inputs.is_meta or self.train_samples.targets.is_meta:
             raise UsageError(Problem("train", "tensors without values", "values, or numerics: none"))
         return Replica(
@@ -158,7 +176,7 @@ class Workload:
             train=self.train_samples,
             shards=self.shards(size, seed),
             test=self.test_samples,
-            batch_size=self.batch_size,
+            batch_sizes=self.sizes(size),
             steps=self._steps(size, steps, epochs),
             seed=seed,
             rank=rank,
@@ -168,15 +186,18 @@ class Workload:
         """Return the sample numbers of each of *size* ranks. Raises UsageError if the data cannot be dealt out."""
         if (size, seed) not in self._shards:
             labels = self.train_samples.targets.numpy()
-            shards = self.partition(labels, size, rng=numpy_stream(seed, "partition"))
-            if len(shards) != size:
-                raise UsageError(Problem("partition", f"{len(shards)} shards", f"{size}, one per rank"))
+            batches = self.sizes(size)
+            units = [samples // math.gcd(*batches) for samples in batches]
+            dealt = self.partition(labels, sum(units), rng=numpy_stream(seed, "partition"))
+            if len(dealt) != sum(units):
+                raise UsageError(Problem("partition", f"{len(dealt)} shards", f"{sum(units)}, one per rank"))
+            shards = _joined(dealt, units)
             sizes = [len(shard) for shard in shards]
-            smallest = min(sizes)
-            if smallest < self.batch_size:
-                where = f"the shard of rank {sizes.index(smallest)} of {size}, the smallest"
-                expected = f"at most {smallest}, the samples in {where} ({len(self.train_samples)} in all)"
-                raise UsageError(Problem("batch_size", repr(self.batch_size), expected))
+            rank = min(range(size), key=lambda rank: sizes[rank] - batches[rank])
+            if sizes[rank] < batches[rank]:
+                where = f"the shard of rank {rank} of {size}" + (", the smallest" if len(set(batches)) == 1 else "")
+                expected = f"at most {sizes[rank]}, the samples in {where} ({len(self.train_samples)} in all)"
+                raise UsageError(Problem("batch_size", repr(batches[rank]), expected))
             self._shards[size, seed] = shards
         return self._shards[size, seed]
 
@@ -194,9 +215,16 @@ class Workload:
         assert epochs is not None
         if not 0 < epochs < math.inf:
             raise UsageError(Problem("epochs", repr(epochs), "a finite number above 0"))
-        steps_per_epoch = -(-len(self.train_samples) // (size * self.batch_size))
+        steps_per_epoch = -(-len(self.train_samples) // sum(self.sizes(size)))
         # Rounded first: 0.1 * 30 is slightly more than 3, but means 3.
         return max(1, math.ceil(round(epochs * steps_per_epoch, 9)))
+
+
+def _joined(dealt: Sequence[Indices], units: Sequence[int]) -> list[Indices]:
+    """Return *dealt* joined to shards: as many, in turn, as each entry of *units* says."""
+    left = iter(dealt)
+    parts = [list(islice(left, count)) for count in units]
+    return [part[0] if len(part) == 1 else np.sort(np.concatenate(part)) for part in parts]
 
 
 def joined_batches(replicas: Sequence[Replica]) -> Iterator[Batch]:
@@ -207,9 +235,9 @@ def joined_batches(replicas: Sequence[Replica]) -> Iterator[Batch]:
 def train_alone(workload: Workload, size: int, seed: int, steps: int) -> list[Tensor]:
     """Return the weights after *steps* steps of one process on the joined batches of *size* ranks.
 
-    The reference for every synchronous algorithm: the mean gradient of *size* batches of one size is the gradient of
-    the joined batch, so it must end with these weights, up to rounding. (Not with dropout: it draws once for the joined
-    batch.)
+    The reference for every synchronous algorithm: the mean gradient of *size* batches, weighed by their samples, is the
+    gradient of the joined batch, so it must end with these weights, up to rounding. (Not with dropout: it draws once
+    for the joined batch.)
     """
     replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
     alone = replicas[0]

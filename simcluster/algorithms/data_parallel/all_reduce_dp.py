@@ -1,9 +1,9 @@
 """Data parallelism by all-reduce: every rank holds a whole replica, and all average their gradients at each step.
 
-SmolCluster's ClassicDP, analysed by Goyal et al. 2017 (section 2): with equal batches the mean of the ranks' gradients
-is the gradient of the joined batch, so N ranks take the steps that a single process would. Buckets and accumulation
-follow Li et al. 2020 (PyTorch Distributed, sections 3.2.3 and 3.2.4), bounded staleness follows pipelined SGD (Li et
-al. 2018, Pipe-SGD, section 3).
+SmolCluster's ClassicDP, analysed by Goyal et al. 2017 (section 2): the mean of the ranks' gradients, weighed by
+their samples, is the gradient of the joined batch, so N ranks take the steps that a single process would. Buckets and
+accumulation follow Li et al. 2020 (PyTorch Distributed, sections 3.2.3 and 3.2.4), bounded staleness follows pipelined
+SGD (Li et al. 2018, Pipe-SGD, section 3).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from simcluster.algorithms.data_parallel.buckets import cut_into_buckets, in_order, mean_gradient
 from simcluster.algorithms.data_parallel.facts import all_reduce_copies
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.steps import Lag, Late, resumable, rounds
 from simcluster.collectives import all_reduce, broadcast
 from simcluster.compression import Compression, Mean
@@ -25,7 +25,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@Facts(copies=all_reduce_copies, in_step=True)
+@Facts(copies=all_reduce_copies, in_step=True, evenly=by_samples)
 async def all_reduce_dp(
     node: Transport,
     replica: Replica,

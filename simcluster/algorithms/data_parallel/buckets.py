@@ -15,6 +15,7 @@ from torch import Tensor
 
 from simcluster.transport import FREE, Transport
 from simcluster.workloads import Batch, Replica
+from simcluster.workloads.shares import weighed
 
 Reducing = asyncio.Future[list[Tensor]]
 Complete = Callable[[int, list[Tensor]], None]
@@ -68,7 +69,7 @@ async def mean_gradient(
     node: Transport, replica: Replica, batches: Sequence[Batch], buckets: Sequence[Bucket], leave: Leave
 ) -> tuple[float, list[Reducing]]:
     """Return the mean loss of *batches* and, per bucket, the result of *leave*, which is called with the mean gradient
-    of all batches during the last backward pass.
+    of all batches, weighed by their samples, during the last backward pass.
     """
     losses: list[float] = []
     sums: list[Tensor] = []
@@ -82,7 +83,7 @@ async def mean_gradient(
         if sums:
             for place, gradient in zip(buckets[number].places, gradients, strict=True):
                 gradient.add_(sums[place]).div_(len(batches))
-        reducing.append(leave(number, gradients))
+        reducing.append(leave(number, weighed(replica, gradients)))
 
     losses.append(await _in_buckets(node, replica, batches[-1], buckets, complete))
     return sum(losses) / len(losses), reducing

@@ -17,15 +17,16 @@ from torch import Tensor
 from simcluster.algorithms.data_parallel.facts import zero_copies, zero_shares
 from simcluster.algorithms.data_parallel.zero_sums import Gradient, Sums
 from simcluster.algorithms.data_parallel.zero_weights import Held, Weights
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.steps import Lag, Late, resumable, steps
 from simcluster.collectives import flatten, naive_all_reduce
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
 from simcluster.workloads.layers.part import Part
+from simcluster.workloads.shares import weight_of
 
 
-@Facts(copies=zero_copies, shares=zero_shares, whole=lambda settings: settings.get("stage") != 3)
+@Facts(copies=zero_copies, shares=zero_shares, whole=lambda settings: settings.get("stage") != 3, evenly=by_samples)
 async def zero(
     node: Transport,
     replica: Replica,
@@ -94,10 +95,11 @@ async def _forward(node: Transport, replica: Replica, batch: Batch, weights: Wei
 async def _backward(node: Transport, replica: Replica, batch: Batch, weights: Weights, gradient: Gradient) -> Gradient:
     """Phases 2 and 3: each layer's gradient, summed at its owners; from stage 2 on at once, without keeping it."""
     passing: Tensor | None = None
+    weight = weight_of(replica)
     found: dict[int, Tensor] = {}
     for layer, cost in reversed(list(zip(replica.layers(), replica.layer_costs(batch), strict=True))):
         async with weights.present(layer):
-            passing, gradients = await node.compute(layer.backward, passing, cost=cost.backward)
+            passing, gradients = await node.compute(layer.backward, passing, 0, weight, cost=cost.backward)
         for place, new in zip(layer.parameters, gradients, strict=True):
             found[place] = found[place].add_(new) if place in found else gradient.keep(new)
         for unit in (unit for unit in weights.units if unit.layer == layer.number):  # complete with this layer

@@ -11,15 +11,16 @@ from typing import Literal
 
 from pydantic import NonNegativeInt
 
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.gossip.facts import d_psgd_copies
 from simcluster.algorithms.steps import steps
 from simcluster.overlays import BalancedOverlay, Neighbourhood, overlay_for, unbalanced
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.shares import weighed
 
 
-@Facts(copies=d_psgd_copies, spares="any")
+@Facts(copies=d_psgd_copies, spares="any", evenly=by_samples)
 async def d_psgd(
     node: Transport,
     replica: Replica,
@@ -50,10 +51,11 @@ async def d_psgd(
             # Phase 2, compute: the gradient at this rank's own weights.
             loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
-        # Phase 3, step; then mix the result if that is the order.
+        # Phase 3, step, weighed by samples, so that the mean of all models takes the joined batch's step; then mix the
+        # result if that is the order.
         if order == "mix_then_step":
             replica.load(mixing.result())
-        await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+        await node.compute(replica.apply, weighed(replica, gradients), cost=replica.apply_cost())
         if order == "step_then_mix":
             replica.load(await neighbours.mix(step, replica.parameters))
 

@@ -13,7 +13,7 @@ import torch
 from annotated_types import Ge, Lt
 from pydantic import PositiveFloat, PositiveInt
 
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.local_steps.facts import diloco_copies
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov, outer_gradient, train_alone
 from simcluster.algorithms.steps import resumable, rounds
@@ -22,9 +22,10 @@ from simcluster.collectives import all_reduce, flatten, unflatten
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.shares import weighed
 
 
-@Facts(copies=diloco_copies, in_step=True)
+@Facts(copies=diloco_copies, in_step=True, evenly=by_samples)
 async def diloco(
     node: Transport,
     replica: Replica,
@@ -48,9 +49,9 @@ async def diloco(
         # Phase 1, inner: H steps of the local optimizer on local data.
         loss = await train_alone(node, replica, batches)
 
-        # Phase 2, outer gradient: Delta = 1/k sum_i (theta - theta_i).
-        moved = await timed(node, outer_gradient, state.theta, replica.parameters)
-        delta = flatten(await state.mean(unflatten(moved, replica.parameters), f"outer/{step}"))
+        # Phase 2, outer gradient: Delta = 1/k sum_i (theta - theta_i), weighed by the samples of a batch.
+        moved = unflatten(await timed(node, outer_gradient, state.theta, replica.parameters), replica.parameters)
+        delta = flatten(await state.mean(weighed(replica, moved), f"outer/{step}"))
 
         # Phase 3, outer step: bit-identical on all ranks, which continue from its result.
         outer = timed(node, nesterov, state.theta, state.m, delta, outer_learning_rate, outer_momentum)

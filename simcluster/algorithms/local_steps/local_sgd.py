@@ -17,7 +17,7 @@ from annotated_types import Gt, Le
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.local_steps.facts import local_sgd_copies
 from simcluster.algorithms.local_steps.rounds import adopt, train_alone
 from simcluster.algorithms.steps import resumable, rounds
@@ -28,7 +28,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@Facts(copies=local_sgd_copies, in_step=True)
+@Facts(copies=local_sgd_copies, in_step=True, evenly=by_samples)
 async def local_sgd(
     node: Transport,
     replica: Replica,
@@ -42,11 +42,12 @@ async def local_sgd(
     """Rounds of *interval* steps (H), the last one shorter if the steps run out; all ranks end with the same weights.
 
     *participation*: the fraction C of ranks that train in a round, at least one, drawn alike by all; the others skip
-    that round's batches. *weighting*: `samples` weights ranks by shard size. *schedule*: of the all-reduce; `ring`
+    that round's batches. *weighting*: `samples` weights ranks by shard size, `uniform` by
+    batch size, which is one number for all unless the workload says otherwise. *schedule*: of the all-reduce; `ring`
     sends the fewest bytes, in 2 (n-1) rounds, `direct` as few in two. *compression*: of what is sent, the changes since
     the last mean.
     """
-    n = await _samples(node, replica) if weighting == "samples" else [1] * node.size
+    n = await _samples(node, replica) if weighting == "samples" else replica.batch_sizes
     chosen_ranks = max(round(participation * node.size), 1)
     mean = Mean(compression, node, "change", replica.parameters, partial(all_reduce, schedule=schedule))
     state = resumable(replica, x=flatten(replica.parameters), mean=mean)

@@ -15,7 +15,7 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.facts import Facts, never
+from simcluster.algorithms.facts import Facts, by_samples, never
 from simcluster.algorithms.model_parallel.facts import parted_copies, parted_shares, pipeline_cut
 from simcluster.algorithms.model_parallel.order import Order, ranks_of, takes_no_part
 from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, Task, plan_of
@@ -31,7 +31,15 @@ from simcluster.workloads.layers.part import Part
 from simcluster.workloads.streams import micro_batches as cut
 
 
-@Facts(copies=parted_copies, shares=parted_shares, cut=pipeline_cut, whole=never, places=placed, idle=takes_no_part)
+@Facts(
+    copies=parted_copies,
+    shares=parted_shares,
+    cut=pipeline_cut,
+    whole=never,
+    evenly=by_samples,
+    places=placed,
+    idle=takes_no_part,
+)
 async def pipeline(
     node: Transport,
     replica: Replica,

@@ -79,9 +79,10 @@ def plan_of(
     Raise UsageError with everything wrong in the settings.
     """
     problems = []
-    whole = size * replica.batch_size
+    whole = sum(replica.batch_sizes)
     if whole % micro_batches:
-        expected = f"a divisor of {whole}, the batch of all ranks ({size} of {replica.batch_size} each)"
+        each = f"{size} of {replica.batch_size} each" if len(set(replica.batch_sizes)) == 1 else f"of {size} ranks"
+        expected = f"a divisor of {whole}, the batch of all ranks ({each})"
         problems.append(Problem("micro_batches", str(micro_batches), expected))
     if schedule == "interleaved" and micro_batches % p:
         expected = f"a multiple of the {p} ranks, which interleaved stages take in turns"

@@ -15,7 +15,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.facts import Facts, never
+from simcluster.algorithms.facts import Facts, by_samples, never
 from simcluster.algorithms.model_parallel.facts import parted_copies, parted_shares
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.collectives import all_reduce
@@ -30,6 +30,7 @@ from simcluster.workloads.layers.tensor_shard import TensorShard
     cut=lambda replica, size, settings: replica.tensor_shard(),
     stays=lambda _: "each rank holds a shard of every layer, cut for this world size",
     whole=never,
+    evenly=by_samples,
 )
 async def tensor_parallel(
     node: Transport,

@@ -121,6 +121,10 @@ class Barrier(AsyncIterator[int]):
         self._late = self._count.rejected - before
         return [on_time[rank] for rank in sorted(on_time)]
 
+    def samples(self, pushes: Sequence[Push]) -> list[int]:
+        """Return the number of samples in the batch of each of *pushes*."""
+        return [self._replica.batch_sizes[push.rank] for push in pushes]
+
     def answer(self, pushes: Sequence[Push], weights: Sequence[Tensor]) -> None:
         """Send each worker that pushed on to the next step, with *weights*."""
         for push in pushes:
@@ -138,7 +142,9 @@ class Barrier(AsyncIterator[int]):
         """Count *pushes*, which are in the weights, and record the step."""
         self._replica.ledger.take(push.group for push in pushes)
         self._count.applied += len(pushes)
-        loss = float(sum(push["loss"] for push in pushes) / len(pushes))
+        samples = self.samples(pushes)
+        weights = samples if len(set(samples)) > 1 else [1] * len(pushes)
+        loss = float(sum(push["loss"] * weight for push, weight in zip(pushes, weights, strict=True)) / sum(weights))
         self._node.record(step=self.step, loss=loss, **self._counts(pushes))
 
     async def see_off(self, *, only_behind: bool = False) -> None:

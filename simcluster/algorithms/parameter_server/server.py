@@ -60,9 +60,18 @@ def check_push(push: str, compression: object) -> None:
         raise UsageError(Problem("compression", f"{compression!r} with push: weights", "none, or push: gradients"))
 
 
-def mean(contributions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """Return the mean of each gradient over *contributions*, summed in the given order; the first is overwritten."""
+def mean(contributions: Sequence[Sequence[Tensor]], samples: Sequence[int] = ()) -> list[Tensor]:
+    """Return the mean of each gradient over *contributions*, summed in the given order; the first is overwritten.
+
+    *samples*: the weight of each; none for equal ones.
+    """
     total = list(contributions[0])
+    if len(set(samples)) > 1:
+        total = [tensor.mul_(samples[0]) for tensor in total]
+        for gradients, count in zip(contributions[1:], samples[1:], strict=True):
+            for into, gradient in zip(total, gradients, strict=True):
+                into.add_(gradient, alpha=count)
+        return [tensor.div_(sum(samples)) for tensor in total]
     for gradients in contributions[1:]:
         for into, gradient in zip(total, gradients, strict=True):
             into.add_(gradient)

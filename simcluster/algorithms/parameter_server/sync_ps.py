@@ -27,6 +27,7 @@ from simcluster.workloads import Replica
     world=served("wait_for"),
     exact=lambda settings: settings.get("wait_for") is None and settings.get("timeout_s") is None,
     spares="workers",
+    evenly=lambda settings: "" if settings.get("server_trains", True) else "a server that only serves draws no batch",
 )
 async def sync_ps(
     node: Transport,
@@ -70,8 +71,8 @@ async def _serve(
         # Phase 2, barrier: the first K gradients of this step, or those before the timeout, at least one.
         gradients = await server.gather(own, needed, timeout_s)
 
-        # Phase 3, reduce and apply: in rank order, divided by the number actually summed.
-        total = mean([gradient.tensors for gradient in gradients])
+        # Phase 3, reduce and apply: in rank order, weighed by the samples actually summed.
+        total = mean([gradient.tensors for gradient in gradients], server.samples(gradients))
         await node.compute(replica.apply, total, cost=replica.apply_cost())
 
         # Phase 4, reply to those that pushed, with weights if this step pulls; tell late workers to stop.

@@ -1,0 +1,78 @@
+"""Batch sizes by node: `workload.batch_size` as a mapping by name, or a total that is shared by the devices' speed.
+
+batch_size: {mini1: 64, pi4: 4}
+batch_size: {total: 160, by: device}     # resolved to a mapping by name when the experiment is read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simcluster.algorithms import ALGORITHMS
+from simcluster.algorithms.facts import facts_of
+from simcluster.documents.limits import MOST_STEPS
+from simcluster.documents.reading import Reading
+from simcluster.errors import nearest
+from simcluster.topology import Topology
+from simcluster.topology.model.duration import expected_s
+from simcluster.workloads import Replica, Workload
+from simcluster.workloads.shares import by_rate
+
+PATH = ("workload", "batch_size")
+BY_DEVICE = ("total", "by")
+
+
+def is_by_device(given: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Return whether *given* is a total to share, not a mapping by node."""
+    return "by" in given and "by" not in names
+
+
+def total_of(reading: Reading, given: Mapping[str, Any], names: Sequence[str]) -> int | None:
+    """Return the total to be shared by the nodes' devices; None after reporting what is wrong."""
+    before = len(reading.problems)
+    for key in given:
+        if key not in BY_DEVICE:
+            reading.bad((*PATH, key), nearest(str(key), BY_DEVICE), "unknown key", at_key=True)
+    if given["by"] != "device":
+        reading.bad((*PATH, "by"), "device, or a mapping by node")
+    total = given.get("total")
+    if not _is_number(total, len(names)):
+        expected = f"a whole number of at least {len(names)}, one sample for each node, and at most {MOST_STEPS}"
+        reading.bad((*PATH, "total") if "total" in given else PATH, expected, None if "total" in given else "no total")
+    return total if len(reading.problems) == before else None
+
+
+def sizes_of(reading: Reading, given: Mapping[str, Any], names: Sequence[str]) -> list[int] | None:
+    """Return the batch size of each node in *given*; None after reporting what is wrong."""
+    before = len(reading.problems)
+    for key, value in given.items():
+        if key not in names:
+            reading.bad((*PATH, key), nearest(str(key), names), "unknown node", at_key=True)
+        elif not _is_number(value, 1):
+            reading.bad((*PATH, key), f"a whole number of at least 1 sample and at most {MOST_STEPS}")
+    missing = [name for name in names if name not in given]
+    if missing:
+        reading.bad(PATH, "a size for every node, or {total: N, by: device}", f"none for {', '.join(missing)}")
+    return [given[name] for name in names] if len(reading.problems) == before else None
+
+
+def by_device(replica: Replica, total: int, cluster: Topology) -> list[int]:
+    """Return the share of each node in *total* samples, by the rate of its device in the work of *replica*."""
+    cost = replica.gradient_cost(next(replica.batches()))
+    devices = [device for name in cluster.workers if (device := cluster.nodes[name].device) is not None]
+    times_s = [expected_s(device, cost) for device in devices]
+    return by_rate(total, [1 / time_s for time_s in times_s] if all(times_s) else [1.0] * len(times_s))
+
+
+def check_weighed(reading: Reading, algorithm: object, settings: Mapping[str, Any], workload: Workload) -> None:
+    """Report unequal batches under an *algorithm* with averages that do not weigh them."""
+    why = facts_of(algorithm).evenly(settings)
+    if why and len(set(workload.batch_sizes)) > 1:
+        sure = [name for name, known in ALGORITHMS.items() if not facts_of(known).evenly({})]
+        expected = f"one number for all nodes, since {why}; or one of {', '.join(sure)}"
+        reading.bad(PATH, expected, f"{min(workload.batch_sizes)} to {max(workload.batch_sizes)} samples per node")
+
+
+def _is_number(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST_STEPS

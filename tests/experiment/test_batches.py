@@ -1,0 +1,97 @@
+"""`workload.batch_size` by node: a mapping, or a total shared by the devices' speed; what is neither is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simcluster.errors import UsageError
+from simcluster.experiment.part import can_regroup
+from simcluster.experiment.read import read_experiment
+from simcluster.experiment.run import run
+
+
+def document(batch_size: Any, algorithm: Any = "sync_ps", **changes: Any) -> dict[str, Any]:
+    """Workers n0, n1, n2 of 4, 3 and 1 GFLOP/s around a switch."""
+    nodes: dict[str, Any] = {f"n{i}": {"flops": f"{flops} GFLOP/s"} for i, flops in enumerate((4, 3, 1))}
+    links = [{"between": [f"n{i}", "sw"], "bandwidth": "1 Gbps", "latency": "100 us"} for i in range(3)]
+    return {
+        "topology": {"name": "uneven", "nodes": {**nodes, "sw": {"kind": "switch"}}, "links": links},
+        "algorithm": algorithm,
+        "workload": {"name": "mnist_mlp", "hidden": 12, "batch_size": batch_size},
+        "stop": {"steps": 4},
+        **changes,
+    }
+
+
+@pytest.mark.parametrize("numerics", ["real", "none"])
+def test_a_total_is_shared_by_speed_and_written_by_name(numerics: str) -> None:
+    found = read_experiment(document({"total": 80, "by": "device"}, numerics=numerics))
+    # 80 in parts of 4, 3 and 1.
+    assert found.workload.batch_sizes == (40, 30, 10)
+    assert found.document["workload"]["batch_size"] == {"n0": 40, "n1": 30, "n2": 10}
+    assert read_experiment(found.document).workload.batch_sizes == (40, 30, 10)
+
+
+def test_a_measured_or_straggling_device_counts_as_it_is() -> None:
+    source = document({"total": 80, "by": "device"})
+    source["topology"]["nodes"]["n0"]["straggler"] = {"kind": "constant", "factor": 4}
+    source["topology"]["nodes"]["n1"]["flops"] = "1 GFLOP/s"
+    # Rates 1, 1 and 1.
+    assert read_experiment(source).workload.batch_sizes == (27, 27, 26)
+
+
+def test_a_mapping_may_be_in_any_order() -> None:
+    found = read_experiment(document({"n2": 1, "n0": 8, "n1": 3}))
+    assert found.workload.batch_sizes == (8, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "told"),
+    [
+        ({"n0": 8, "n1": 3, "n7": 1}, r"workload.batch_size.n7: unknown node; did you mean 'n2'\?"),
+        ({"n0": 8, "n1": 3}, "workload.batch_size: found none for n2, expected a size for every node"),
+        ({"n0": 8, "n1": 3, "n2": 0}, "workload.batch_size.n2: found 0, expected a whole number of at least 1 sample"),
+        ({"n0": 8, "n1": 3, "n2": True}, "workload.batch_size.n2: found true"),
+        ({"n0": 8, "n1": 3, "n2": 1.5}, r"workload.batch_size.n2: found 1.5"),
+        (
+            {"total": 2, "by": "device"},
+            "workload.batch_size.total: found 2, expected a whole number of at least 3, one",
+        ),
+        ({"by": "device"}, "workload.batch_size: found no total, expected a whole number of at least 3"),
+        ({"total": 80, "by": "rank"}, "workload.batch_size.by: found 'rank', expected device"),
+        ({"total": 80, "by": "device", "least": 1}, "workload.batch_size.least: unknown key"),
+        ({"n0": 10**7, "n1": 1, "n2": 1}, "expected at least 10000002, 1 for each of 10000002 shards"),
+    ],
+)
+def test_sizes_that_are_none_are_refused_before_anything_starts(batch_size: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        read_experiment(document(batch_size))
+
+
+def test_an_algorithm_that_averages_evenly_is_refused_with_those_that_weigh() -> None:
+    sizes = {"n0": 8, "n1": 3, "n2": 1}
+    with pytest.raises(UsageError, match=r"found 1 to 8 samples per node.*or one of all_reduce_dp, d_psgd, diloco, "):
+        read_experiment(document(sizes, "edp"))
+    with pytest.raises(UsageError, match="since a server that only serves draws no batch"):
+        read_experiment(document(sizes, {"name": "sync_ps", "server_trains": False}))
+    assert read_experiment(document({"n0": 4, "n1": 4, "n2": 4}, "edp")).workload.batch_sizes == (4, 4, 4)
+
+
+def test_real_nodes_with_unequal_batches_end_with_the_simulators_bits(tmp_path: Path) -> None:
+    source = document({"total": 24, "by": "device"})
+    sim, sockets = (
+        run(source, backend=backend, out=tmp_path / backend, report=False).summary for backend in ("sim", "sockets")
+    )
+    assert sockets["weights_sha256"] == sim["weights_sha256"]
+    # 4 steps of 24 samples.
+    assert sockets["samples"] == sim["samples"] == {"used": 96, "lost": 0, "repeated": 0}
+
+
+def test_sizes_belong_to_nodes_so_no_group_is_formed_without_one() -> None:
+    crash = [{"kind": "crash", "node": "n2", "at": "1 ms"}]
+    sizes = {"n0": 8, "n1": 3, "n2": 1}
+    assert can_regroup(read_experiment(document(8, "all_reduce_dp", faults=crash)))
+    assert not can_regroup(read_experiment(document(sizes, "all_reduce_dp", faults=crash)))
