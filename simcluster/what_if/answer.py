@@ -9,7 +9,8 @@ from simcluster.runs import words
 from simcluster.topology import Topology
 from simcluster.units import format_bandwidth, format_latency
 from simcluster.what_if.critical_path import CriticalPath, Part
-from simcluster.what_if.effects import LEAST, Effect, by_gain, by_price, ranked
+from simcluster.what_if.effects import LEAST, Effect, by_gain, by_price, is_part, ranked
+from simcluster.what_if.free import FREE
 from simcluster.what_if.goal import Goal
 from simcluster.what_if.perturb import Kind
 
@@ -35,7 +36,7 @@ def bottleneck(effects: Sequence[Effect], goal: Goal) -> Effect | None:
 
     For a goal that needs learning, only changes of the cluster count: a setting that saves time may cost more steps.
     """
-    gaining = by_gain([e for e in effects if goal.learns or e.change.kind != "setting"])
+    gaining = by_gain([e for e in effects if _counts(e, goal)])
     return next(iter(sorted(gaining, key=lambda found: not found.is_certain)), None)
 
 
@@ -57,15 +58,16 @@ def sentences(
         found.append(_named(best, goal, staleness, seeds))
     else:
         what = "change" if goal.learns else "change of a link or a device"
-        tried = sum(e.relative is not None and (goal.learns or e.change.kind != "setting") for e in effects)
+        tried = sum(e.relative is not None and _counts(e, goal) for e in effects)
         found.append(f"No single {what} gains a percent, of {tried}: there are several bottlenecks, or none.")
-    others = [e for e in by_gain(effects) if e.change.kind != "setting" and e.is_certain and e is not best][:2]
+    others = [e for e in by_gain(effects) if is_part(e) and e.is_certain and e is not best][:2]
     if others:
         listed = words.listing([f"{e.change.label} ({_less(e)})" for e in others])
         found.append(f"Next, each alone: {listed}.")
     found += _uncertain(effects, best)
     found += _path(path, topology)
     found += _of_settings(effects, best, goal)
+    found += _free(effects, goal)
     found.append(_purchase(purchases, goal, seeds))
     return found
 
@@ -157,6 +159,21 @@ def _of_settings(effects: Sequence[Effect], best: Effect | None, goal: Goal) -> 
         return
     text = f"Of the settings, {settings[0].change.label} gains most: {goal.phrase} is {_less(settings[0])}"
     yield text + ("." if goal.learns else "; what that does to learning is not in a timing.")
+
+
+def _counts(effect: Effect, goal: Goal) -> bool:
+    """Return whether the change may be the bottleneck."""
+    return is_part(effect) or (goal.learns and effect.change.kind == "setting")
+
+
+def _free(effects: Sequence[Effect], goal: Goal) -> Iterator[str]:
+    free = [e for e in by_gain(effects) if e.change.kind in FREE and e.is_certain]
+    if free:
+        best, *others = free
+        then = f"{goal.phrase} is {goal.value(best.value)}, {_less(best)}"
+        text = f"At no cost, the most is gained by {best.change.label}: {then}"
+        more = words.listing([f"{e.change.label} ({_less(e)})" for e in others[:2]])
+        yield text + (f"; next, each alone: {more}." if others else ".")
 
 
 def _purchase(purchases: Sequence[Effect], goal: Goal, seeds: int | None) -> str:

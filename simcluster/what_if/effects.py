@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from simcluster.experiment.interval import interval
+from simcluster.what_if.free import FREE
 from simcluster.what_if.perturb import Change
 
 LEAST = 0.01
@@ -89,6 +90,11 @@ def effect(
         return found
     span = interval(alike)
     return replace(found, low=span["low"], high=span["high"])
+
+
+def is_part(found: Effect) -> bool:
+    """Return whether the change is one of a link or a device, not of a setting or of the work of nodes."""
+    return found.change.kind not in ("setting", *FREE)
 
 
 def ranked(effects: Sequence[Effect]) -> list[Effect]:

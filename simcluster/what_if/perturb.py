@@ -21,7 +21,10 @@ from simcluster.topology.presets.links import DEVICES, LINKS
 from simcluster.topology.read.devices import DEVICE_KEYS
 from simcluster.units import write_bandwidth, write_latency, write_rate
 
-Kind = Literal["bandwidth", "latency", "loss", "nic", "overhead", "device", "straggler", "setting", "purchase"]
+Kind = Literal[
+    "bandwidth", "latency", "loss", "nic", "overhead", "device", "straggler", "setting", "purchase",
+    "share", "order", "without",
+]  # fmt: skip
 
 _PRICE = re.compile(r"([0-9]+(?:\.[0-9]+)?) USD")
 

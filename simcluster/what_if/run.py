@@ -26,7 +26,8 @@ from simcluster.sweeps.points import Point, Source, digest_of
 from simcluster.sweeps.run import PlannedSweep, check_folder, run_missing
 from simcluster.topology import Device
 from simcluster.what_if.critical_path import CriticalPath, critical_path
-from simcluster.what_if.effects import Effect, by_gain, effect
+from simcluster.what_if.effects import Effect, by_gain, effect, is_part
+from simcluster.what_if.free import free_changes
 from simcluster.what_if.goal import Goal, read_goal
 from simcluster.what_if.outcome import ANSWER, REPORT, TABLE, WhatIf
 from simcluster.what_if.perturb import Change, Parts, changes, purchases, read_parts
@@ -118,10 +119,10 @@ class _Asked:
 
     def answer(self, for_sale: Parts) -> WhatIf:
         base, staleness, first = self._baseline()
-        tried = changes(self.plan, staleness)
+        tried = [*changes(self.plan, staleness), *free_changes(self.plan)]
         effects = self._effects(tried, base)
         path = self._path(RunFolder(first), base)
-        gaining = list(dict.fromkeys(e.change.part for e in by_gain(effects) if e.change.kind != "setting"))
+        gaining = list(dict.fromkeys(e.change.part for e in by_gain(effects) if is_part(e)))
         worth = {*gaining[:MOST_UPGRADED], *(part.where for part in path.parts if part.share >= LEAST_OF_PATH)}
         bought = self._effects(purchases(self.plan.topology, for_sale, worth), base)
         return WhatIf(self.folder, self.plan, self.goal, base, staleness, effects, bought, path, exact=self.exact)
