@@ -176,22 +176,32 @@ class Partition(Fault):
     groups: tuple[tuple[int, ...], ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reset(Fault):
+    """The connections between nodes of different *groups*, of ranks, break at the start of each spell, which is empty.
+
+    No message is lost: the nodes connect again, and resend what has not arrived.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+
+
 def may_lose(fault: Fault) -> bool:
     """Whether *fault* may make a node, or the path between two nodes, unavailable to nodes that wait for it."""
-    return not isinstance(fault, (Slow, Latency, Bandwidth, Loss))
+    return not isinstance(fault, (Slow, Latency, Bandwidth, Loss, Reset))
 
 
 def faults_to_come(faults: Sequence[Fault], began_s: float, happened_s: float | None = None) -> tuple[Fault, ...]:
     """Return those of *faults* that a run meets which begins at *began_s*, in seconds after that.
 
-    A fault that can take a node or a link happens once: a spell of it that began before *began_s*, or by *happened_s*
+    A fault that can take a node, a link or a connection happens once: a spell of it that began before *began_s*, or by *happened_s*
     in an earlier attempt, is not repeated. A late join has happened when the node has come. Other faults are conditions
     (slow, latency, bandwidth, loss), which hold in each of their spells whenever the run is there.
     """
     over_s = began_s if happened_s is None else max(began_s, happened_s + NEAR_S)
 
     def is_to_come(fault: Fault, spell: Spell) -> bool:
-        if not may_lose(fault):
+        if not may_lose(fault) and not isinstance(fault, Reset):
             return spell[1] > began_s
         return spell[1] > over_s if isinstance(fault, Join) else spell[0] >= over_s
 
@@ -208,9 +218,9 @@ Pairs: TypeAlias = Callable[[int, int], bool]
 """Whether messages from rank *a* to rank *b* are affected."""
 
 
-def severed(fault: Cut | Partition, topology: Topology) -> Pairs:
+def severed(fault: Cut | Partition | Reset, topology: Topology) -> Pairs:
     """Return the pairs that *fault* cuts off. Routes are fixed: there is no way around a cut link."""
-    if isinstance(fault, Partition):
+    if isinstance(fault, (Partition, Reset)):
         group_of = {rank: number for number, group in enumerate(fault.groups) for rank in group}
         return lambda a, b: a in group_of and b in group_of and group_of[a] != group_of[b]
     names = topology.workers

@@ -56,6 +56,10 @@ class FaultPlan:
         """Nodes of different *groups* cannot reach each other."""
         self._add("partition", groups=[list(group) for group in groups], at_s=at_s, for_s=for_s)
 
+    def reset(self, *groups: Sequence[str], at_s: float) -> None:
+        """Connections between nodes of different *groups* break, and are made again."""
+        self._add("reset", groups=[list(group) for group in groups], at_s=at_s)
+
     def latency(
         self, link: str, *, add_s: float, at_s: float, for_s: float | None = None, towards: str | None = None
     ) -> None:

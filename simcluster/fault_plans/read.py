@@ -122,7 +122,9 @@ class _Reader:
             number += 1
 
     def duration(self) -> float | None:
-        """Return the duration of each spell: inf if the file does not say."""
+        """Return the duration of each spell: inf if the file does not say, 0 for a moment."""
+        if self.kind == "reset":
+            return 0.0
         key = next((key for key in ("after", "notice") if key in self.keys), "for")
         if key not in self.keys:
             return inf
@@ -259,6 +261,7 @@ KINDS = {
     "cut": _Kind(kinds.Cut, _LINK),
     "flap": _Kind(kinds.Flap, ("link", "towards", "for", "period", "down"), ("for",)),
     "partition": _Kind(kinds.Partition, ("groups", "for", *_REPEATED)),
+    "reset": _Kind(kinds.Reset, ("groups", *_REPEATED)),
     "latency": _Kind(kinds.Latency, (*_LINK, "add")),
     "bandwidth": _Kind(kinds.Bandwidth, (*_LINK, "factor")),
     "loss": _Kind(kinds.Loss, (*_LINK, "probability")),

@@ -38,6 +38,7 @@ _PLANS: Final[Mapping[str, Mapping[str, Any]]] = {
     "flap": {"kind": "flap", "link": "n2-sw", "for": _SHORT, "period": "2 ms"},
     "short partition": {"kind": "partition", "groups": [["n0", "n1"], ["n2"]], "for": _SHORT},
     "long partition": {"kind": "partition", "groups": [["n0", "n1"], ["n2"]]},
+    "reset": {"kind": "reset", "groups": [["n0", "n1"], ["n2"]]},
     "latency": {"kind": "latency", "link": "n2-sw", "for": _SHORT, "add": "2 ms"},
     "bandwidth": {"kind": "bandwidth", "link": "n2-sw", "for": _SHORT, "factor": 0.01},
     "loss": {"kind": "loss", "link": "n2-sw", "for": _SHORT, "probability": 0.3},
@@ -54,8 +55,8 @@ def plan_of(fault: str, backend: str) -> dict[str, Any]:
 
 
 _PASSING: Final = (
-    "short hang", "slow-down", "short cut", "short cut, one way", "flap", "short partition", "latency", "bandwidth",
-    "loss",
+    "short hang", "slow-down", "short cut", "short cut, one way", "flap", "short partition", "reset", "latency",
+    "bandwidth", "loss",
 )  # fmt: skip
 """Faults that only delay any algorithm: all ranks finish."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations, permutations
 from math import inf, prod
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,10 @@ _ENDS, _DEAD, _BEGINS = range(3)
 """Simultaneous events happen in this order."""
 
 
+def _between(a: int, b: int) -> kinds.Pairs:
+    return lambda sender, receiver: {sender, receiver} == {a, b}
+
+
 class Faults:
     """The faults of one run. A node that is silent or unreachable for more than *dead_s* is lost."""
 
@@ -34,6 +39,7 @@ class Faults:
     def __init__(self, plan: Sequence[kinds.Fault] = (), dead_s: float = kinds.DEAD_S) -> None:
         self._plan, self._dead_s = plan, dead_s
         self._cuts: dict[int, tuple[kinds.Pairs, list[Stream]]] = {}  # active ones, by number in the plan
+        self._resets: list[tuple[kinds.Pairs, list[Stream]]] = []  # pairs that connect again
         self._hung: dict[int, Member] = {}
         self._told: dict[int, Member] = {}  # to leave
         self._away: dict[int, int] = {}  # by rank: the number of the fault that ends when it joins or returns
@@ -54,7 +60,7 @@ class Faults:
         for number, fault in enumerate(self._plan):
             for start_s, end_s in fault.spells:
                 moments.append((start_s, _BEGINS, number))
-                if end_s < inf:
+                if end_s < inf and not isinstance(fault, kinds.Reset):
                     moments.append((end_s, _ENDS, number))
                 if isinstance(fault, (kinds.Hang, kinds.Cut, kinds.Partition)) and end_s - start_s > self._dead_s:
                     moments.append((start_s + self._dead_s, _DEAD, number))
@@ -100,6 +106,9 @@ class Faults:
                 self._cuts[number] = (pairs, stopped)
                 for stream in stopped:
                     stream.stop()
+            case kinds.Reset():
+                self.log.ends(fault)
+                self._reset(fault)
             case kinds.LinkFault():
                 self._links[number] = fault
                 self._change_link(fault)
@@ -138,8 +147,27 @@ class Faults:
             for node in cluster.living():
                 node.look_around()
 
+    def _reset(self, fault: kinds.Reset) -> None:
+        """Cut each pair of *fault* off for one round trip, in which it connects again."""
+        cluster = self._cluster
+        severed, names = kinds.severed(fault, cluster.topology), cluster.topology.workers
+        for a, b in combinations(range(len(names)), 2):
+            if severed(a, b):
+                stopped = [s for s in cluster.streams.used() if {s.sender.rank, s.receiver.rank} == {a, b}]
+                reset = (_between(a, b), stopped)
+                self._resets.append(reset)
+                for stream in stopped:
+                    stream.stop()
+                there, back = (cluster.routes.way(*ends).latency_s for ends in permutations((names[a], names[b])))
+                cluster.loop.clock.alarm_at(cluster.loop.time() + (there + back), self._connected, reset)
+
+    def _connected(self, reset: tuple[kinds.Pairs, list[Stream]]) -> None:
+        self._resets = [other for other in self._resets if other is not reset]
+        for stream in reset[1]:
+            stream.go_on()
+
     def _on_stream(self, stream: Stream) -> None:
-        for pairs, stopped in self._cuts.values():
+        for pairs, stopped in (*self._cuts.values(), *self._resets):
             if pairs(stream.sender.rank, stream.receiver.rank):
                 stream.stop()
                 stopped.append(stream)

@@ -33,11 +33,13 @@ def run_bodies(
     inbox_bytes: int = INBOX_BYTES,
     timeout_s: float = 60.0,
     uvloop: bool | None = None,
+    resets_every_s: float | None = None,
 ) -> list[Any]:
     """Run body i as rank i of one cluster; return each body's result or exception.
 
     A body that raises `simcluster.testing.Crash` dies without a goodbye, and one that raises `ComesBack` is restarted;
-    with any other exception it dies and its peers learn why. Raise TimeoutError after *timeout_s*.
+    with any other exception it dies and its peers learn why. Raise TimeoutError after *timeout_s*. Every *resets_every_s* all
+    connections between living nodes break.
     """
 
     async def run() -> list[Any]:
@@ -45,6 +47,8 @@ def run_bodies(
             cluster = _Cluster(len(bodies), seed, inbox_bytes)
             try:
                 await cluster.connect()
+                if resets_every_s is not None:
+                    cluster.reset_every(resets_every_s)
                 lives = [cluster.live(rank, body) for rank, body in enumerate(bodies)]
                 return await asyncio.gather(*lives, return_exceptions=True)
             finally:
@@ -64,6 +68,7 @@ class _Cluster:
             Recorder(rank, name, lambda: time.perf_counter() - started_s) for rank, name in enumerate(self._names)
         ]
         self._gone: dict[int, str] = {}
+        self._resetting: asyncio.TimerHandle | None = None
         self._coming = asyncio.Lock()
         self._owners = Owners(size)
         self._owners.watch(asyncio.get_running_loop())
@@ -83,7 +88,16 @@ class _Cluster:
             except ComesBack:
                 await self._come_back(rank)
 
+    def reset_every(self, interval_s: float) -> None:
+        """Break all connections now, and again after each *interval_s*."""
+        for rank, mesh in enumerate(self._meshes):
+            for peer in range(rank):
+                mesh.member.reset(peer)
+        self._resetting = asyncio.get_running_loop().call_later(interval_s, self.reset_every, interval_s)
+
     async def close(self) -> None:
+        if self._resetting is not None:
+            self._resetting.cancel()
         for mesh in self._meshes:
             await mesh.listener.close()
         await asyncio.gather(*(mesh.member.close() for mesh in self._meshes))

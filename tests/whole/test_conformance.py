@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simcluster.testing import CHECKS, CHECKS_OF_RETURNS, Body, RunBodies, check_transport
+from simcluster.testing import CHECKS, CHECKS_OF_RESETS, CHECKS_OF_RETURNS, Body, RunBodies, check_transport
 from tests.support.clusters import star
 from tests.support.plans import plan
 
@@ -53,6 +53,29 @@ def that_return_on_the_simulator(bodies: Sequence[Body]) -> list[Any]:
 @pytest.mark.parametrize("check", CHECKS_OF_RETURNS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("run_bodies", [that_return_on_the_simulator, on_sockets], ids=["sim", "sockets"])
 def test_promise_of_those_that_come_back(check: Callable[[RunBodies], None], run_bodies: RunBodies) -> None:
+    check(run_bodies)
+
+
+def with_resets_on_the_simulator(bodies: Sequence[Body]) -> list[Any]:
+    from simcluster_backends.sim import Cluster
+    from simcluster_backends.sim.faults import Faults
+
+    topology = star(len(bodies))
+    groups = [[name] for name in topology.workers]
+    resets = {"kind": "reset", "groups": groups, "at": "0 s", "every": "190 us", "times": 300}
+    faults = plan(topology, resets) if len(bodies) > 1 else ()
+    return Cluster(topology, faults=Faults(faults)).run(bodies)
+
+
+def with_resets_on_sockets(bodies: Sequence[Body]) -> list[Any]:
+    from simcluster_backends.sockets.local import run_bodies
+
+    return run_bodies(bodies, resets_every_s=0.02)
+
+
+@pytest.mark.parametrize("check", [*CHECKS_OF_RESETS, *CHECKS], ids=lambda check: check.__name__)
+@pytest.mark.parametrize("run_bodies", [with_resets_on_the_simulator, with_resets_on_sockets], ids=["sim", "sockets"])
+def test_promise_over_connections_that_break(check: Callable[[RunBodies], None], run_bodies: RunBodies) -> None:
     check(run_bodies)
 
 

@@ -20,6 +20,7 @@ ALGORITHMS = ("sync_ps", "edp", "all_reduce_dp")
 
 DEAD_S = {"sim": 0.05, "sockets": 2.0}
 AT = {"sim": "5 ms", "sockets": "300 ms"}
+EVERY = {"sim": "1 ms", "sockets": "20 ms"}
 SHORT = {"sim": "10 ms", "sockets": "400 ms"}
 """Shorter than DEAD_S."""
 
@@ -45,6 +46,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "flap": {"kind": "flap", "link": "n2-sw", "for": "SHORT", "period": "2 ms"},
     "short partition": {"kind": "partition", "groups": [["n0", "n1"], ["n2"]], "for": "SHORT"},
     "long partition": {"kind": "partition", "groups": [["n0", "n1"], ["n2"]]},
+    "reset": {"kind": "reset", "groups": [["n0", "n1"], ["n2"]], "every": "EVERY", "times": 40},
     "latency": {"kind": "latency", "link": "n2-sw", "for": "SHORT", "add": "2 ms"},
     "bandwidth": {"kind": "bandwidth", "link": "n2-sw", "for": "SHORT", "factor": 0.01},
     "loss": {"kind": "loss", "link": "n2-sw", "for": "SHORT", "probability": 0.3},
@@ -68,6 +70,7 @@ OUTCOMES: dict[str, tuple[str, str, str]] = {  # sync_ps, edp, all_reduce_dp
     "flap": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
     "short partition": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
     "long partition": (GOES_ON, GOES_ON, RE_FORMS),
+    "reset": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
     "latency": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
     "bandwidth": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
     "loss": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
@@ -80,6 +83,7 @@ ON_SOCKETS: dict[str, tuple[str, ...]] = {
     "long hang of a worker": ("sync_ps", "all_reduce_dp"),
     "slow-down": ("edp",),
     "short cut": ("sync_ps", "edp"),
+    "reset": ("sync_ps", "all_reduce_dp"),
     "long cut of a worker": ("edp", "all_reduce_dp"),
     "long cut, towards a worker": ("sync_ps",),
 }
@@ -91,7 +95,8 @@ def experiment(algorithm: str, fault: str, backend: str) -> dict[str, Any]:
     all_pass = set(OUTCOMES[fault]) == {ALL_END_WELL}
     until = "1.5 s" if all_pass else {"crash": "2 s", "restart": "4 s"}.get(FAULTS[fault]["kind"], "3.5 s")
     stop = {"sim": {"steps": 40}, "sockets": {"steps": 100_000, "time": until}}[backend]
-    spec = {key: SHORT[backend] if value == "SHORT" else value for key, value in FAULTS[fault].items()}
+    times = {"SHORT": SHORT[backend], "EVERY": EVERY[backend]}
+    spec = {key: times[value] if value in ("SHORT", "EVERY") else value for key, value in FAULTS[fault].items()}
     return {
         "name": "outcomes",
         "topology": {

@@ -1,6 +1,6 @@
 """Inject a plan's faults into real nodes: the launcher acts on processes, and orders nodes to do the rest.
 
-Cuts and slowdowns happen inside a node, which is sent them beforehand and acts by its clock: see
+Cuts, resets and slowdowns happen inside a node, which is sent them beforehand and acts by its clock: see
 simcluster_backends.sockets.node.cuts.
 """
 
@@ -17,9 +17,12 @@ from simcluster.fault_plans.log import FaultLog
 from simcluster_backends.sockets.launcher.fork_process import SignalName
 from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.wire import messages
-from simcluster_backends.sockets.wire.messages import Hold
+from simcluster_backends.sockets.wire.messages import Hold, Resets
 
-SUPPORTED = (kinds.Crash, kinds.Restart, kinds.Join, kinds.Leave, kinds.Hang, kinds.Slow, kinds.Cut, kinds.Partition)
+SUPPORTED = (
+    *(kinds.Crash, kinds.Restart, kinds.Join, kinds.Leave, kinds.Hang, kinds.Slow),
+    *(kinds.Cut, kinds.Partition, kinds.Reset),
+)
 """The other kinds need a network that this backend does not have."""
 
 _BY_ITS_STARTER = {
@@ -35,7 +38,7 @@ def check_faults(job: ClusterJob) -> list[Problem]:
     for number, fault in enumerate(job.faults):
         key = f"faults[{number}]"
         if not isinstance(fault, SUPPORTED):
-            words = "crash, restart, join, leave, hang, slow, cut, flap or partition"
+            words = "crash, restart, join, leave, hang, slow, cut, flap, partition or reset"
             expected = f"{words}: the others are for the simulator (--backend sim)"
             problems.append(Problem(f"{key}.kind", f"{fault.kind}, which sockets cannot do", expected))
         elif isinstance(fault, kinds.NodeFault):
@@ -69,6 +72,18 @@ def holds(job: ClusterJob, rank: int) -> list[Hold]:
             if peer != rank and (way := (pairs(rank, peer), pairs(peer, rank))) != (False, False):
                 ways.setdefault(way, []).append(peer)
         orders += [Hold(peers, sends, receives, list(fault.spells)) for (sends, receives), peers in ways.items()]
+    return orders
+
+
+def resets(job: ClusterJob, rank: int) -> list[Resets]:
+    """Return when the node of *rank* resets its connections to which peers: of two nodes, the one with the lower rank."""
+    orders = []
+    for fault in job.faults:
+        if isinstance(fault, kinds.Reset) and job.topology is not None:
+            pairs = kinds.severed(fault, job.topology)
+            peers = [peer for peer in range(rank + 1, len(job.names)) if pairs(rank, peer)]
+            if peers:
+                orders.append(Resets(peers, [at_s for at_s, _ in fault.spells]))
     return orders
 
 

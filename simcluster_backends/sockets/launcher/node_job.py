@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simcluster.experiment.job import ClusterJob
 from simcluster.logs import setup as logs
-from simcluster_backends.sockets.launcher.faults import holds, slow_spells
+from simcluster_backends.sockets.launcher.faults import holds, resets, slow_spells
 from simcluster_backends.sockets.launcher.settings import Options
 from simcluster_backends.sockets.wire.frame import MESSAGE_LIMIT_BYTES
 from simcluster_backends.sockets.wire.messages import Job
@@ -38,6 +38,7 @@ def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: 
         portable=options.portable,
         late=late,
         message_limits=most,
+        resets=resets(job, rank),
         title=str(job.about.get("name", "")),
         log_format=settings.format,
         log_level=logs.level_of_nodes(),

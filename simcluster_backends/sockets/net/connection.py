@@ -1,6 +1,6 @@
 """One TCP connection: a handshake, then frames both ways, with backpressure both ways.
 
-There is no writer task: `_pump` writes chunks while the kernel accepts them, and continues in `resume_writing`. The
+There is no writer task: `pump` writes chunks while the kernel accepts them, and continues in `resume_writing`. The
 transport's own write buffer is kept empty (its high-water mark is 0), so a frame counts as left when the kernel has its
 last byte. FrameReader receives incoming bytes in place.
 """
@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import ssl
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
@@ -24,6 +25,9 @@ from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 from simcluster_backends.sockets.wire.reader import USUAL, FrameReader, Limits
 
 HANDSHAKE_TIMEOUT_S = 5.0
+NO_LINGER = struct.pack("ii", 1, 0)
+"""SO_LINGER of a socket that ends in a reset."""
+
 ABORTED_S = 1.0
 """The loop reports an aborted connection as closed within this time."""
 
@@ -58,6 +62,8 @@ class Connection(asyncio.BufferedProtocol):
         self._failed = self._closing = self._encrypted = False
         self._reason = ""
         self._descriptor = -1
+        self.has_broken = False  # rather than been closed by either end
+        self.fails_queue = True  # when it is lost
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -92,8 +98,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing:
             sending.end(ConnectionResetError(self._reason))
         else:
-            self.queue.waits.append(sending)
-            self._pump()
+            self.queue.put(sending)
+            self.pump()
         return sending
 
     def pause_reading(self) -> None:
@@ -108,12 +114,12 @@ class Connection(asyncio.BufferedProtocol):
         """Apply a fault: stop writing or reading until the next call."""
         self._writing_held, self._reading_held = writing, reading
         self._read_or_not()
-        self._pump()
+        self.pump()
 
     def close(self, reason: str = "closed by this node") -> None:
         """Write as much of the queue as the kernel accepts now, and close the connection."""
         self._reason = self._reason or reason
-        self._pump()
+        self.pump()
         self._closing = True
         if self._transport is not None:
             self._outside(self._transport.close)
@@ -132,6 +138,23 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if self._transport is not None:
             self._outside(self._transport.abort)
+
+    def drop(self, reason: str) -> None:
+        """Abort, and let the peer see an end and no break even if it had sent more than was read."""
+        self._set_socket(lambda connected: connected.shutdown(socket.SHUT_WR))
+        self.abort(reason)
+
+    def reset(self, reason: str) -> None:
+        """Break the connection, as a network can, by a TCP reset."""
+        self.has_broken = self.has_broken or not self._closing
+        self._set_socket(lambda connected: connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER))
+        self.abort(reason)
+
+    def share(self, queue: SendQueue, previous: FrameReader | None) -> None:
+        """Send from *queue*, which outlives this connection, and read on where *previous* broke off."""
+        queue.waits.extendleft(reversed(self.queue.waits))  # the end of the handshake
+        self.queue, self.fails_queue = queue, False
+        self.reader.open(previous)
 
     # called by asyncio
 
@@ -178,9 +201,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._paused = False
-        self._pump()
+        self.pump()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, OSError) and not isinstance(exc, (ssl.SSLError, BrokenPipeError)):
+            self.has_broken = self.has_broken or not self._closing
         self._closing = True
         if isinstance(exc, ssl.SSLError):
             self._reason = self._reason or in_words(exc)
@@ -189,13 +214,22 @@ class Connection(asyncio.BufferedProtocol):
             self._deadline.cancel()
         if not self._closed.done():
             self._closed.set_result(None)
-        self.queue.fail(self._reason)
+        if self.fails_queue:
+            self.queue.fail(self._reason)
         if self.handshake.done:
             self.on_lost(self._reason)
         elif not self._failed:
             self._failed = True
             refused = isinstance(exc, ssl.SSLError)
             self._on_fail(self, (HandshakeRefused if refused else ConnectionResetError)(self._reason))
+
+    def _set_socket(self, change: Callable[[socket.socket], object]) -> None:
+        """Apply *change* to the socket, if it is still open. uvloop's sockets lack `shutdown`."""
+        transport = self._transport
+        if transport is None or self._closed.done():
+            return
+        with suppress(OSError), socket.socket(fileno=os.dup(self._descriptor)) as connected:
+            change(connected)
 
     def _outside(self, ending: Callable[[], None]) -> None:
         """End the transport; with TLS never inside its own callbacks."""
@@ -211,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
         done = self.handshake.receive(frame.header)
         self._send_handshake()
         if done:
-            self.reader.is_open = True
+            self.reader.open()
             assert self._deadline is not None
             self._deadline.cancel()
             self._on_open(self)
@@ -227,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         self._failed = True
         if self.handshake.done:
             log.warning("dropped %s: %s", self.address, error)
-            self.abort(str(error))
+            self.drop(str(error))
         else:
             self._send_handshake()
             self.close(str(error))
@@ -247,17 +281,21 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, transport: asyncio.Transport, chunk: bytes | bytearray | memoryview) -> None:
         """Let the kernel copy what it accepts now straight from *chunk*; the transport gets a copy of the rest."""
         if not self._encrypted:
-            with suppress(OSError):  # the transport will report it
+            try:
                 chunk = memoryview(chunk)[os.write(self._descriptor, chunk) :]
+            except ConnectionResetError:  # seen once: the transport gets a broken pipe
+                self.has_broken = True
+            except OSError:  # the transport will report it
+                pass
         if chunk:
             transport.write(bytes(chunk))
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
         """Write chunks until the kernel accepts no more or other tasks need a turn."""
         transport, budget = self._transport, PUMP_BYTES
         if transport is None or self._writing_held:
             return
-        while self.queue.waits and not self._paused and not transport.is_closing():
+        while self.queue.is_ready and not self._paused and not transport.is_closing():
             chunk = self.queue.advance()
             if chunk is None:
                 continue
@@ -265,5 +303,5 @@ class Connection(asyncio.BufferedProtocol):
             self.bytes_moved += len(chunk)
             budget -= len(chunk)
             if budget <= 0:
-                self._loop.call_soon(self._pump)
+                self._loop.call_soon(self.pump)
                 return

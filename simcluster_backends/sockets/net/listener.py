@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from simcluster.errors import HandshakeRefused, ProtocolError, RunError
+from simcluster_backends.common.event_loop import KEEPER
 from simcluster_backends.sockets.net.addresses import show_endpoint
 from simcluster_backends.sockets.net.connection import HANDSHAKE_TIMEOUT_S, LAST_WORD_S, Connection
 from simcluster_backends.sockets.net.tls import Tls, in_words
@@ -65,7 +66,7 @@ class Listener:
             return
         listening.setblocking(False)
         listening.listen(BACKLOG)
-        self._accepting = asyncio.create_task(self._accept_encrypted(listening, self._tls.server))
+        self._accepting = asyncio.create_task(self._accept_encrypted(listening, self._tls.server), name=KEEPER)
 
     async def close(self) -> None:
         """Stop listening. Connections that were handed over stay open."""
@@ -107,7 +108,7 @@ class Listener:
                     self._drop(f"dropped {where} before it joined: {TOO_MANY}")
                     continue
                 connection = self._accept()
-                securing = asyncio.create_task(self._secure(connection, accepted, where, context))
+                securing = asyncio.create_task(self._secure(connection, accepted, where, context), name=KEEPER)
                 self._securing.add(securing)
                 securing.add_done_callback(partial(self._secured, connection, accepted))
 
@@ -159,11 +160,13 @@ async def connect(
     timeout_s: float,
     limits: Limits = USUAL,
     tls: Tls | None = None,
+    was_there: bool = False,
 ) -> Connection:
     """Return a connection after its handshake; *on_open* was called with it before its first frame.
 
     Retry for *timeout_s* while there is no answer or the peer closes first, as it does with too many strangers; then
-    raise RunError or HandshakeRefused. Raise HandshakeRefused or ProtocolError at once if retrying would not help.
+    raise RunError or HandshakeRefused. Raise HandshakeRefused or ProtocolError at once if retrying would not help, and
+    RunError if the peer *was_there* before and its address refuses now: its process is gone.
     """
     loop, where = asyncio.get_running_loop(), show_endpoint(host, port)
     secure, end_s = tls.client if tls is not None else None, loop.time() + timeout_s
@@ -189,7 +192,7 @@ async def connect(
             if opened.done() and not opened.cancelled():
                 opened.exception()
             if not connection.is_open:
-                connection.abort("given up")
+                connection.reset("given up")
 
     while True:
         try:
@@ -198,6 +201,8 @@ async def connect(
             raise HandshakeRefused(f"{where}: {in_words(error)}") from None
         except OSError as error:
             reason = in_words(error)
+            if was_there and isinstance(error, ConnectionRefusedError):
+                raise RunError(f"nothing listens at {where} any more: {reason}") from None
             if loop.time() + RETRY_S > end_s:
                 if isinstance(error, ConnectionResetError):
                     raise HandshakeRefused(f"{where}: {reason}") from None

@@ -1,4 +1,8 @@
-"""The frames that wait to leave on one connection, in order of `put`, and their sequence numbers."""
+"""The frames that wait to leave on one connection, in order of `put`, and their sequence numbers.
+
+A queue that outlives its connection keeps each frame until the peer has acknowledged it, and `restart` lets the others
+leave again on the next connection. No I/O: the owner asks for chunks and writes them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from simcluster_backends.sockets.wire.frame import Outgoing
+from simcluster.errors import ProtocolError
+from simcluster_backends.sockets.wire.frame import Kind, Outgoing, acknowledgement
 
 
 class Left(Protocol):
@@ -22,47 +27,96 @@ class Left(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """A queued frame. *left* is done when its last byte has left this process, or fails with ConnectionError."""
+    """A queued frame. *left* is done when its last byte has left this process, or fails with ConnectionError.
+
+    *seq* is the number of its first part, once it has begun to leave; *rest* of its bytes have not left yet. If its
+    queue may have to send it again and its memory is the caller's, *left* is done once that memory is not needed.
+    """
 
     frame: Outgoing
     left: Left | None
     on_left: Callable[[], None] | None
     chunks: Iterator[bytes | bytearray | memoryview] | None = None
+    seq: int | None = None
+    rest: int = 0
+    has_left: bool = False
+
+    def leaves(self) -> None:
+        """Note that its last byte has left, for the first time or again."""
+        if not self.has_left:
+            self.has_left = True
+            if self.on_left is not None:
+                self.on_left()
 
     def end(self, error: Exception | None = None) -> None:
-        if error is None and self.on_left is not None:
-            self.on_left()
+        """End the wait for it. A frame that had left once has not failed."""
+        if error is None:
+            self.leaves()
         if self.left is not None and not self.left.done():
-            if error is None:
+            if error is None or self.has_left:
                 self.left.set_result(None)
             else:
                 self.left.set_exception(error)
 
 
 class SendQueue:
-    """A connection's queue. *bytes_sent* counts frames that have left completely."""
+    """A connection's queue. *bytes_sent* counts frames that have left completely, each time that they have.
 
-    def __init__(self) -> None:
+    With *keeps_bytes* it keeps frames until they are acknowledged, and lets none begin while it keeps as many bytes.
+    *on_lent* is then called with each frame that has left from the caller's memory.
+    """
+
+    def __init__(self, keeps_bytes: int | None = None, on_lent: Callable[[Sending], None] = lambda sending: None) -> None:
         self.bytes_sent = 0
         self.waits: deque[Sending] = deque()
-        self._seq = 0
+        self.kept: deque[Sending] = deque()  # have left and are not acknowledged
+        self.kept_bytes = 0
+        self.acknowledged = 0  # the number of frames that the peer has taken
+        self._keeps_bytes, self._on_lent = keeps_bytes, on_lent
+        self._seq = self._shaken = 0
+        self._says: int | None = None  # how many frames to acknowledge next
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `advance` makes progress."""
+        if not self.waits:
+            return self._says is not None
+        fresh = self.waits[0].seq is None and self.waits[0].chunks is None
+        return not fresh or self._says is not None or self._keeps_bytes is None or self.kept_bytes < self._keeps_bytes
+
+    def put(self, sending: Sending) -> None:
+        if sending.frame.kind is Kind.HANDSHAKE:  # numbered separately
+            sending.chunks, sending.rest = sending.frame.chunks(self._shaken), sending.frame.wire_bytes
+            self._shaken += 1
+        self.waits.append(sending)
+
+    def acknowledge(self, taken: int) -> None:
+        """Say that *taken* frames have been taken, before the next frame that begins to leave."""
+        self._says = taken
 
     def advance(self) -> bytes | bytearray | memoryview | None:
-        """Return the next chunk of the first frame; None after its last, when its sending ends."""
+        """Return the next chunk of the first frame; None after its last, when its sending ends. Only if `is_ready`."""
+        if self._says is not None and (not self.waits or self.waits[0].chunks is None):
+            chunk, self._says = acknowledgement(self._says), None
+            self.bytes_sent += len(chunk)
+            return chunk
         sending = self.waits[0]
         if sending.chunks is None:
-            sending.chunks = sending.frame.chunks(self._seq)
-            self._seq += sending.frame.count
-        chunk = next(sending.chunks, None)
-        if chunk is None:
+            if sending.seq is None:
+                sending.seq = self._seq
+                self._seq += sending.frame.count
+            sending.chunks, sending.rest = sending.frame.chunks(sending.seq), sending.frame.wire_bytes
+        next_chunk = next(sending.chunks, None)
+        if next_chunk is None:
             self.waits.popleft()
-            self.bytes_sent += sending.frame.wire_bytes
-            sending.end()
-        return chunk
+            self._finish(sending)
+        else:
+            sending.rest -= len(next_chunk)
+        return next_chunk
 
     def withdraw(self, sending: Sending) -> bool:
         """Cancel a send: drop it if it has not begun (True); else it is finished (False)."""
-        unbegun = sending.chunks is None and sending in self.waits
+        unbegun = sending.seq is None and sending in self.waits
         if unbegun:
             self.waits.remove(sending)
         else:
@@ -71,6 +125,53 @@ class SendQueue:
 
     def fail(self, reason: str) -> None:
         """Fail all messages: the connection is lost."""
-        waiting, self.waits = self.waits, deque()
+        waiting, self.waits, self.kept, self.kept_bytes = [*self.kept, *self.waits], deque(), deque(), 0
         for sending in waiting:
             sending.end(ConnectionResetError(reason))
+
+    # only with *keeps_bytes*
+
+    def taken(self, number: int) -> None:
+        """Note that the peer has taken *number* frames. Raise ProtocolError if that is impossible."""
+        if (problem := self.problem_with(number)) is not None:
+            raise ProtocolError(problem)
+        while self.acknowledged < number:
+            if self.kept:
+                sending = self.kept.popleft()
+                self.kept_bytes -= sending.frame.wire_bytes
+            else:  # its last chunk has left, and nothing has asked for more since
+                sending = self.waits.popleft()
+                self.bytes_sent += sending.frame.wire_bytes
+            assert sending.seq is not None, "it has left"
+            self.acknowledged = sending.seq + sending.frame.count
+            sending.end()
+
+    def problem_with(self, number: int) -> str | None:
+        """Return why the peer cannot have taken *number* frames: not all of them have left. None if it can have."""
+        if number == self.acknowledged:
+            return None
+        for sending in (*self.kept, *([self.waits[0]] if self.waits and self.waits[0].chunks is not None else [])):
+            if sending.seq is not None and not sending.rest and sending.seq + sending.frame.count == number:
+                return None
+        return f"the peer claims to have taken {number} frames; acknowledged are {self.acknowledged}, sent {self._seq}"
+
+    def restart(self, number: int) -> None:
+        """Begin again after the first *number* frames, which the peer has taken, on another connection."""
+        self.taken(number)
+        self.waits = deque(s for s in (*self.kept, *self.waits) if s.frame.kind is not Kind.HANDSHAKE)
+        self.kept, self.kept_bytes, self._says = deque(), 0, None
+        for sending in self.waits:
+            sending.chunks = None
+
+    def _finish(self, sending: Sending) -> None:
+        self.bytes_sent += sending.frame.wire_bytes
+        if self._keeps_bytes is None or sending.seq is None:
+            sending.end()
+            return
+        self.kept.append(sending)
+        self.kept_bytes += sending.frame.wire_bytes
+        sending.leaves()
+        if sending.frame.kept:
+            sending.end()
+        else:
+            self._on_lent(sending)

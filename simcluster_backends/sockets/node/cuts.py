@@ -1,6 +1,8 @@
-"""A node's part in a cut: for a while it neither writes to some peers nor reads from them.
+"""A node's part in cuts and resets, by its clock.
 
-To the program this looks like an unplugged cable: nothing arrives, sends do not return, and after `dead_s` the peers
+A reset breaks the connection to a peer at once. In a cut, the node neither writes to some peers nor reads from them.
+
+To the program a cut looks like an unplugged cable: nothing arrives, sends do not return, and after `dead_s` the peers
 give each other up. Unlike with a cable, the kernel's buffers still move: data handed to the kernel before the cut is on
 the other side when it heals, instead of being retransmitted, and no acknowledgement is missing.
 """
@@ -11,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from math import inf
 
-from simcluster_backends.sockets.wire.messages import Hold
+from simcluster_backends.sockets.wire.messages import Hold, Resets
 
 
 def follow(
@@ -51,3 +53,13 @@ def follow(
                 if order.receives and end_s - start_s > dead_s:
                     timers.append(loop.call_at(zero_s + start_s + dead_s, lose, order))
     return timers
+
+
+def follow_resets(
+    orders: Sequence[Resets], *, reset: Callable[[int], object], at_s: float = 0.0
+) -> list[asyncio.TimerHandle]:
+    """Schedule *orders* from *at_s* of the run's clock, now, without those before that. Return the timers."""
+    loop = asyncio.get_running_loop()
+    zero_s = loop.time() - at_s
+    times = [(time_s, peer) for order in orders for time_s in order.times_s for peer in order.peers]
+    return [loop.call_at(zero_s + time_s, reset, peer) for time_s, peer in times if time_s >= at_s]

@@ -22,7 +22,7 @@ from simcluster_backends.sockets.wire.frame import Frame, Kind, Outgoing
 if TYPE_CHECKING:
     from simcluster.replays.notes import Notes
     from simcluster.runs.recorder import Recorder
-    from simcluster_backends.sockets.net.connection import Connection
+    from simcluster_backends.sockets.net.link import Link
 
 log = logging.getLogger("simcluster.sockets")
 
@@ -53,10 +53,10 @@ class Member:
         self.rank, self.name, self.names = rank, names[rank], names
         self.recorder, self.notes = recorder, notes
         self.outside = contextvars.copy_context()  # without notes: for callbacks that are not the program's
-        self._inbox_bytes = inbox_bytes
+        self.inbox_bytes = inbox_bytes
         self._loop = asyncio.get_running_loop()
         self._unheard: set[int] = set()  # peers cut off by the plan: they close because they heard nothing
-        self.links: dict[int, Connection] = {}  # in use; none to a peer that had ended before this node joined
+        self.links: dict[int, Link] = {}  # in use; none to a peer that had ended before this node joined
         self._held: dict[int, tuple[bool, bool]] = {}  # by a fault: (writing is held, reading is held)
         self._returning = Returning(self)
         told = self._returning.told
@@ -66,7 +66,7 @@ class Member:
         self.device = Device(self.name, recorder, slow=slow, notes=notes)
         self.activity = Activity(self.inbox, self.device, recorder)
 
-    def attach(self, rank: int, connection: Connection) -> None:
+    def attach(self, rank: int, connection: Link) -> None:
         """Take *connection*, whose handshake is done, as the stream to and from *rank*, which may have rejoined."""
         if self._closed:
             connection.abort("this node's algorithm has failed")
@@ -77,7 +77,7 @@ class Member:
         else:
             self.deal_with(rank, connection)
 
-    def deal_with(self, rank: int, connection: Connection) -> None:
+    def deal_with(self, rank: int, connection: Link) -> None:
         """Use *connection* as the only one to and from *rank* from now on."""
         if rank in self.links:
             self._returning.retire(self.links[rank])
@@ -93,6 +93,11 @@ class Member:
         if rank in self.links:
             self.links[rank].hold(writing=writing, reading=reading)
         (self._unheard.add if writing and not reading else self._unheard.discard)(rank)
+
+    def reset(self, rank: int) -> None:
+        """Break the connection to *rank*, as a fault orders."""
+        if rank in self.links:
+            self.links[rank].reset("reset by the fault plan")
 
     def give_up(self, rank: int, reason: str) -> None:
         """Declare *rank*, unreachable for too long, lost; drop what it had sent."""
@@ -114,7 +119,9 @@ class Member:
         waiting = self._returning.waiting.get(rank)
         known = self.links.get(rank), waiting[0] if waiting is not None else None
         link = next((link for link in known if link is not None and link.peer.incarnation == incarnation), None)
-        if link is not None and link.is_open:
+        if link is not None and link.is_broken:
+            link.abort(reason)
+        elif link is not None and link.is_open:
             link.resume_reading()
             self._loop.call_later(LAST_WORDS_S, link.abort, reason)
 
@@ -186,11 +193,11 @@ class Member:
         if frame.landing is not None:
             frame.landing.message = message
         self.inbox.put(message)
-        if self.inbox.mailbox.queued_bytes(rank) >= self._inbox_bytes:
+        if self.inbox.mailbox.queued_bytes(rank) >= self.inbox_bytes:
             self.links[rank].pause_reading()
 
     def _has_room(self, source: int) -> None:
-        if self.inbox.mailbox.queued_bytes(source) < self._inbox_bytes:
+        if self.inbox.mailbox.queued_bytes(source) < self.inbox_bytes:
             self.outside.run(self.links[source].resume_reading)
 
 
@@ -204,15 +211,15 @@ class Returning:
 
     def __init__(self, member: Member) -> None:
         self._member = member
-        self.waiting: dict[int, tuple[Connection, list[Frame]]] = {}
-        self._drained: list[Connection] = []
-        self.past: list[Connection] = []
+        self.waiting: dict[int, tuple[Link, list[Frame]]] = {}
+        self._drained: list[Link] = []
+        self.past: list[Link] = []
 
-    def links(self) -> list[Connection]:
+    def links(self) -> list[Link]:
         """Open connections besides those in use."""
         return [*(connection for connection, _ in self.waiting.values()), *self._drained]
 
-    def welcome(self, rank: int, connection: Connection, old: Connection | None) -> None:
+    def welcome(self, rank: int, connection: Link, old: Link | None) -> None:
         """Hold *connection* of *rank*, which has joined or rejoined; *old* is that of its previous incarnation."""
         if rank in self.waiting:  # it has rejoined twice since its loss was raised
             self.retire(self.waiting.pop(rank)[0])
@@ -232,7 +239,7 @@ class Returning:
             # Not at once: waits for the old incarnation are failed first.
             self._member.later(self._accept, rank)
 
-    def drain(self, connection: Connection, goodbye: Outgoing) -> None:
+    def drain(self, connection: Link, goodbye: Outgoing) -> None:
         """Say *goodbye* on *connection* and drop what arrives: this node's algorithm has ended."""
         connection.on_frame, connection.on_lost = (lambda frame: None), (lambda reason: None)
         self._drained.append(connection)
@@ -240,7 +247,7 @@ class Returning:
             connection.put(goodbye)
             connection.resume_reading()
 
-    def retire(self, connection: Connection) -> None:
+    def retire(self, connection: Link) -> None:
         """Close *connection* and ignore it from now on."""
         connection.on_frame = lambda frame: None
         connection.on_lost = lambda reason: None
@@ -261,7 +268,7 @@ class Returning:
         except ProtocolError as error:
             connection.abort(str(error))
 
-    def _forget(self, rank: int, connection: Connection) -> None:
+    def _forget(self, rank: int, connection: Link) -> None:
         """Forget *connection*, lost before it was accepted."""
         if rank in self.waiting and self.waiting[rank][0] is connection:
             del self.waiting[rank]

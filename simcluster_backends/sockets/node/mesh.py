@@ -2,7 +2,7 @@
 
 Of two founders the one with the higher rank connects and the other accepts, so each pair has one connection. The
 listener stays open during the run: a node that joins late or rejoins connects to all nodes present. It is refused
-unless its incarnation is higher than any before under its name.
+unless its incarnation is higher than any before under its name, or it resumes the connection of its incarnation.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from simcluster.errors import ABSENT, NeverFinished
+from simcluster.fault_plans.kinds import DEAD_S
 from simcluster_backends.sockets.net.connection import Connection
+from simcluster_backends.sockets.net.link import Link
 from simcluster_backends.sockets.net.listener import Listener, connect
 from simcluster_backends.sockets.net.tls import Tls
 from simcluster_backends.sockets.node.member import Member
-from simcluster_backends.sockets.wire.handshake import Handshake, Identity
+from simcluster_backends.sockets.wire.handshake import NEW, Handshake, Identity
 from simcluster_backends.sockets.wire.reader import USUAL, Limits
 
 Address: TypeAlias = tuple[str, int]
@@ -29,19 +31,28 @@ class Mesh:
     """The connections from *member* to each of its peers."""
 
     def __init__(
-        self, member: Member, key: bytes, run: bytes, config: bytes, limits: Limits = USUAL, tls: Tls | None = None
+        self,
+        member: Member,
+        key: bytes,
+        run: bytes,
+        config: bytes,
+        limits: Limits = USUAL,
+        tls: Tls | None = None,
+        dead_s: float = DEAD_S,
     ) -> None:
         self.member, self._names = member, member.names
         self._key = key
         self._me = Identity("data", member.name, member.rank, run, config)
-        self._dial = partial(connect, on_open=self._attach, limits=limits, tls=tls)
-        self._attached: dict[int, int] = {}  # rank -> incarnation of the connected peer
+        self._dial = partial(connect, limits=limits, tls=tls)
+        self._dead_s = dead_s
+        self._attached: dict[int, Link] = {}  # by rank: to the last incarnation of the peer
+        self._addresses: dict[int, Address] = {}  # of peers that were there when this node joined
         self._expected: set[int] | None = None  # the founders, once known
         self._connecting: dict[int, asyncio.Task[Connection]] = {}
         self._lost: dict[int, str] = {}
         self._complete = asyncio.Event()
         accept = partial(self._handshake, accepts=True, expected=range(member.rank + 1, len(self._names)))
-        self.listener = Listener(accept, self._attach, limits, tls)
+        self.listener = Listener(accept, partial(self._attach, first=False), limits, tls)
 
     async def connect(self, addresses: Addresses, timeout_s: float, absent: Mapping[int, str] | None = None) -> None:
         """Connect to all lower ranks and wait for all higher ones, except those *absent*, each with the reason.
@@ -52,6 +63,7 @@ class Mesh:
         absent = absent or {}
         self._do_without(absent)
         self._expected = {rank for rank in range(len(self._names)) if rank not in absent} - {self.member.rank}
+        self._addresses = {rank: addresses[rank] for rank in self._expected}
         lower = sorted(rank for rank in self._expected if rank < self.member.rank)
         connecting = [self._connect(rank, addresses[rank], timeout_s) for rank in lower]
         for outcome in await asyncio.gather(*connecting, return_exceptions=True):
@@ -80,6 +92,7 @@ class Mesh:
         self._me = replace(self._me, incarnation=incarnation)
         self._do_without(gone)
         there = [rank for rank in range(len(self._names)) if rank not in gone and rank != self.member.rank]
+        self._addresses = {rank: addresses[rank] for rank in there}
         create = asyncio.create_task
         self._connecting = {rank: create(self._connect(rank, addresses[rank], timeout_s)) for rank in there}
         for outcome in await asyncio.gather(*self._connecting.values(), return_exceptions=True):
@@ -104,28 +117,68 @@ class Mesh:
 
     def _connect(self, rank: int, address: Address, timeout_s: float) -> Coroutine[Any, Any, Connection]:
         handshake = partial(self._handshake, accepts=False, expected=[rank])
-        return self._dial(*address, handshake, timeout_s=timeout_s)
+        return self._dial(*address, handshake, timeout_s=timeout_s, on_open=partial(self._attach, first=True))
+
+    async def _dial_again(self, link: Link) -> None:
+        """Dial the peer of *link*, whose connection has broken, at the *address* where it was."""
+
+        def handshake() -> Handshake:
+            me = replace(self._me, taken=link.taken)
+            return Handshake(self._key, me, accepts=False, admit=lambda peer: self._other_than(link, peer))
+
+        resumed = partial(self._attach, first=True)
+        address = self._addresses[link.peer.rank]
+        await self._dial(*address, handshake, timeout_s=self._dead_s, on_open=resumed, was_there=True)
 
     def _handshake(self, *, accepts: bool, expected: Sequence[int]) -> Handshake:
         def admit(peer: Identity) -> str | None:
             rank = peer.rank
             known = 0 <= rank < len(self._names) and rank != self.member.rank and self._names[rank] == peer.name
+            if accepts and peer.taken != NEW:
+                return self._may_not_resume(peer)
             begins = rank in expected and (self._expected is None or rank in self._expected or not accepts)
             if not known or not (begins or (accepts and peer.incarnation)):
                 return f"rank {rank} ({peer.name}) is no peer of rank {self.member.rank}"
-            if peer.incarnation <= self._attached.get(rank, -1):
+            if peer.incarnation <= self._incarnation(rank):
                 return f"the name {peer.name!r} is taken"
             return None
 
-        return Handshake(self._key, self._me, accepts=accepts, admit=admit)
+        yields = lambda peer: self._attached[peer.rank].yields()  # noqa: E731
+        return Handshake(self._key, self._me, accepts=accepts, admit=admit, yields=yields)
 
-    def _attach(self, connection: Connection) -> None:
-        rank, incarnation = connection.peer.rank, connection.peer.incarnation
-        if incarnation <= self._attached.get(rank, -1):  # two were admitted at once: the first one stays
+    def _incarnation(self, rank: int) -> int:
+        """Return the last incarnation of *rank* that was connected; -1 if none was."""
+        return self._attached[rank].peer.incarnation if rank in self._attached else -1
+
+    def _may_not_resume(self, peer: Identity) -> str | None:
+        """Return why *peer* may not resume its connection; None if it may."""
+        link = self._attached.get(peer.rank)
+        if link is None:
+            return f"there is no connection of rank {peer.rank} ({peer.name}) to resume"
+        return self._other_than(link, peer) or link.refusal(peer.taken)
+
+    def _other_than(self, link: Link, peer: Identity) -> str | None:
+        """Return the words for a *peer* that is not that of *link*."""
+        known = link.peer
+        if (peer.rank, peer.name, peer.incarnation) == (known.rank, known.name, known.incarnation):
+            return None
+        return f"{peer.name!r} in life {peer.incarnation} cannot resume for {known.name!r} in life {known.incarnation}"
+
+    def _attach(self, connection: Connection, *, first: bool) -> None:
+        """Use *connection*; *first*: this end has dialled, and does so first if it breaks."""
+        peer = connection.peer
+        rank = peer.rank
+        if peer.taken != NEW:
+            self._attached[rank].resume(connection, peer.taken)
+            return
+        if peer.incarnation <= self._incarnation(rank):  # two were admitted at once: the first one stays
             connection.abort("the name is taken")
             return
-        self._attached[rank] = incarnation
-        self.member.attach(rank, connection)
+        dial = self._dial_again if rank in self._addresses else None
+        keeps_bytes = self.member.inbox_bytes
+        link = Link(connection, dead_s=self._dead_s, keeps_bytes=keeps_bytes, dial=dial, first=first)
+        self._attached[rank] = link
+        self.member.attach(rank, link)
         self._check_complete()
 
     def _check_complete(self) -> None:

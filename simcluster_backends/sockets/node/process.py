@@ -31,7 +31,7 @@ from simcluster_backends.common.narrator import Narrator
 from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint
 from simcluster_backends.sockets.net.tls import Tls, read_tls
 from simcluster_backends.sockets.node.control_lane import JOIN_S, ControlLane, ToLauncher
-from simcluster_backends.sockets.node.cuts import follow
+from simcluster_backends.sockets.node.cuts import follow, follow_resets
 from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.order import NotedChannel, loop_factory
@@ -110,7 +110,7 @@ class _Node:
         self._holds: list[asyncio.TimerHandle] = []
         most_bytes = job.message_limits[job.rank] if job.message_limits else MESSAGE_LIMIT_BYTES
         limits = Limits(body_bytes=job.body_limit_bytes, message_bytes=min(most_bytes, memory_bytes()))
-        self.mesh = Mesh(self.member, key, job.run, job.config, limits, tls)
+        self.mesh = Mesh(self.member, key, job.run, job.config, limits, tls, job.dead_s)
         self._safekeeping = ToLauncher(lane, self.member.device)
         self._addresses: asyncio.Future[wire.Addresses] = self._loop.create_future()
         self._go: asyncio.Future[wire.Go] = self._loop.create_future()
@@ -183,6 +183,7 @@ class _Node:
         self._started_s = time.perf_counter() - at_s
         give_up = partial(self.member.give_up, reason=cut_off(job.dead_s))
         self._holds = follow(job.holds, job.dead_s, hold=self.member.hold, give_up=give_up, at_s=at_s)
+        self._holds += follow_resets(job.resets, reset=self.member.reset, at_s=at_s)
         self._notice.heed_sigterm()
         self._narrator.begin()
         if self.notes is not None:

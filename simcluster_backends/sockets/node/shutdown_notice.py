@@ -17,7 +17,7 @@ from simcluster.replays.order import Kind
 if TYPE_CHECKING:
     from simcluster.replays.notes import Notes
     from simcluster.runs.recorder import Recorder
-    from simcluster_backends.sockets.net.connection import Connection
+    from simcluster_backends.sockets.net.link import Link
 
 SEEN_OFF_S = 10.0
 """How long a leaving node waits for slow peers to take what it has sent."""
@@ -61,12 +61,12 @@ class Notice:
         self.give(NOTICE_S)
 
 
-async def seen_off(links: Iterable[Connection]) -> None:
+async def seen_off(links: Iterable[Link]) -> None:
     """Return when every peer has received everything after a goodbye with a reason, and closed, or is too slow."""
     loop = asyncio.get_running_loop()
     left = {link: loop.create_future() for link in links if link.is_open}
 
-    def lost(link: Connection, reason: str) -> None:
+    def lost(link: Link, reason: str) -> None:
         if not left[link].done():
             left[link].set_result(None)
 

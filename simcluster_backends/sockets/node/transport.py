@@ -18,7 +18,7 @@ from simcluster_backends.sockets.wire.frame import BODY_LIMIT_BYTES, MESSAGE_LIM
 
 if TYPE_CHECKING:
     from simcluster.replays.notes import Notes
-    from simcluster_backends.sockets.net.connection import Connection
+    from simcluster_backends.sockets.net.link import Link
     from simcluster_backends.sockets.net.send_queue import Sending as Queued
     from simcluster_backends.sockets.node.member import Member
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Sending(Numbered):
     """A frame on *link*, *queued* there. Notes the withdrawal of a send that had not begun."""
 
-    link: Connection
+    link: Link
     notes: Notes | None = None
     queued: Queued = field(init=False)
 
@@ -55,8 +55,8 @@ class SocketTransport(RealNode[Sending]):
         link = self._member.links.get(source)
         if link is None or self._inbox.mailbox.has(source, tag):
             return None
-        landing = link.reader.land(tag, place)
-        return None if landing is None else partial(link.reader.take_back, landing)
+        landing = link.land(tag, place)
+        return None if landing is None else partial(link.take_back, landing)
 
     def _post(self, to: int, tag: str, payload: Payload) -> Sending | None:
         """Queue a send; drop it if the peer had ended before this node joined."""

@@ -91,7 +91,8 @@ def prepare(preamble: Preamble, header: bytes, landings: list[Landing], most_byt
         return Body(frame, parts, preamble.body_crc, preamble.body_len, rest)
     owned = bytearray(preamble.body_len)
     parts = [np.frombuffer(owned, dtype=np.uint8)] if owned else []
-    frame = Frame(kind, header, size_bytes=size_bytes)
+    acknowledged = preamble.seq if kind is Kind.ACK else 0
+    frame = Frame(kind, header, size_bytes=size_bytes, acknowledged=acknowledged)
     return Body(frame, parts, preamble.body_crc, preamble.body_len, owned=owned)
 
 

@@ -6,8 +6,9 @@ A frame is a preamble of 40 bytes, a header and a body:
     | header crc32c u32 | body crc32c u32 | reserved u32
 
 all little-endian. The header's checksum also covers the preamble (except its own field), so no length is trusted, and
-nothing allocated, before it has been verified. `seq` rises by one per frame and direction, from 0, which exposes
-repeated, missing and reordered frames. Tensors travel raw and are received straight into the algorithm's memory.
+nothing allocated, before it has been verified. `seq` rises by one per frame and direction, from 0 after the handshake,
+whose frames are numbered separately, which exposes repeated, missing and reordered frames. An ACK has no number: its
+`seq` says how many frames its sender has taken. Tensors travel raw and are received straight into the algorithm's memory.
 
 A message with tensors beyond the frame limit travels in parts: its DATA frame has the flag MORE, and PART frames follow
 with nothing in between, all but the last with MORE. The body's checksum covers the message's body so far.
@@ -61,6 +62,7 @@ class Kind(enum.IntEnum):
     CONTROL = 3
     GOODBYE = 4
     PART = 5
+    ACK = 6
 
 
 class Preamble(NamedTuple):
@@ -110,6 +112,7 @@ class Frame:
     """A complete received frame. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all of it.
 
     *body_crc* is the verified checksum of a DATA frame's body; its tensor was read into *landing*, if that is given.
+    *acknowledged* is the number in an ACK.
     """
 
     kind: Kind
@@ -120,6 +123,7 @@ class Frame:
     size_bytes: int = 0
     body_crc: int = 0
     landing: Landing | None = None
+    acknowledged: int = 0
 
 
 def octets(tensor: Tensor) -> Bytes:
@@ -162,7 +166,6 @@ class Outgoing:
         part_bytes: int = BODY_LIMIT_BYTES,
     ) -> None:
         self.kind, self.header, self.kept = kind, header, kept
-        self._begun = 0, 0  # of the body: (piece, bytes of it)
         self.body = [piece for piece in body if len(piece)]
         self.body_bytes = sum(len(piece) for piece in self.body)
         self.size_bytes = PREAMBLE_BYTES + len(header) + self.body_bytes
@@ -180,15 +183,10 @@ class Outgoing:
         return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), header))) + header
 
     def keep(self) -> None:
-        """Copy everything not yet handed out as a chunk: the body may change from now on."""
-        if self.kept:
-            return
-        self.kept = True
-        index, start = self._begun
-        for later in range(index, len(self.body)):
-            copy = np.empty_like(self.body[later])
-            copy[start:] = self.body[later][start:]
-            self.body[later], start = copy, 0
+        """Copy the body: it may change from now on, and the frame may have to leave again."""
+        if not self.kept:
+            self.kept = True
+            self.body = [piece.copy() for piece in self.body]
 
     def chunks(self, seq: int) -> Iterator[bytes | bytearray | memoryview]:
         """Yield the frame's bytes, its parts numbered from *seq* on: small pieces joined, large ones cut."""
@@ -203,11 +201,11 @@ class Outgoing:
                     small = bytearray()
                     while start < end - JOIN_BYTES:
                         at, start = start, min(start + CHUNK_BYTES, end)
-                        self._begun = index, start
                         yield self.body[index][at:start].data
                 small += self.body[index][start:end].data  # looked up again: `keep` may have replaced it
-                self._begun = (index, end) if end < len(self.body[index]) else (index + 1, 0)
             if small:
+                if not self.kept and len(small) == self.wire_bytes:  # a copy of the whole frame
+                    self.kept, self.body = True, [np.frombuffer(small, np.uint8, offset=len(small) - self.body_bytes)]
                 yield small
 
     def _parts(self) -> Iterator[list[tuple[int, int, int]]]:
@@ -224,6 +222,12 @@ class Outgoing:
                 part.append((index, start, end))
                 room, start = room - (end - start), end
         yield part
+
+
+def acknowledgement(taken: int) -> bytes:
+    """Return the frame that says that *taken* frames have been taken."""
+    fields = Preamble(MAGIC, PROTOCOL_VERSION, Kind.ACK, 0, 0, 0, taken, 0, 0, 0)
+    return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), b"")))
 
 
 def data_frame(

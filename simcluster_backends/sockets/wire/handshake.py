@@ -4,13 +4,16 @@
         Hello(nonce, who I am)        ->
                                       <-        Hello(nonce, who I am), Proof
         Proof                         ->
-                                      <-        Welcome, or Refused(reason)
+                                      <-        Welcome(frames taken), or Refused(reason)
 
 A proof is HMAC-SHA256 under the shared key over the prover's role and both hellos in full: nonces, lane, run,
 versions, names, incarnations and the configuration's hash. So none of them can be altered in transit, and no proof
 can be replayed or reflected. A peer that cannot prove the key learns only that: other problems, except different
 versions, are reported only to proven peers. The frames that follow are numbered and checksummed but not signed: the key
 controls who may join, not the traffic. On a network that others can write to, use TLS or a tunnel.
+
+A connector that resumes a broken connection states the number of frames that it has taken in its Hello, the acceptor in
+its Welcome: each side then resends the frames after that.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import TypeAlias
 
 import msgspec
@@ -33,13 +36,16 @@ NAME_LIMIT_BYTES = 64
 REASON_LIMIT_BYTES = 180
 AUTHENTICATION_FAILED = "authentication failed"
 RUN_IS_OVER = "the run is over"
+NEW = -1
+"""In place of a number of frames: no connection is resumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
     """A speaker, on a *lane* ("control" or "data") of a *run*; the launcher's rank is -1.
 
-    *run* and *config* are b"" while a node cannot know them yet. *incarnation* numbers its lives within the run.
+    *run* and *config* are b"" while a node cannot know them yet. *incarnation* numbers its lives within the run. *taken*
+    is the number of frames that it has taken on the connection that it resumes, or NEW.
     """
 
     lane: str
@@ -48,6 +54,7 @@ class Identity:
     run: bytes = b""
     config: bytes = b""
     incarnation: int = 0
+    taken: int = NEW
 
 
 class Hello(msgspec.Struct, array_like=True, tag=1, frozen=True):
@@ -59,6 +66,7 @@ class Hello(msgspec.Struct, array_like=True, tag=1, frozen=True):
     run: bytes
     config: bytes
     incarnation: int = 0
+    taken: int = NEW
 
 
 class Proof(msgspec.Struct, array_like=True, tag=2, frozen=True):
@@ -66,7 +74,7 @@ class Proof(msgspec.Struct, array_like=True, tag=2, frozen=True):
 
 
 class Welcome(msgspec.Struct, array_like=True, tag=3, frozen=True):
-    pass
+    taken: int = NEW
 
 
 class Refused(msgspec.Struct, array_like=True, tag=4, frozen=True):
@@ -80,6 +88,9 @@ _encoder = msgspec.msgpack.Encoder()
 Admit: TypeAlias = Callable[[Identity], str | None]
 """Returns why a proven peer may not join, or None if it may."""
 
+Yields: TypeAlias = Callable[[Identity], int]
+"""Called with a proven peer that resumes: ends the old connection and returns the number of frames taken on it."""
+
 
 class Handshake:
     """One side of a handshake: headers of handshake frames go in by `receive`, out by `to_send`.
@@ -89,10 +100,11 @@ class Handshake:
     """
 
     def __init__(
-        self, key: bytes, me: Identity, *, accepts: bool, admit: Admit | None = None, package: str = __version__
+        self, key: bytes, me: Identity, *, accepts: bool, admit: Admit | None = None, package: str = __version__,
+        yields: Yields | None = None,
     ) -> None:
         assert len(me.name.encode()) <= NAME_LIMIT_BYTES, f"the name {me.name!r} is too long"
-        self._key, self._accepts, self._admit = key, accepts, admit
+        self._key, self._accepts, self._admit, self._yields = key, accepts, admit, yields
         self.me = me
         self.peer: Identity | None = None
         self.done = False
@@ -120,8 +132,8 @@ class Handshake:
             self._receive_hello(message, header)
         elif isinstance(message, Proof):
             self._receive_proof(message)
-        else:
-            self.peer, self.done = self._their_identity, True
+        elif isinstance(message, Welcome):
+            self._receive_welcome(message)
         return self.done
 
     def refuse(self, reason: str) -> HandshakeRefused:
@@ -139,7 +151,7 @@ class Handshake:
         if len(hello.nonce) != NONCE_BYTES or len(hello.name.encode()) > NAME_LIMIT_BYTES:
             raise ProtocolError("a hello with a nonce or name of the wrong length")
         self._their_hello = encoded
-        self._their_identity = Identity(hello.lane, hello.name, hello.rank, hello.run, hello.config, hello.incarnation)
+        self._their_identity = Identity(hello.lane, hello.name, hello.rank, hello.run, hello.config, hello.incarnation, hello.taken)
         if self._accepts:
             self._out += [self._hello, _encoder.encode(Proof(self._mac(acceptor=True)))]
         self._expects = Proof
@@ -151,11 +163,19 @@ class Handshake:
         if (reason := self._objection(self._their_identity)) is not None:
             raise self.refuse(reason)
         if self._accepts:
-            self._out.append(_encoder.encode(Welcome()))
-            self.peer, self.done = self._their_identity, True
+            them = self._their_identity
+            taken = self._yields(them) if self._yields is not None and them.taken != NEW else NEW
+            self._out.append(_encoder.encode(Welcome(taken)))
+            self.peer, self.done = them, True
         else:
             self._out.append(_encoder.encode(Proof(self._mac(acceptor=False))))
             self._expects = Welcome
+
+    def _receive_welcome(self, welcome: Welcome) -> None:
+        assert self._their_identity is not None
+        if (welcome.taken == NEW) != (self.me.taken == NEW):
+            raise ProtocolError(f"welcomed with {welcome.taken} frames taken, having said {self.me.taken}")
+        self.peer, self.done = replace(self._their_identity, taken=welcome.taken), True
 
     def _objection(self, them: Identity) -> str | None:
         me, certified = self.me, self.certified

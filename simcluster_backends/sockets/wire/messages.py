@@ -30,8 +30,15 @@ class Hold(msgspec.Struct, array_like=True, frozen=True):
     spells: list[tuple[float, float]]
 
 
+class Resets(msgspec.Struct, array_like=True, frozen=True):
+    """An order for a node: to reset its connections to *peers* at each of *times_s*, in seconds of the run."""
+
+    peers: list[int]
+    times_s: list[float]
+
+
 class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
-    """Launcher to node: its rank and work. *slow* and *holds* are its part in the fault plan; *keeps*: checkpoints are
+    """Launcher to node: its rank and work. *slow*, *holds* and *resets* are its part in the fault plan; *keeps*: checkpoints are
     wanted; *resumes*: its initial state follows; *order*: record the order of events; *late*: the run has already
     begun. *message_limits* has the most bytes that each rank accepts in one message. *title* is the job's in its logs,
     which the launcher configures. The other fields are ClusterJob's and its options.
@@ -61,6 +68,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     late: bool = False
     portable: bool = False
     message_limits: list[int] = []
+    resets: list[Resets] = []
 
     @property
     def config(self) -> bytes:

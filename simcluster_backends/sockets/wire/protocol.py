@@ -2,7 +2,7 @@
 
 PROTOCOL_VERSION = 3
 """Raised with every change of a frame or a message between machines: 2 has messages in parts, jobs with limits; 3
-has evaluations during the run, and readings of a node's machine.
+resumes broken connections, has evaluations during the run, and readings of a node's machine.
 
 Preamble and handshake keep their layout in every version, so that two versions can name each other.
 """

@@ -49,9 +49,20 @@ class FrameReader:
         self._start = self._end = 0
         self._body: Body | None = None
         self._in_frame = self._direct = False
-        self._seq = 0
+        self._seq = self.taken = 0  # the number of the next frame; how many frames have been returned, parts counted
         self._error: ProtocolError | None = None
         self._landings: list[Landing] = []  # in order of registration
+
+    def open(self, previous: FrameReader | None = None) -> None:
+        """Accept all kinds of frames from now on, numbered from 0, or from where *previous* broke off."""
+        self.is_open, self._seq, self.taken = True, 0, 0
+        if previous is None:
+            return
+        self._seq = self.taken = previous.taken
+        body, previous._body = previous._body, None
+        self._landings = previous._landings
+        if body is not None and body.frame.landing is not None:
+            self._landings.insert(0, body.frame.landing)  # its message comes again
 
     @property
     def between_frames(self) -> bool:
@@ -123,8 +134,11 @@ class FrameReader:
             self._in_frame = False
             if body.crc != body.crc_expected:
                 raise ProtocolError(f"a {body.frame.kind.name} frame with a wrong body checksum")
+            if body.frame.kind is Kind.ACK:
+                self._body = None
+                return body.frame
             self._seq += 1
-        self._body = None
+        self._body, self.taken = None, self._seq
         if body.frame.kind is Kind.CONTROL:
             return Frame(Kind.CONTROL, b"", bytes(body.owned), size_bytes=body.frame.size_bytes)
         return replace(body.frame, body_crc=body.crc) if body.frame.kind is Kind.DATA else body.frame
@@ -159,7 +173,7 @@ class FrameReader:
         if (preamble.kind == Kind.PART) != (self._body is not None):
             between = "a part without message" if self._body is None else "another frame between the parts of a message"
             raise ProtocolError(between)
-        if preamble.seq != self._seq:
+        if preamble.seq != self._seq and preamble.kind != Kind.ACK:
             raise ProtocolError(f"frame number {preamble.seq}, expected {self._seq}")
         self._start = first + preamble.header_len
         if self._body is not None:
@@ -173,14 +187,16 @@ class FrameReader:
         size_bytes = PREAMBLE_BYTES + header_len + body_len
         if not self.is_open and kind != Kind.HANDSHAKE:
             raise ProtocolError(f"a frame of kind {kind} before the handshake has ended")
-        if self.is_open and kind not in (Kind.DATA, Kind.CONTROL, Kind.GOODBYE, Kind.PART):
+        if self.is_open and kind not in (Kind.DATA, Kind.CONTROL, Kind.GOODBYE, Kind.PART, Kind.ACK):
             raise ProtocolError(f"a frame of kind {kind} after the handshake has ended")
         if kind == Kind.HANDSHAKE and size_bytes > framing.HANDSHAKE_LIMIT_BYTES:
             raise ProtocolError(f"a handshake frame of {size_bytes} bytes; at most {framing.HANDSHAKE_LIMIT_BYTES}")
         if header_len > framing.HEADER_LIMIT_BYTES:
             raise ProtocolError(f"a header of {header_len} bytes; at most {framing.HEADER_LIMIT_BYTES}")
         most = framing.CONTROL_LIMIT_BYTES if kind == Kind.CONTROL else self.limits.body_bytes
-        most = 0 if kind in (Kind.HANDSHAKE, Kind.GOODBYE) else most
+        most = 0 if kind in (Kind.HANDSHAKE, Kind.GOODBYE, Kind.ACK) else most
+        if kind == Kind.ACK and header_len:
+            raise ProtocolError(f"an acknowledgement with a header of {header_len} bytes; at most 0")
         if body_len > most:
             raise ProtocolError(f"a body of {body_len} bytes; at most {most}")
 

@@ -14,7 +14,7 @@ from simcluster.runs.record import Metric, NodeRecord, Span
 from simcluster_backends.sockets.net.listener import connect
 from simcluster_backends.sockets.wire.frame import MORE, Kind, Outgoing, Preamble
 from simcluster_backends.sockets.wire.handshake import Handshake, HandshakeMessage, Identity
-from simcluster_backends.sockets.wire.messages import FromLauncher, FromNode, Hold
+from simcluster_backends.sockets.wire.messages import FromLauncher, FromNode, Hold, Resets
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 WIRE = {
@@ -27,7 +27,7 @@ WIRE = {
 
 def test_a_change_of_the_wire_raises_the_version_of_the_protocol() -> None:
     parts = (Preamble, *get_args(HandshakeMessage), *get_args(FromLauncher), *get_args(FromNode))
-    parts += (Hold, MessageHeader, TensorHeader, NodeRecord, Metric, Span)
+    parts += (Hold, Resets, MessageHeader, TensorHeader, NodeRecord, Metric, Span)
     layout = [f"{part.__name__} {list(part.__annotations__.items())}" for part in parts]
     layout.append(f"{[(kind.name, kind.value) for kind in Kind]} {MORE}")
     found = hashlib.sha256("\n".join(layout).encode()).hexdigest()[:16]
