@@ -194,9 +194,10 @@ def may_lose(fault: Fault) -> bool:
 def faults_to_come(faults: Sequence[Fault], began_s: float, happened_s: float | None = None) -> tuple[Fault, ...]:
     """Return those of *faults* that a run meets which begins at *began_s*, in seconds after that.
 
-    A fault that can take a node, a link or a connection happens once: a spell of it that began before *began_s*, or by *happened_s*
-    in an earlier attempt, is not repeated. A late join has happened when the node has come. Other faults are conditions
-    (slow, latency, bandwidth, loss), which hold in each of their spells whenever the run is there.
+    A fault that can take a node, a link or a connection happens once: a spell of it that began before *began_s*, or
+    by *happened_s* in an earlier attempt, is not repeated. A late join has happened when the node has come. Other
+    faults are conditions (slow, latency, bandwidth, loss), which hold in each of their spells whenever the run is
+    there.
     """
     over_s = began_s if happened_s is None else max(began_s, happened_s + NEAR_S)
 

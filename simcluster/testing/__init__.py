@@ -22,7 +22,16 @@ from types import ModuleType
 from simcluster.testing import breaking, compute, loss, order, payloads, returning, waiting
 from simcluster.testing.harness import Body, ComesBack, Crash, RunBodies
 
-__all__ = ["CHECKS", "CHECKS_OF_RESETS", "CHECKS_OF_RETURNS", "Body", "ComesBack", "Crash", "RunBodies", "check_transport"]
+__all__ = [
+    "CHECKS",
+    "CHECKS_OF_RESETS",
+    "CHECKS_OF_RETURNS",
+    "Body",
+    "ComesBack",
+    "Crash",
+    "RunBodies",
+    "check_transport",
+]
 
 
 def _checks(*modules: ModuleType) -> list[Callable[[RunBodies], None]]:

@@ -38,8 +38,8 @@ def run_bodies(
     """Run body i as rank i of one cluster; return each body's result or exception.
 
     A body that raises `simcluster.testing.Crash` dies without a goodbye, and one that raises `ComesBack` is restarted;
-    with any other exception it dies and its peers learn why. Raise TimeoutError after *timeout_s*. Every *resets_every_s* all
-    connections between living nodes break.
+    with any other exception it dies and its peers learn why. Raise TimeoutError after *timeout_s*. Every
+    *resets_every_s* all connections between living nodes break.
     """
 
     async def run() -> list[Any]:

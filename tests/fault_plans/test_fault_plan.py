@@ -53,6 +53,7 @@ def test_every_kind_can_be_planned_and_means_what_the_file_means() -> None:
         plan.cut("mini1-mini2", at_s=0.1, for_s=1.0, towards="mini2")
         plan.flap("mini1-mini2", at_s=0.1, for_s=1.0, period_s=0.25)
         plan.partition(["mini1"], ["mini2", "mini3"], at_s=0.1)
+        plan.reset(["mini1"], ["mini2", "mini3"], at_s=0.1)
         plan.latency("mini1-mini2", add_s=0.02, at_s=0.1)
         plan.bandwidth("mini1-mini2", factor=0.5, at_s=0.1)
         plan.loss("mini1-mini2", probability=0.01, at_s=0.1)

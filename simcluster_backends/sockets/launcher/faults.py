@@ -76,7 +76,7 @@ def holds(job: ClusterJob, rank: int) -> list[Hold]:
 
 
 def resets(job: ClusterJob, rank: int) -> list[Resets]:
-    """Return when the node of *rank* resets its connections to which peers: of two nodes, the one with the lower rank."""
+    """Return when the node of *rank* resets its connections to which peers: always to those of higher ranks."""
     orders = []
     for fault in job.faults:
         if isinstance(fault, kinds.Reset) and job.topology is not None:

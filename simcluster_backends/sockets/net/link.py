@@ -41,11 +41,13 @@ Dial = Callable[["Link"], Awaitable[object]]
 class Link:
     """A connection that may be replaced by others to the same incarnation. Its owner sets `on_frame` and `on_lost`.
 
-    It sends again what is not acknowledged, which is at most *keeps_bytes*, or 1 MiB, and a frame. *dial* is None at an end that
-    does not know the other's address. A link that has been broken for *dead_s* is lost.
+    It sends again what is not acknowledged, which is at most *keeps_bytes*, or 1 MiB, and a frame. *dial* is None at an
+    end that does not know the other's address. A link that has been broken for *dead_s* is lost.
     """
 
-    def __init__(self, connection: Connection, *, dead_s: float, keeps_bytes: int, dial: Dial | None, first: bool) -> None:
+    def __init__(
+        self, connection: Connection, *, dead_s: float, keeps_bytes: int, dial: Dial | None, first: bool
+    ) -> None:
         self.peer: Identity = connection.peer
         self.on_frame: Callable[[Frame], None] = lambda frame: None
         self.on_lost: Callable[[str], None] = lambda reason: None

@@ -66,7 +66,9 @@ class SendQueue:
     *on_lent* is then called with each frame that has left from the caller's memory.
     """
 
-    def __init__(self, keeps_bytes: int | None = None, on_lent: Callable[[Sending], None] = lambda sending: None) -> None:
+    def __init__(
+        self, keeps_bytes: int | None = None, on_lent: Callable[[Sending], None] = lambda sending: None
+    ) -> None:
         self.bytes_sent = 0
         self.waits: deque[Sending] = deque()
         self.kept: deque[Sending] = deque()  # have left and are not acknowledged

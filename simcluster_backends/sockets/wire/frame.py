@@ -8,7 +8,8 @@ A frame is a preamble of 40 bytes, a header and a body:
 all little-endian. The header's checksum also covers the preamble (except its own field), so no length is trusted, and
 nothing allocated, before it has been verified. `seq` rises by one per frame and direction, from 0 after the handshake,
 whose frames are numbered separately, which exposes repeated, missing and reordered frames. An ACK has no number: its
-`seq` says how many frames its sender has taken. Tensors travel raw and are received straight into the algorithm's memory.
+`seq` says how many frames its sender has taken. Tensors travel raw and are received straight into the algorithm's
+memory.
 
 A message with tensors beyond the frame limit travels in parts: its DATA frame has the flag MORE, and PART frames follow
 with nothing in between, all but the last with MORE. The body's checksum covers the message's body so far.

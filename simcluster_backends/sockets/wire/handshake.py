@@ -44,8 +44,8 @@ NEW = -1
 class Identity:
     """A speaker, on a *lane* ("control" or "data") of a *run*; the launcher's rank is -1.
 
-    *run* and *config* are b"" while a node cannot know them yet. *incarnation* numbers its lives within the run. *taken*
-    is the number of frames that it has taken on the connection that it resumes, or NEW.
+    *run* and *config* are b"" while a node cannot know them yet. *incarnation* numbers its lives within the run.
+    *taken* is the number of frames that it has taken on the connection that it resumes, or NEW.
     """
 
     lane: str
@@ -100,7 +100,13 @@ class Handshake:
     """
 
     def __init__(
-        self, key: bytes, me: Identity, *, accepts: bool, admit: Admit | None = None, package: str = __version__,
+        self,
+        key: bytes,
+        me: Identity,
+        *,
+        accepts: bool,
+        admit: Admit | None = None,
+        package: str = __version__,
         yields: Yields | None = None,
     ) -> None:
         assert len(me.name.encode()) <= NAME_LIMIT_BYTES, f"the name {me.name!r} is too long"
@@ -151,7 +157,9 @@ class Handshake:
         if len(hello.nonce) != NONCE_BYTES or len(hello.name.encode()) > NAME_LIMIT_BYTES:
             raise ProtocolError("a hello with a nonce or name of the wrong length")
         self._their_hello = encoded
-        self._their_identity = Identity(hello.lane, hello.name, hello.rank, hello.run, hello.config, hello.incarnation, hello.taken)
+        self._their_identity = Identity(
+            hello.lane, hello.name, hello.rank, hello.run, hello.config, hello.incarnation, hello.taken
+        )
         if self._accepts:
             self._out += [self._hello, _encoder.encode(Proof(self._mac(acceptor=True)))]
         self._expects = Proof

@@ -19,12 +19,12 @@ from simcluster.transport import FREE
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sim.loop.event_loop import SimLoop
 from simcluster_backends.sockets import run_cluster
-from simcluster_backends.sockets.launcher.faults import Faults, check_faults, holds, slow_spells
+from simcluster_backends.sockets.launcher.faults import Faults, check_faults, holds, resets, slow_spells
 from simcluster_backends.sockets.launcher.member import members_of
 from simcluster_backends.sockets.local import run_bodies
-from simcluster_backends.sockets.node.cuts import follow
+from simcluster_backends.sockets.node.cuts import follow, follow_resets
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.messages import Hold
+from simcluster_backends.sockets.wire.messages import Hold, Resets
 from tests.common.test_verdict import peer_lost
 from tests.support.clusters import chain
 from tests.support.plans import plan
@@ -64,7 +64,7 @@ def test_what_real_nodes_cannot_do_is_refused_with_what_they_can() -> None:
         ("faults[2].kind", "bandwidth, which sockets cannot do"),
         ("faults[3].kind", "loss, which sockets cannot do"),
     ]
-    possible = "crash, restart, join, leave, hang, slow, cut, flap or partition"
+    possible = "crash, restart, join, leave, hang, slow, cut, flap, partition or reset"
     assert all(possible in problem.expected for problem in error.value.problems)
 
 
@@ -85,7 +85,7 @@ def test_a_refused_plan_exits_2_and_writes_nothing(command: Any, tmp_path: Path)
 
 
 def test_every_kind_is_either_done_or_refused() -> None:
-    done = {"crash", "restart", "join", "leave", "hang", "slow", "cut", "flap", "partition"}
+    done = {"crash", "restart", "join", "leave", "hang", "slow", "cut", "flap", "partition", "reset"}
     keys = {"node": "n1", "link": "n0-n1", "groups": [["n0"], ["n1"]], "for": "1 s", "after": "1 s", "period": "1 ms"}
     keys |= {"add": "1 ms", "probability": 0.1}
     for name, kind in KINDS.items():
@@ -112,6 +112,29 @@ def test_a_node_is_told_whom_not_to_write_to_and_whom_not_to_read_from() -> None
     parted = job("kind: partition, groups: [[n0], [n2]], at: 1 s")
     assert holds(parted, 1) == []
     assert holds(parted, 2) == [Hold([0], True, True, [(1.0, inf)])]
+
+
+def test_of_two_nodes_the_lower_rank_resets_their_connection_at_each_moment() -> None:
+    request = job("kind: reset, groups: [[n0], [n1, n2]], at: 1 s, every: 500 ms, times: 3")
+    assert resets(request, 0) == [Resets([1, 2], [1.0, 1.5, 2.0])]
+    assert resets(request, 1) == resets(request, 2) == []
+    assert holds(request, 0) == []
+
+
+def test_resets_are_carried_out_on_time_and_a_late_node_skips_those_before_it() -> None:
+    loop = SimLoop()  # type: ignore[abstract]  # virtual seconds
+    seen: list[tuple[float, int]] = []
+
+    async def node() -> None:
+        timers = follow_resets(
+            [Resets([1, 2], [1.0, 3.0])], reset=lambda peer: seen.append((loop.time(), peer)), at_s=2.0
+        )
+        await asyncio.sleep(10)
+        assert len(timers) == 2
+
+    loop.run_until_complete(node())
+    loop.close()
+    assert seen == [(1.0, 1), (1.0, 2)]
 
 
 def test_a_node_is_told_its_own_slowness() -> None:

@@ -90,7 +90,8 @@ def test_any_interleaving_of_resets_and_acknowledgements_delivers_each_frame_onc
     wire.ends()
     assert [len(frame.tensors[0]) for frame in wire.got] == lengths
     assert all((frame.tensors[0] == index).all() for index, frame in enumerate(wire.got))
-    assert not wire.queue.kept and not wire.queue.kept_bytes
+    assert not wire.queue.kept
+    assert not wire.queue.kept_bytes
 
 
 def kept_bytes(length: int) -> int:
@@ -131,7 +132,8 @@ def test_lent_memory_is_the_senders_again_when_it_is_acknowledged_and_a_copy_is_
     wire.queue.put(sending)
     while not told:
         wire.leaves(1)
-    assert told == [sending] and not sending.frame.kept
+    assert told == [sending]
+    assert not sending.frame.kept
     assert not wire.queue.withdraw(sending), "it has begun, so it arrives"
     lent.fill_(-1.0)
     wire.resets()
