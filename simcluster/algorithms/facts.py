@@ -85,6 +85,10 @@ class Facts:
             return "what compression left out is kept by each rank, for as many ranks"
         return ""
 
+    def parts(self, size: int, settings: Settings) -> bool:
+        """Return whether each of *size* ranks holds less than a whole model, its gradients and its optimizer."""
+        return min(self.shares(size, settings)) < 1.0
+
     def spared(self, size: int, settings: Settings) -> range:
         """Return the ranks, out of *size*, that the others can lose."""
         if not self.spares or self.why_it_stays(settings):

@@ -53,10 +53,5 @@ def bench_simulator(nodes: int, size_bytes: int) -> dict[str, float | int]:
         "elapsed_s": max(end[0] for end in ends),
         "wall_s": wall_s,
         "messages": sum(end[1] for end in ends),
-        "peak_rss_mb": peak_rss_mb(),
+        "peak_rss_mb": peak_rss_bytes() / 2**20,
     }
-
-
-def peak_rss_mb() -> float:
-    """Return the peak memory of this process, in MiB."""
-    return peak_rss_bytes() / 2**20

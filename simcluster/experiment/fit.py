@@ -23,8 +23,13 @@ IN_PARTS = ("pipeline", "tensor_parallel")
 """Algorithms in which no rank has a gradient of the whole model."""
 
 
-def count_steps(reading: Reading, workload: Workload, cluster: Topology, top: ExperimentBlock) -> int:
-    """Return the steps of every rank; create a replica, so that data or work that it cannot have is found now."""
+def count_steps(
+    reading: Reading, workload: Workload, cluster: Topology, top: ExperimentBlock, *, in_parts: bool
+) -> int:
+    """Return the steps of every rank; create a replica, so that data or work that it cannot have is found now.
+
+    *in_parts*: the algorithm makes no rank hold a whole one.
+    """
     steps, epochs, numerics = top.stop.steps, top.stop.epochs, top.numerics
     size = len(cluster.workers)
 
@@ -32,7 +37,7 @@ def count_steps(reading: Reading, workload: Workload, cluster: Topology, top: Ex
         if numerics == "real":
             # A simulator holds all replicas in this process; the nodes of other backends may be elsewhere.
             check_host(workload, size if top.backend == "sim" else 1)
-        replica = workload.replica(0, size, top.seed, steps, epochs, numerics=numerics)
+        replica = workload.replica(0, size, top.seed, steps, epochs, numerics=numerics, in_parts=in_parts)
         if numerics == "none":
             replica.gradient_cost(next(replica.batches()))
             replica.apply_cost()

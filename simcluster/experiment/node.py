@@ -7,15 +7,17 @@ import importlib
 import json
 import re
 import traceback
+from functools import partial
 from pathlib import Path
 
 import pydantic
 import torch
 
 from simcluster.errors import ENDED, NeedsValues, PeerLost
-from simcluster.experiment.part import OBSERVED_RANK, Part
+from simcluster.experiment.part import OBSERVED_RANK, Part, in_parts
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.process.kernels import numerics
+from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
 from simcluster.runs.folder import to_safetensors
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
@@ -46,14 +48,18 @@ pydantic.TypeAdapter(int)
 
 def prepare(config_json: str) -> None:
     """Read the experiment with its code and data, and count costs, before the clock starts; see `ClusterJob`."""
+    # On tensors without values, which costs are counted on, some work makes torch import its compiler: do it now.
+    importlib.import_module("torch._dynamo")
+    _empty_bytes.append(rss_bytes())
     experiment = _experiment(config_json)
     size = len(experiment.topology.workers)
-    replica = experiment.workload.replica(0, size, experiment.seed, steps=1, numerics=experiment.numerics)
+    if experiment.backend != "sim" and in_parts(experiment, size):
+        return_freed_memory()
+    make = partial(experiment.workload.replica, 0, size, experiment.seed, steps=1, numerics=experiment.numerics)
+    replica = make(in_parts=in_parts(experiment, size))
     # Counting the cost of work takes as long as the work; all replicas of a process share the result.
     replica.gradient_cost(next(replica.batches()))
     replica.apply_cost()
-    # On tensors without values, which costs are counted on, some work makes torch import its compiler: do it now.
-    importlib.import_module("torch._dynamo")
 
 
 async def run_node(
@@ -69,7 +75,7 @@ async def run_node(
     experiment = _experiment(config_json)
     if experiment.numerics == "real":
         recorder.record.numerics = numerics()
-    part = Part(node, recorder, experiment, evaluate=evaluate)
+    part = Part(node, recorder, experiment, evaluate=evaluate, whole=keep_weights)
     time_s = part.time_left_s
     try:
         async with asyncio.timeout(time_s) as limit:
@@ -112,6 +118,9 @@ async def run_node(
                 part.keep_evaluations()
         finally:
             record = recorder.finish(part.replica.weights_sha256() if is_settled else None, finished_s)
+            if experiment.backend != "sim":
+                record.peak_rss_bytes = peak_rss_bytes()
+                record.grown_rss_bytes = record.peak_rss_bytes - _empty_bytes[-1] if _empty_bytes else None
             record.holds_part = part.replica.is_parted and node.rank != OBSERVED_RANK
             if is_settled and (keep_weights or part.stands_for_the_run) and experiment.numerics == "real":
                 record.weights = to_safetensors(part.replica.names, part.replica.parameters)
@@ -144,6 +153,9 @@ def _time_is_up(error: BaseException, time_s: float | None, recorder: Recorder) 
     took_part = recorder.record.trained or not recorder.incarnation
     return ended and took_part and time_s is not None and recorder.now() > time_s - CLOCKS_APART_S
 
+
+_empty_bytes: list[int] = []
+"""The memory of this process each time that it began to prepare a workload."""
 
 _known: dict[str, Experiment] = {}
 _MOST_KNOWN = 4

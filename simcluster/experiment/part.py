@@ -26,12 +26,17 @@ OBSERVED_RANK = 0
 
 
 class Part:
-    """The part of *node*. With *evaluate*, the replica that represents the run is evaluated."""
+    """The part of *node*. With *evaluate*, the replica that represents the run is evaluated. *whole*: the replica holds
+    the whole model, even if the algorithm needs only a part.
+    """
 
     replica: Replica
 
-    def __init__(self, node: Transport, recorder: Recorder, experiment: Experiment, *, evaluate: bool) -> None:
+    def __init__(
+        self, node: Transport, recorder: Recorder, experiment: Experiment, *, evaluate: bool, whole: bool = False
+    ) -> None:
         self._whole, self._recorder, self._experiment, self._evaluate = node, recorder, experiment, evaluate
+        self._in_parts = not whole and in_parts(experiment, node.size)
         self._names = experiment.topology.workers
         # The ranks that were absent when this one began: in a real run they need not be planned.
         self._late = () if recorder.losses_are_planned else tuple({*range(node.rank)}.difference(node.peers))
@@ -138,7 +143,7 @@ class Part:
         epochs = experiment.document["stop"].get("epochs") if node is not self._whole else None
         length: dict[str, Any] = {"steps": experiment.steps} if epochs is None else {"epochs": epochs}
         make = partial(experiment.workload.replica, node.rank, node.size, experiment.seed)
-        self.replica = replica = make(**length, numerics=experiment.numerics)
+        self.replica = replica = make(**length, numerics=experiment.numerics, in_parts=self._in_parts)
         replica.is_to_leave = lambda: self._recorder.told_to_leave
         replica.ledger.incarnation = self._recorder.incarnation
         replica.ledger.in_step = in_step = facts_of(experiment.algorithm).in_step
@@ -183,6 +188,11 @@ class Part:
             self.evaluations.note(step)
         if self._copies is not None:
             self._copies.note(step)
+
+
+def in_parts(experiment: Experiment, size: int) -> bool:
+    """Return whether each of *size* ranks holds only its part of the model, as far as the algorithm says."""
+    return size > 1 and facts_of(experiment.algorithm).parts(size, experiment.algorithm_settings)
 
 
 def can_regroup(experiment: Experiment) -> bool:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from simcluster.algorithms.facts import facts_of
 from simcluster.documents import yaml as yaml_lines
 from simcluster.documents.reading import Reading
 from simcluster.documents.shipped import shipped_names, shipped_path
@@ -154,7 +155,8 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     faults = read_faults(reading, cluster, top.seed)
     steps = 1
     if cluster is not None and workload is not None and not reading.problems:
-        steps = count_steps(reading, workload, cluster, top)
+        in_parts = facts_of(function).parts(len(cluster.workers), settings)
+        steps = count_steps(reading, workload, cluster, top, in_parts=in_parts)
     check_fit(reading, top, function, settings)
     if function is not None and workload is not None:
         check_weighed(reading, function, settings, workload)

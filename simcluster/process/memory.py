@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
+
+_M_MMAP_THRESHOLD = -3  # of malloc.h
+_LARGE_BYTES = 2**20
 
 
 def memory_bytes() -> int:
@@ -35,3 +39,17 @@ def peak_rss_bytes() -> int:
                     return int(line.split()[1]) * 2**10
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 2**10
+
+
+def rss_bytes() -> int:
+    """Return the memory of this process now."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def return_freed_memory() -> None:
+    """Have this process return large tensors to the system as soon as they are freed, at the cost of page faults.
+
+    glibc would raise the size from which it does with each such tensor, and keep those below it.
+    """
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)

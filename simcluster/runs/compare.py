@@ -24,7 +24,8 @@ IDENTITY = ("name", "backend", "algorithm", "topology", "seed", "status", "weigh
 COUNTS = ("steps", "messages_sent", "bytes_sent")
 RESULTS = ("loss", "accuracy")
 BILL = ("joules", "price_usd")
-NODE_NUMBERS = ("compute_s", "wait_s", "bytes_sent", "bytes_received", "messages_sent", *BILL)
+MEMORY = ("peak_rss_bytes", "grown_rss_bytes")
+NODE_NUMBERS = ("compute_s", "wait_s", "bytes_sent", "bytes_received", "messages_sent", *MEMORY, *BILL)
 
 TOLERANCE: Final = 1e-3
 """Relative, in the Euclidean norm of all final weights. Rounding alone is near 1e-7 and grows with the steps."""

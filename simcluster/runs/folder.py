@@ -261,7 +261,11 @@ def to_safetensors(names: Sequence[str], tensors: Sequence[Tensor]) -> bytes | N
     """
     import safetensors.torch
 
-    own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in zip(names, tensors, strict=True)}
+    own, seen = {}, set[int]()
+    for name, tensor in zip(names, tensors, strict=True):
+        whole = tensor.detach().cpu().contiguous()
+        own[name] = whole.clone() if whole.untyped_storage()._cdata in seen else whole  # none may share memory
+        seen.add(whole.untyped_storage()._cdata)
     try:
         return safetensors.torch.save(own, {WEIGHTS_ORDER: json.dumps(list(names))})
     except KeyError:

@@ -70,6 +70,8 @@ class NodeRecord:
     weights have had a step, or were taken over from a node with such weights. *holds_part*: only some of its weights
     are the model's, and rank 0 has them all. *numerics* names the kernels that computed there, as
     simcluster.process.kernels does; None if nothing was computed, or the node never handed in its record.
+    *peak_rss_bytes* is the peak of its process's resident memory until its record was complete, *grown_rss_bytes* how
+    much that is above the process just before the workload was made; None in the simulator, where nodes share one.
     """
 
     rank: int
@@ -99,6 +101,8 @@ class NodeRecord:
     began_s: float = 0.0
     incarnation: int = 0
     numerics: dict[str, str] | None = None
+    peak_rss_bytes: int | None = None
+    grown_rss_bytes: int | None = None
 
     @property
     def digest(self) -> str:

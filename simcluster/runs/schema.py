@@ -93,6 +93,8 @@ class Node(Struct):
     finished_s: Seconds | None
     joules: Amount = None
     price_usd: Amount = None
+    peak_rss_bytes: Count | None = None
+    grown_rss_bytes: int | None = None
     incarnation: Count = 0
 
 

@@ -113,6 +113,8 @@ def _node(node: NodeRecord, bill: Bill) -> dict[str, Any]:
         "bytes_received": node.bytes_received,
         "messages_sent": node.messages_sent,
         **bill._asdict(),
+        "peak_rss_bytes": node.peak_rss_bytes,
+        "grown_rss_bytes": node.grown_rss_bytes,
         "weights_sha256": node.weights_sha256,
         "finished_s": node.finished_s,
         **({"incarnation": node.incarnation} if node.incarnation else {}),

@@ -12,8 +12,9 @@ from simcluster.workloads.models.mnist import mnist_mlp
 from simcluster.workloads.models.quadratic import quadratic
 from simcluster.workloads.optimizers import adamw, sgd
 from simcluster.workloads.partition import dirichlet, iid
-from simcluster.workloads.replica import Replica, weights_sha256
+from simcluster.workloads.replica import Replica
 from simcluster.workloads.samples import Batch, Samples
+from simcluster.workloads.weights import weights_sha256
 from simcluster.workloads.workload import Workload, joined_batches, train_alone
 
 WORKLOADS: Final[Mapping[str, Callable[..., Workload]]] = {"gpt": gpt, "mnist_mlp": mnist_mlp, "quadratic": quadratic}

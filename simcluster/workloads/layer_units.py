@@ -31,10 +31,10 @@ def cut_into_units(replica: Replica) -> list[Unit]:
     for number, layer in enumerate(layers):
         places = [place for place in layer.parameters if number == min(shared.get(place, [number]))]
         if places:
-            dtypes = sorted({str(replica.parameters[place].dtype) for place in places})
+            dtypes = sorted({str(replica.shapes[place].dtype) for place in places})
             if len(dtypes) > 1:
                 raise UsageError(Problem(layer.name, f"parameters of {', '.join(dtypes)}", "one dtype per layer"))
-            size_bytes = sum(replica.parameters[place].nbytes for place in places)
+            size_bytes = sum(replica.shapes[place].nbytes for place in places)
             units.append(Unit(len(units), number, tuple(places), size_bytes))
     return units
 

@@ -6,7 +6,6 @@ Work on a replica either changes its weights (`apply`, `load`) or reads them (th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -17,22 +16,24 @@ from torch import Tensor, nn
 
 from simcluster.transport import Cost
 from simcluster.workloads.costs.counter import Counter
-from simcluster.workloads.evaluation import Evaluator, Untrained
+from simcluster.workloads.evaluation import Evaluator, Untrained, evaluated
 from simcluster.workloads.global_rng import borrowed
+from simcluster.workloads.initial.deferred import Deferred, Refuses
+from simcluster.workloads.initial.tape import Unrecordable
 from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer, Layers, modules_in_order
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import Share, TensorShard, share_of
 from simcluster.workloads.optimizers import learning_rate_of
 from simcluster.workloads.partition import Indices
-from simcluster.workloads.progress import Progress
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.saved import load_model, load_optimizer, model_state, optimizer_state, training_state
-from simcluster.workloads.steps import differentiate, separate, take_step, trainable_of
+from simcluster.workloads.steps import differentiate, separate, take_step
 from simcluster.workloads.streams import joined, stream
+from simcluster.workloads.weights import Weights
 
 
-class Replica(Progress):
+class Replica(Weights):
     """One node's share of a Workload; `Workload.replica` makes one.
 
     *names* and *parameters* list the trainable parameters in the model's order; *parameters* are the live weights.
@@ -40,9 +41,6 @@ class Replica(Progress):
     of batches, the same on every rank, *batch_sizes* the samples of a batch, by rank. Replicas share no mutable state,
     so they may work concurrently.
     """
-
-    computes = True
-    """Whether its tensors have values."""
 
     is_parted = False
     """Whether this rank trains a part of the model; the whole model is then at rank 0 only."""
@@ -61,14 +59,13 @@ class Replica(Progress):
         steps: int,
         seed: int,
         rank: int,
+        deferred: Deferred | None = None,
     ) -> None:
         self._counter = counter
-        self._model = counter.make_model().train()
-        trainable = trainable_of(self._model)
-        self.names = [name for name, _ in trainable]
-        self._trainable = [parameter for _, parameter in trainable]
-        self.parameters: list[Tensor] = [parameter.detach() for parameter in self._trainable]
-        self._optimizer = counter.make_optimizer(self._trainable)
+        model = deferred.model if deferred is not None else counter.make_model()
+        self._hold(model, deferred, counter.make_optimizer)
+        if deferred is None:
+            _ = self._optimizer
         self._train, self._shards, self._test = train, shards, test
         self.batch_sizes, self.batch_size, self.steps = batch_sizes, batch_sizes[rank], steps
         self._seed, self._rank = seed, rank
@@ -165,13 +162,13 @@ class Replica(Progress):
 
     def apply_cost(self) -> Cost:
         """Return the cost of `apply`: one FLOP per element that an operator writes, and the bytes moved."""
-        return self._counter.apply(self._trainable)
+        return self._counter.apply(self._trainable if self._deferred is None else self.shapes)
 
     def part(self, places: Sequence[int]) -> Part:
         """Return the parameters at *places* with their share of the optimizer."""
         self.is_parted = True
-        trainable = [self._trainable[place] for place in places]
-        return self._part(places, [self.parameters[place] for place in places], trainable, self._optimizer)
+        trainable, optimizer = [self._trainable[place] for place in places], self._optimizer_of(places)
+        return self._part(places, [self._live[place] for place in places], trainable, optimizer)
 
     def pieces(self, vectors: Sequence[Tensor]) -> Part:
         """Return *vectors*, cut out of parameters in any way, with an optimizer separate from the replica's.
@@ -195,7 +192,7 @@ class Replica(Progress):
         """Return the Part of *trainable*, with its live *values*."""
         counted = self._counter.part(trainable)
         step = partial(self._take_step, optimizer, trainable)
-        separate = None if optimizer is self._optimizer else optimizer
+        separate = None if optimizer is self._stepper else optimizer
         return Part(places, values, self._counter.clip_norm, step, counted, optimizer=separate, sharded=sharded)
 
     def layers(self) -> Layers:
@@ -221,9 +218,21 @@ class Replica(Progress):
         """
         self.is_parted = True
         size = len(self._shards)
-        share = share_of(modules_in_order(self._model), self._trainable, self._rank, size)
+        share = self._share(size)
         live, optimizer = [p.detach() for p in share.parameters], self._counter.make_optimizer(share.parameters)
         return self._shard_of(share, self._part(range(len(live)), live, share.parameters, optimizer), size)
+
+    def _share(self, size: int) -> Share:
+        modules = modules_in_order(self._model)
+        if self._deferred is not None:
+            try:
+                with Refuses():  # type: ignore[no-untyped-call]
+                    share = share_of(modules, self._trainable, self._rank, size, self._deferred.value)
+                self._deferred.fill(share.parameters)
+                return share
+            except Unrecordable:  # a layer's own code for its split reads its weights
+                _ = self.parameters
+        return share_of(modules, self._trainable, self._rank, size)
 
     def _shard_of(self, share: Share, part: Part, size: int) -> TensorShard:
         costs = partial(self._counter.shares, size=size)
@@ -246,37 +255,40 @@ class Replica(Progress):
         self._check_shapes("parameters", parameters)
         if self._test is None:
             return {}
+        if self._deferred is not None and parameters is self._live:  # the memory may not hold a second model
+            with torch.no_grad(), borrowed(0):
+                found = evaluated(self._model.eval(), self._counter.loss, self._test)
+            self._model.train()
+            return found
         if self._evaluator is None:
             self._evaluator = Evaluator(self._counter.make_model(), self._counter.loss, self._test)
         return self._evaluator.evaluate(source or self._model, parameters)
 
     def state(self) -> dict[str, Tensor]:
         """Return copies of everything that training changes: "model.<name>" and "optimizer.<parameter>.<name>"."""
+        _ = self.parameters
         state = training_state(self._model, self.names, self._trainable, self._optimizer)
         return {name: value.detach().clone() for name, value in state.items()}
 
     def checkpoint_state(self, places: Sequence[int] | None = None) -> dict[str, Any]:
         """Return {"model", "optimizer", "layers": draws per layer}, not copied; *places* limits the parameters."""
-        kept = set(range(len(self.names)) if places is None else places)
+        kept = set(range(len(self.parameters)) if places is None else places)
         parameters = {name: self._trainable[place] for place, name in enumerate(self.names) if place in kept}
         return {
             "model": model_state(self._model, parameters),
-            "optimizer": optimizer_state(self._optimizer, parameters),
+            "optimizer": optimizer_state(self._optimizer_of(sorted(kept)), parameters),
             "layers": self._layer_runs,
         }
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Overwrite everything in *state*, in place."""
+        _ = self.parameters
         load_model(self._model, state["model"])
         load_optimizer(self._optimizer, dict(zip(self.names, self._trainable, strict=True)), state["optimizer"])
         self._layer_runs = dict(state["layers"])
 
-    def weights_sha256(self) -> str | None:
-        """Return `weights_sha256` of the weights; None if nothing is computed."""
-        return weights_sha256(self.names, self.parameters)
-
     def _check_shapes(self, what: str, tensors: Sequence[Tensor]) -> None:
-        check_shapes(what, self.names, self.parameters, tensors)
+        check_shapes(what, self.names, self.shapes, tensors)
 
 
 def check_shapes(what: str, names: Sequence[str], expected: Sequence[Tensor], given: Sequence[Tensor]) -> None:
@@ -286,12 +298,3 @@ def check_shapes(what: str, names: Sequence[str], expected: Sequence[Tensor], gi
     for name, mine, other in zip(names, expected, given, strict=True):
         if mine.shape != other.shape:
             raise ValueError(f"{what}: {name} has shape {tuple(mine.shape)}, got {tuple(other.shape)}")
-
-
-def weights_sha256(names: Sequence[str], parameters: Sequence[Tensor]) -> str:
-    """Return one hash over names, dtypes, shapes and bytes, in order: equal only for bitwise equal weights."""
-    digest = hashlib.sha256()
-    for name, parameter in zip(names, parameters, strict=True):
-        digest.update(f"{name}\x00{parameter.dtype}\x00{list(parameter.shape)}\n".encode())
-        digest.update(parameter.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()

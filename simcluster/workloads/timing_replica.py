@@ -5,7 +5,7 @@ An algorithm that gets one in place of a Replica sends the same messages, unless
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -40,12 +40,26 @@ class TimingReplica(Replica):
         self.batch_sizes, self.batch_size, self.steps = batch_sizes, batch_sizes[rank], steps
         self._make_layer = partial(TimingLayer, sketch)
         self._layers: Layers | None = None
+        self._deferred = None
         self._stepped = False
 
     @cached_property
-    def parameters(self) -> list[Tensor]:  # type: ignore[override]
+    def parameters(self) -> list[Tensor]:
         # Made on demand: few algorithms read the weights of every node, and with thousands of nodes they add up.
         return _views(self._sketch.parameters)
+
+    @cached_property
+    def shapes(self) -> list[Tensor]:
+        return self._sketch.parameters
+
+    def initial(self, places: Sequence[int]) -> list[Tensor]:
+        return [self.parameters[place] for place in places]
+
+    def put(self, weights: Mapping[int, Tensor]) -> None:
+        pass
+
+    def pass_by(self, places: Sequence[int], weights: Sequence[Tensor]) -> None:
+        pass
 
     @property
     def shard_size(self) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import islice
 from typing import Literal
@@ -27,9 +27,11 @@ from torch import Tensor, nn
 from simcluster.errors import Problem, UsageError
 from simcluster.rng import numpy_stream
 from simcluster.workloads.costs.counter import Counted, Counter
+from simcluster.workloads.costs.in_parts import CounterInParts
 from simcluster.workloads.costs.memory import Memory
 from simcluster.workloads.costs.sketch import Sketch
 from simcluster.workloads.global_rng import borrowed
+from simcluster.workloads.initial.deferred import Deferred
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.partition import Indices, Partition, iid
 from simcluster.workloads.replica import Replica
@@ -137,10 +139,7 @@ class Workload:
 
     def memory(self, numerics: Numerics = "real") -> Memory:
         """Return the bytes that training takes on one node, whatever the algorithm; counted on a separate model."""
-        train = self.train_samples
-        # A copy: a slice would share the storage of all samples.
-        largest = max(self.batch_sizes, default=self.batch_size)
-        batch = Batch(train.inputs[:largest].clone(), train.targets[:largest].clone())
+        train, batch = self.train_samples, self._a_batch()
         data = [train, *([self.test_samples] if self.test_samples is not None else [])]
         counter = self.sketch if numerics == "none" else self._counter(0)
         return counter.memory(batch, data)
@@ -154,6 +153,7 @@ class Workload:
         epochs: float | None = None,
         *,
         numerics: Numerics = "real",
+        in_parts: bool = False,
     ) -> Replica:
         """Return the replica of *rank* in a world of *size*, for *steps* batches or for *epochs*.
 
@@ -162,6 +162,9 @@ class Workload:
 
         With *numerics* "none", return a TimingReplica, which holds no data and computes nothing; UsageError is then
         raised for work that depends on values.
+
+        *in_parts*: the replica holds no weights until they are needed, each with the bits that it would have had. A
+        model whose initial weights or layers cannot be separated is held whole.
         """
         if not 0 <= rank < size:
             raise ValueError(f"rank {rank} of {size}")
@@ -171,8 +174,12 @@ class Workload:
             return TimingReplica(self.sketch, self.train_samples, self.test_samples, sizes, steps, rank)
         if self.train_samples.inputs.is_meta or self.train_samples.targets.is_meta:
             raise UsageError(Problem("train", "tensors without values", "values, or numerics: none"))
+        counter, deferred = self._counter(seed), None
+        if in_parts:
+            counter, deferred = self._in_parts(counter)
         return Replica(
-            counter=self._counter(seed),
+            counter=counter,
+            deferred=deferred,
             train=self.train_samples,
             shards=self.shards(size, seed),
             test=self.test_samples,
@@ -181,6 +188,17 @@ class Workload:
             seed=seed,
             rank=rank,
         )
+
+    def _a_batch(self) -> Batch:
+        # A copy: a slice would share the storage of all samples.
+        train, largest = self.train_samples, max(self.batch_sizes, default=self.batch_size)
+        return Batch(train.inputs[:largest].clone(), train.targets[:largest].clone())
+
+    def _in_parts(self, whole: Counter) -> tuple[Counter, Deferred | None]:
+        """Return the counter and the model of a replica held in parts; *whole* and None if it cannot be."""
+        own = {each.name: getattr(whole, each.name) for each in fields(Counter)}
+        counter = CounterInParts(**own, sketch=lambda: self.sketch)
+        return (counter, Deferred(counter.make_model)) if counter.fits(self._a_batch()) else (whole, None)
 
     def shards(self, size: int, seed: int) -> list[Indices]:
         """Return the sample numbers of each of *size* ranks. Raises UsageError if the data cannot be dealt out."""

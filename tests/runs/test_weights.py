@@ -13,7 +13,7 @@ import simcluster
 from simcluster.errors import RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.runs.folder import read_safetensors, to_safetensors
-from simcluster.workloads.replica import weights_sha256
+from simcluster.workloads.weights import weights_sha256
 from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.wire.frame import CONTROL_LIMIT_BYTES
 

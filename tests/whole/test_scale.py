@@ -13,13 +13,13 @@ from tests.support.root import ROOT
 SCRIPT = """
 import json, sys
 import simcluster
-from simcluster.bench.simulator import peak_rss_mb
+from simcluster.process.memory import peak_rss_bytes
 
 for nodes in (2, 100):
     run = simcluster.run(
         "gpt-70b-1024", overrides={"topology.workers": nodes}, out=f"{sys.argv[1]}/{nodes}", report=False
     )
-    print(json.dumps({**run.summary, "workers": nodes, "peak_mb": peak_rss_mb()}))
+    print(json.dumps({**run.summary, "workers": nodes, "peak_mb": peak_rss_bytes() / 2**20}))
 """
 
 

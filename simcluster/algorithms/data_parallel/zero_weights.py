@@ -70,7 +70,7 @@ class Weights:
         self._group: asyncio.TaskGroup | None = None
         self.mine: list[Tensor] = []
         for unit in self.units:
-            vector = flatten([replica.parameters[place] for place in unit.places])
+            vector = flatten(replica.initial(unit.places) if sharded else [replica.parameters[p] for p in unit.places])
             self.mine.append(vector.tensor_split(node.size)[node.rank].clone() if owned else vector)
         own_bytes = sum(vector.nbytes for vector in self.mine)
         held.take("parameters", own_bytes if sharded else sum(unit.size_bytes for unit in self.units))
@@ -101,12 +101,13 @@ class Weights:
             layer.fill(await self._coming.popleft())
         yield
         if self._sharded:
+            self._replica.free(layer.parameters)
             self._held.give("gathered", self._size_bytes(layer.number))
 
     async def _gather(self, number: int, tag: str | None) -> list[Tensor]:
         places = self._replica.layers()[number].parameters
         if tag is None:
-            return [self._replica.parameters[place].clone() for place in places]
+            return [weights.clone() for weights in self._replica.initial(places)]
         found: dict[int, Tensor] = {}
         for unit in self._used_by[number]:
             found |= await self._whole(unit, tag)
@@ -118,7 +119,18 @@ class Weights:
     # replicated: each owner sends its updates to all
 
     async def share(self, tag: str) -> None:
-        """Load all owners' weights into the replica."""
+        """Load all owners' weights into the replica.
+
+        If sharded, unit by unit, and a rank that holds only parts of the model keeps none, except rank 0.
+        """
+        if self._sharded and self._node.size > 1:
+            for unit in self.units:
+                found = await self._whole(unit, tag)
+                if self._node.rank == 0 or not self._replica.is_in_parts:
+                    self._replica.put(found)
+                else:
+                    self._replica.pass_by(list(found), list(found.values()))
+            return
         async with asyncio.TaskGroup() as group:
             coming = [group.create_task(self._whole(unit, tag)) for unit in self.units]
         found = {place: tensor for task in coming for place, tensor in task.result().items()}
@@ -129,5 +141,5 @@ class Weights:
         if self._owned:
             tag = f"weights/{tag}/{unit.number}"
             vector = torch.cat(await all_gather(self._node, vector, tag, schedule=self._schedule))
-        like = [self._replica.parameters[place] for place in unit.places]
+        like = [self._replica.shapes[place] for place in unit.places]
         return dict(zip(unit.places, unflatten(vector, like), strict=True))

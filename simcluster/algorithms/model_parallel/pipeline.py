@@ -83,7 +83,7 @@ async def pipeline(
     async with asyncio.TaskGroup() as sends:
         async for step, batch in steps(replica, joined=True, places=part.places):
             # Phases 1 and 2, forward and backward: the mean loss, and the gradients of this rank's parameters.
-            sums = {place: torch.zeros_like(replica.parameters[place]) for place in part.places}
+            sums = {place: torch.zeros_like(own) for place, own in zip(part.places, part.parameters, strict=True)}
             loss, stashed = await _flush(line, plan, mine, tasks, cut(batch, m), step, sums, sends)
 
             # Phase 3, tie: a parameter shared by several ranks gets the sum of their gradients.
@@ -93,10 +93,11 @@ async def pipeline(
             # Phase 4, step: of this rank's parameters; a clipping norm is that of all ranks' gradients.
             squares = await _squares(line, part, [sums[place] for place in plan.counted(i)], f"norm/{step}")
             await node.compute(part.apply, list(sums.values()), squares, cost=part.apply_cost())
+            sums.clear()
 
             # Phase 5, gather: rank 0 gets a whole model, which can be evaluated.
             if gathers(step):
-                await _gather(node, replica, plan, ranks, f"weights/{step}")
+                await _gather(node, replica, part.parameters, plan, ranks, f"weights/{step}")
             if gathers(step) or node.rank != 0:
                 node.record(step=step, loss=loss, stashed=stashed)
 
@@ -108,7 +109,7 @@ async def _look_on(
     if node.rank == 0:
         async for step, _ in steps(replica, joined=True, places=[]):
             if gathers(step):
-                await _gather(node, replica, plan, ranks, f"weights/{step}")
+                await _gather(node, replica, [], plan, ranks, f"weights/{step}")
                 node.record(step=step)
 
 
@@ -173,10 +174,12 @@ async def _sum(node: Transport, ranks: list[int], mine: Tensor, tag: str) -> Ten
     return torch.stack(parts).sum(0)
 
 
-async def _gather(node: Transport, replica: Replica, plan: Plan, ranks: Sequence[int], tag: str) -> None:
-    """Send all weights to rank 0."""
+async def _gather(
+    node: Transport, replica: Replica, own: Sequence[Tensor], plan: Plan, ranks: Sequence[int], tag: str
+) -> None:
+    """Send all weights to rank 0; *own* are those of this rank."""
     if node.rank != 0:
-        await node.send(0, tag, [replica.parameters[place] for place in plan.places(ranks.index(node.rank))])
+        await node.send(0, tag, own)
         return
     for rank in sorted({*ranks} - {0}):
         message = await node.recv(rank, tag)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from simcluster.errors import Problem
 from simcluster.transport import Cost
 from simcluster.workloads.costs.memory import Memory, count_memory
 from simcluster.workloads.global_rng import borrowed
@@ -27,10 +28,14 @@ T = TypeVar("T")
 
 @dataclass
 class Counted:
-    """Facts found once for all replicas of a workload: costs, and whether the model draws random numbers."""
+    """Facts found once for all replicas of a workload: costs, whether the model draws random numbers, whether it can
+    be made and used part by part, and what is wrong with its layers if it can.
+    """
 
     found: dict[Hashable, Any] = field(default_factory=dict)
     draws: bool | None = None
+    in_parts: bool | None = None
+    wrong_layers: Problem | None = None
 
 
 @dataclass(eq=False)

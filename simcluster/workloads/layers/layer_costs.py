@@ -50,12 +50,21 @@ def count_layers(model: nn.Module, loss_function: Loss, batch: Batch, name: str 
         torch.default_generator.set_state(drawn_from)
         with torch.no_grad():
             whole = loss_function(model(batch.inputs), batch.targets)
-        # A model whose forward does more than its layers would silently be trained as a different model.
-        if not torch.allclose(whole, loss, rtol=1e-4, equal_nan=True):
-            kind, expected = type(model).__name__, "the modules that its forward applies, all of them and in order"
-            found = f"layers of {kind} with a loss of {loss.item():.6g} where the model has {whole.item():.6g}"
-            raise UsageError(Problem("model.layers", found, expected))
+        if problem := wrong_layers(model, loss, whole):
+            raise UsageError(problem)
     return costs
+
+
+def wrong_layers(model: nn.Module, loss: Tensor, whole: Tensor) -> Problem | None:
+    """Return what is wrong if the layers of *model* have *loss* where it has *whole*.
+
+    A model whose forward does more than its layers would silently be trained as a different model.
+    """
+    if torch.allclose(whole, loss, rtol=1e-4, equal_nan=True):
+        return None
+    kind, expected = type(model).__name__, "the modules that its forward applies, all of them and in order"
+    found = f"layers of {kind} with a loss of {loss.item():.6g} where the model has {whole.item():.6g}"
+    return Problem("model.layers", found, expected)
 
 
 def count_modules(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from simcluster.errors import Problem, UsageError
+from simcluster.workloads.initial.deferred import allocate
 from simcluster.workloads.steps import Loss, separate
 
 Drawing = Callable[[int], AbstractContextManager[object]]
@@ -97,6 +98,7 @@ class Layer:
             if mine.shape != given.shape:
                 raise ValueError(f"{self.name}: a parameter of shape {tuple(mine.shape)}, got {tuple(given.shape)}")
             if not given.is_meta:
+                allocate(mine)
                 mine.data.copy_(given)
 
     def _run(self, inputs: Tensor, micro: Hashable) -> tuple[Tensor, Tensor]:

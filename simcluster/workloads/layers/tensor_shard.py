@@ -58,8 +58,17 @@ def _join_cost(split: Split, size_bytes: int, kind: str) -> LayerCost:
     return LayerCost(forward, backward, size_bytes)
 
 
-def share_of(layers: Sequence[nn.Module], trainable: Sequence[nn.Parameter], rank: int, size: int) -> Share:
-    """Return *rank*'s share of the model of *layers* among *size* ranks. Raises UsageError if it cannot be split."""
+def share_of(
+    layers: Sequence[nn.Module],
+    trainable: Sequence[nn.Parameter],
+    rank: int,
+    size: int,
+    value_of: Callable[[Tensor], Tensor] = torch.detach,
+) -> Share:
+    """Return *rank*'s share of the model of *layers* among *size* ranks. Raises UsageError if it cannot be split.
+
+    *value_of* returns the values of a parameter that is cut; they are not kept.
+    """
     share = Share(parameters=list(trainable))
     places = {id(parameter): place for place, parameter in enumerate(trainable)}
     for part in split_layers(layers, size):
@@ -73,7 +82,7 @@ def share_of(layers: Sequence[nn.Module], trainable: Sequence[nn.Parameter], ran
         own = dict(part.work.named_parameters())
         for name, cut in part.cuts.items():
             with torch.no_grad():
-                own[name].copy_(cut.part(cut.full, rank, size))
+                own[name].copy_(cut.part(value_of(cut.full), rank, size))
             place = places.get(id(cut.full))
             if place is None:
                 own[name].requires_grad_(False)

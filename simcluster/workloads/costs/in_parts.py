@@ -1,0 +1,96 @@
+"""Costs of a model that no rank makes whole: counted without values, checked with one layer at a time in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from simcluster.errors import UsageError
+from simcluster.transport import Cost
+from simcluster.workloads.costs.counter import Counter
+from simcluster.workloads.costs.memory import Memory
+from simcluster.workloads.costs.sketch import Sketch
+from simcluster.workloads.initial.deferred import Deferred, Fills, Refuses
+from simcluster.workloads.initial.tape import Unrecordable
+from simcluster.workloads.layers.layer_costs import LayerCost, wrong_layers
+from simcluster.workloads.layers.layers import modules_in_order
+from simcluster.workloads.layers.tensor_shard import PieceCost
+from simcluster.workloads.samples import Batch, Samples
+
+
+@dataclass(eq=False)
+class CounterInParts(Counter):
+    """A Counter that makes no whole model, for models that `fits`. *sketch* returns the workload's."""
+
+    sketch: Callable[[], Sketch]
+
+    def fits(self, batch: Batch) -> bool:
+        """Return whether costs can be counted without values, and the model used layer by layer."""
+        if self.counted.in_parts is None:
+            try:
+                self.sketch().gradient(batch)
+                self._pass_through(batch)
+                self.counted.in_parts = True
+            except Exception:  # a model that fails here fails again as a whole, where the error is reported
+                self.counted.in_parts = False
+        return self.counted.in_parts
+
+    def gradient(self, batch: Batch) -> Cost:
+        return self.sketch().gradient(batch)
+
+    def apply(self, parameters: Sequence[Tensor]) -> Cost:
+        return self.sketch().apply(parameters)
+
+    def part(self, parameters: Sequence[Tensor]) -> tuple[Cost, Cost, int]:
+        return self.sketch().part(parameters)
+
+    def layers(self, batch: Batch) -> list[LayerCost]:
+        if self.counted.wrong_layers is not None:
+            raise UsageError(self.counted.wrong_layers)
+        return self.sketch().layers(batch)
+
+    def shares(self, batch: Batch, size: int) -> list[PieceCost]:
+        return self.sketch().shares(batch, size)
+
+    def memory(self, batch: Batch, data: Iterable[Samples]) -> Memory:
+        return self.sketch().memory(batch, data)
+
+    def _pass_through(self, batch: Batch) -> None:
+        """Compute the loss by layers and by the whole model; raise Unrecordable if either needs more than a layer."""
+        deferred = Deferred(self.make_model)
+        model = deferred.model.train()
+        generator = torch.default_generator
+        modules = modules_in_order(model)
+        before = generator.get_state()
+        with torch.no_grad():
+            try:
+                value = batch.inputs
+                with Refuses():  # type: ignore[no-untyped-call]
+                    for module in modules:
+                        value = _through(module, value, deferred)
+                    loss = self.loss(value, batch.targets)
+                generator.set_state(before)
+                with Fills(deferred, max(_bytes(module) for module in modules)):
+                    whole = self.loss(model(batch.inputs), batch.targets)
+                self.counted.draws = not torch.equal(before, generator.get_state())
+            finally:
+                generator.set_state(before)
+            self.counted.wrong_layers = wrong_layers(model, loss, whole)
+
+
+def _through(module: nn.Module, value: Tensor, deferred: Deferred) -> Tensor:
+    """Return the output of *module* for *value*; its parameters are there only meanwhile."""
+    parameters = list(module.parameters())
+    deferred.fill(parameters)
+    output: Tensor = module(value)
+    if output.untyped_storage()._cdata in {parameter.untyped_storage()._cdata for parameter in parameters}:
+        raise Unrecordable("a layer that returns a parameter")
+    deferred.drop(parameters)
+    return output
+
+
+def _bytes(module: nn.Module) -> int:
+    return sum(parameter.nbytes for parameter in module.parameters())

@@ -1,0 +1,139 @@
+"""A model whose parameters take no memory until they are needed; each then has the bits that a whole model begins with.
+
+An absent parameter is a CPU tensor with a shape, and a storage of no bytes. torch may end the process that reads one,
+so `Refuses` is entered where a model's own code could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import swap_tensors
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from simcluster.workloads.global_rng import borrowed
+from simcluster.workloads.initial.tape import Place, Tape, Unrecordable
+
+
+class Deferred:
+    """*model*, made by *make_model* under a tape; parameters are absent, everything else is there.
+
+    Raises Unrecordable if the model cannot be made so.
+    """
+
+    def __init__(self, make_model: Callable[[], nn.Module]) -> None:
+        self._tape = Tape()
+        self._places: dict[int, Place] = {}
+        with borrowed(0):
+            try:
+                with self._tape:
+                    self.model = make_model()
+                self._hollow_out()
+            except Exception as error:
+                raise Unrecordable(f"{type(error).__name__}: {error}") from error
+
+    def value(self, parameter: Tensor) -> Tensor:
+        """Return the values of *parameter*; if it is absent, a new tensor with its initial ones."""
+        if id(parameter) not in self._places or is_present(parameter):
+            return parameter.detach()
+        with borrowed(0):
+            return self._tape.value(self._places[id(parameter)])
+
+    def fill(self, parameters: Iterable[Tensor]) -> None:
+        """Give those of *parameters* that are absent their initial values."""
+        for parameter in parameters:
+            if not is_present(parameter):
+                initial = self.value(parameter)
+                allocate(parameter)
+                parameter.detach().copy_(initial)
+
+    def drop(self, parameters: Iterable[Tensor]) -> None:
+        """Free the memory of those of *parameters* whose initial values can be made again."""
+        for parameter in parameters:
+            if id(parameter) in self._places and parameter.requires_grad:
+                release(parameter)
+
+    def _hollow_out(self) -> None:
+        parameters = [parameter for parameter in self.model.parameters() if parameter.is_meta]
+        known = {id(parameter) for parameter in parameters}
+        others = [tensor for tensor in self._tape.alive if id(tensor) not in known]
+        others += [buffer for buffer in self.model.buffers() if buffer.is_meta]
+        others = list({id(tensor): tensor for tensor in others}.values())
+        self._tape.forget()  # a tensor that is watched cannot be swapped
+        places = [self._tape.place(parameter) for parameter in parameters]
+        if len({place.storage for place in places}) < len(places):
+            raise Unrecordable("parameters that share memory")
+        for tensor in others:
+            if isinstance(tensor, nn.Parameter):
+                raise Unrecordable("a parameter that the model does not list")
+            swap_tensors(tensor, self._tape.value(self._tape.place(tensor)).requires_grad_(tensor.requires_grad))  # type: ignore[no-untyped-call]
+        for parameter, place in zip(parameters, places, strict=True):
+            if place.offset or not parameter.is_contiguous():
+                raise Unrecordable("a parameter that is a part of a tensor")
+            hollow = nn.Parameter(torch.empty(place.size, dtype=place.dtype), parameter.requires_grad)
+            release(hollow)
+            swap_tensors(parameter, hollow)  # type: ignore[no-untyped-call]
+            self._places[id(parameter)] = place
+        self.fill(parameter for parameter in parameters if not parameter.requires_grad)
+
+
+class Refuses(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises Unrecordable for an operator that would read an absent tensor."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: excluding torch's compiler would first import it, which takes more than a second."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if not func.is_view and not all(is_present(tensor) for tensor in given):
+            raise Unrecordable(f"{func} of a parameter that is not there")
+        return func(*args, **(kwargs or {}))
+
+
+class Fills(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Fills each parameter of *deferred* that an operator takes; frees others, the oldest first, above *most_bytes*."""
+
+    def __init__(self, deferred: Deferred, most_bytes: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._deferred, self._most_bytes = deferred, most_bytes
+        self._owner = {parameter.untyped_storage()._cdata: parameter for parameter in deferred.model.parameters()}
+        self._filled: dict[int, Tensor] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: excluding torch's compiler would first import it, which takes more than a second."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        taken = {tensor.untyped_storage()._cdata for tensor in given}
+        missing = {key: self._owner[key] for key in taken if key in self._owner and not is_present(self._owner[key])}
+        self._deferred.fill(missing.values())
+        self._filled |= missing
+        for key in [key for key in self._filled if key not in taken]:
+            if sum(parameter.nbytes for parameter in self._filled.values()) <= self._most_bytes:
+                break
+            self._deferred.drop([self._filled.pop(key)])
+        return func(*args, **(kwargs or {}))
+
+
+def is_present(tensor: Tensor) -> bool:
+    """Return whether *tensor* has its memory."""
+    return not tensor.numel() or tensor.is_meta or tensor.untyped_storage().nbytes() > 0
+
+
+def allocate(parameter: Tensor) -> None:
+    """Give an absent *parameter* its memory, without values."""
+    if not is_present(parameter):
+        parameter.untyped_storage().resize_(parameter.nbytes)
+
+
+def release(parameter: Tensor) -> None:
+    """Free the memory of *parameter*."""
+    parameter.untyped_storage().resize_(0)

@@ -1,0 +1,263 @@
+"""A tape of the operators that made a model's tensors: it gives any of them its values, without making the others.
+
+Under a tape, new tensors are on torch's meta device, without memory. A random operator still runs once, on a temporary
+tensor, so that torch's generator advances as it would have, and is replayed from the generator's state at that time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.weak import WeakIdKeyDictionary
+
+_META: Final = torch.device("meta")
+
+_IGNORES_VALUES: Final = frozenset(
+    (
+        "uniform_",
+        "normal_",
+        "random_",
+        "exponential_",
+        "cauchy_",
+        "log_normal_",
+        "geometric_",
+        "bernoulli_",
+        "rand_like",
+        "randn_like",
+        "randint_like",
+    )
+)
+"""Random operators whose draws depend on no value of their one tensor."""
+
+
+class Unrecordable(Exception):
+    """An operator that a tape cannot replay to the bit."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tensor as a part of the storage of this number."""
+
+    storage: int
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A call of *func* whose tensors are places; *drawn_from* is the generator's state if it draws."""
+
+    func: Callable[..., Any]
+    args: Any
+    kwargs: Any
+    made: list[Place]
+    touched: frozenset[int]
+    drawn_from: Tensor | None
+
+
+class _SaysCpu(TorchFunctionMode):
+    """Answers that tensors are on the CPU: some initializers leave out their work on the meta device."""
+
+    _ANSWERS: Final = {
+        getattr(Tensor, name).__get__: answer
+        for name, answer in (("is_meta", False), ("is_cpu", True), ("device", torch.device("cpu")))
+    }
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._ANSWERS[func] if func in self._ANSWERS else func(*args, **(kwargs or {}))
+
+
+class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records what this thread makes while entered. The caller must have borrowed torch's generator."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._entries: list[_Entry] = []
+        self._writers: defaultdict[int, list[int]] = defaultdict(list)
+        self._numbers: dict[int, int] = {}
+        self._storages: list[torch.UntypedStorage] = []  # kept alive, so that no address is reused
+        self._constants: dict[int, torch.UntypedStorage] = {}
+        self._made: Any = WeakIdKeyDictionary()
+        self._claims = _SaysCpu()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: excluding torch's compiler would first import it, which takes more than a second."""
+        return False
+
+    @property
+    def alive(self) -> list[Tensor]:
+        """The tensors made without values that something still refers to."""
+        return list(self._made.keys())
+
+    def forget(self) -> None:
+        """Stop watching which tensors are alive."""
+        self._made = WeakIdKeyDictionary()
+
+    def place(self, tensor: Tensor) -> Place:
+        """Return the place of *tensor*, which is on the meta device."""
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._numbers:
+            self._numbers[storage._cdata] = len(self._storages)
+            self._storages.append(storage)
+        number = self._numbers[storage._cdata]
+        return Place(number, tensor.dtype, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+
+    def value(self, place: Place) -> Tensor:
+        """Return a new tensor with the values that the one at *place* had at the end of the tape."""
+        wanted, found, numbers = [place.storage], {place.storage}, set[int]()
+        while wanted:
+            for number in self._writers[wanted.pop()]:
+                numbers.add(number)
+                wanted += self._entries[number].touched - found
+                found |= self._entries[number].touched
+        real = {number: _copied(self._constants[number]) for number in found if number in self._constants}
+        generator = torch.default_generator
+        before = generator.get_state()
+        try:
+            for number in sorted(numbers):
+                self._replay(self._entries[number], real)
+        finally:
+            generator.set_state(before)
+        return _view(place, real)
+
+    @torch.no_grad()
+    def _replay(self, entry: _Entry, real: dict[int, torch.UntypedStorage]) -> None:
+        if entry.drawn_from is not None:
+            torch.default_generator.set_state(entry.drawn_from)
+        args, kwargs = tree_map(lambda leaf: _put(leaf, real), (entry.args, entry.kwargs))
+        outputs = [leaf for leaf in tree_leaves(entry.func(*args, **kwargs)) if isinstance(leaf, Tensor)]
+        for made, output in zip(entry.made, outputs, strict=True):
+            real.setdefault(made.storage, _laid_out(output, made).untyped_storage())
+
+    def __enter__(self) -> Self:
+        self._claims.__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *how: Any) -> None:
+        super().__exit__(*how)  # type: ignore[no-untyped-call]
+        self._claims.__exit__(*how)  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if not any(tensor.is_meta for tensor in given) and (given or not _makes_on_cpu(func, kwargs)):
+            device = kwargs.get("device")
+            if device is None or torch.device(device).type != "meta":
+                return func(*args, **kwargs)
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return func(self.value(self.place(given[0])))
+        draws = torch.Tag.nondeterministic_seeded in func.tags
+        _check(func, args, kwargs, given, draws)
+        before = torch.default_generator.get_state() if draws else None
+        if draws:  # for the generator alone
+            func(*tree_map(_temporary, args), **{**tree_map(_temporary, kwargs), **_on(func, kwargs, "cpu")})
+        stated = tree_map(self._place_of, (args, kwargs))
+        shadows, named = tree_map(_shadow, (args, kwargs))
+        result = func(*shadows, **{**named, **_on(func, kwargs, "meta")})
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        read = {leaf.storage for leaf in tree_leaves(stated) if isinstance(leaf, Place)}
+        made = [self.place(output) for output in outputs]
+        for output in outputs:
+            self._made[output] = None
+        if func._schema.is_mutable or not all(place.storage in read for place in made):
+            entry_args, entry_kwargs = stated
+            entry_kwargs = {**entry_kwargs, **_on(func, kwargs, "cpu")}
+            written = {place.storage for place in made} | _written(func, entry_args)
+            for number in written:
+                self._writers[number].append(len(self._entries))
+            self._entries.append(_Entry(func, entry_args, entry_kwargs, made, frozenset(read | written), before))
+        return result
+
+    def _place_of(self, leaf: Any) -> Any:
+        """Return the place of a tensor; one with values is kept as a constant."""
+        if not isinstance(leaf, Tensor):
+            return torch.device("cpu") if isinstance(leaf, torch.device) else leaf
+        if leaf.is_meta:
+            return self.place(leaf)
+        number = len(self._storages)
+        self._storages.append(leaf.untyped_storage())
+        self._constants[number] = _copied(leaf.untyped_storage())
+        return Place(number, leaf.dtype, tuple(leaf.shape), leaf.stride(), int(leaf.storage_offset()))
+
+
+def _written(func: Any, stated: Sequence[Any]) -> set[int]:
+    """Return the storages that *func* overwrites."""
+    pairs = [
+        (argument.alias_info, leaf)
+        for argument, value in zip(func._schema.arguments, stated, strict=False)
+        for leaf in tree_leaves(value)
+    ]
+    return {leaf.storage for alias, leaf in pairs if isinstance(leaf, Place) and alias is not None and alias.is_write}
+
+
+def _makes_on_cpu(func: Any, kwargs: dict[str, Any]) -> bool:
+    """Return whether *func*, which has no tensor, makes one on the CPU."""
+    makes = any(argument.name == "device" for argument in func._schema.arguments)
+    return makes and (kwargs.get("device") is None or torch.device(kwargs["device"]).type == "cpu")
+
+
+def _on(func: Any, kwargs: dict[str, Any], device: str) -> dict[str, Any]:
+    """Return the argument that makes *func* work on *device*, if it makes a tensor on a device of its choice."""
+    makes = any(argument.name == "device" for argument in func._schema.arguments)
+    like = makes and kwargs.get("device") is None and any(arg.name == "self" for arg in func._schema.arguments)
+    return {"device": torch.device(device)} if makes and not like else {}
+
+
+def _check(func: Any, args: Sequence[Any], kwargs: dict[str, Any], given: list[Tensor], draws: bool) -> None:
+    """Raise Unrecordable for a call that a replay may not repeat to the bit."""
+    name = func._schema.name.partition("::")[2]
+    if name in ("resize_", "set_") or "linalg" in name or name in ("geqrf", "qr", "svd"):
+        raise Unrecordable(name)
+    if draws and (kwargs.get("generator") is not None or len(given) > 1 or (given and name not in _IGNORES_VALUES)):
+        raise Unrecordable(name)
+    for argument, value in [*zip(func._schema.arguments, args, strict=False)]:
+        is_written = argument.alias_info is not None and argument.alias_info.is_write
+        if is_written and isinstance(value, Tensor) and not value.is_meta:
+            raise Unrecordable(f"{name} of values unknown")
+
+
+def _shadow(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor) and not leaf.is_meta:
+        return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=_META)
+    return leaf
+
+
+def _temporary(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor):
+        return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype)
+    return torch.device("cpu") if isinstance(leaf, torch.device) else leaf
+
+
+def _put(leaf: Any, real: dict[int, torch.UntypedStorage]) -> Any:
+    return _view(leaf, real) if isinstance(leaf, Place) else leaf
+
+
+def _view(place: Place, real: dict[int, torch.UntypedStorage]) -> Tensor:
+    return torch.empty(0, dtype=place.dtype).set_(real[place.storage], place.offset, place.size, place.stride)
+
+
+def _laid_out(output: Tensor, made: Place) -> Tensor:
+    """Return *output* with the layout that the meta device foresaw."""
+    if (output.stride(), output.storage_offset()) == (made.stride, made.offset):
+        return output
+    extent = 1 + made.offset + sum((size - 1) * stride for size, stride in zip(made.size, made.stride, strict=True))
+    whole = torch.empty(extent, dtype=made.dtype)
+    whole.as_strided(made.size, made.stride, made.offset).copy_(output)
+    return whole
+
+
+def _copied(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    copy: torch.UntypedStorage = storage.clone()  # type: ignore[no-untyped-call]
+    return copy

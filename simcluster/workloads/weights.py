@@ -1,0 +1,142 @@
+"""The weights of a replica and their optimizer; those that no work has needed may take no memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from simcluster.workloads.initial.deferred import Deferred, allocate
+from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.progress import Progress
+from simcluster.workloads.steps import trainable_of
+
+
+class Weights(Progress):
+    """The part of a Replica that holds *model*, or the *deferred* one: its parameters come one by one, when needed."""
+
+    computes = True
+    """Whether its tensors have values."""
+
+    names: list[str]
+
+    def _hold(self, model: nn.Module, deferred: Deferred | None, make_optimizer: MakeOptimizer) -> None:
+        self._model, self._deferred, self._make_optimizer = model.train(), deferred, make_optimizer
+        trainable = trainable_of(self._model)
+        self.names = [name for name, _ in trainable]
+        self._trainable = [parameter for _, parameter in trainable]
+        self._live: list[Tensor] = [parameter.detach() for parameter in self._trainable]
+        self._stepper: torch.optim.Optimizer | None = None
+        self._handed_in: Digest | None = None
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The live weights, all of them."""
+        if self._deferred is not None:
+            self._deferred.fill(self._trainable)
+        return self._live
+
+    @cached_property
+    def shapes(self) -> list[Tensor]:
+        """Tensors without values, with the shapes and dtypes of *parameters*."""
+        return [torch.empty(p.shape, dtype=p.dtype, device="meta") for p in self._trainable]
+
+    def initial(self, places: Sequence[int]) -> list[Tensor]:
+        """Return the weights at *places*: live ones, or else new tensors with the values that they begin with."""
+        if self._deferred is None:
+            return [self._live[place] for place in places]
+        return [self._deferred.value(self._trainable[place]) for place in places]
+
+    def free(self, places: Sequence[int]) -> None:
+        """Free the memory of the weights at *places*, if only the parts of the model in use are held."""
+        if self._deferred is not None:
+            self._deferred.drop([self._trainable[place] for place in places])
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether only the parts of the model in use are held."""
+        return self._deferred is not None
+
+    def put(self, weights: Mapping[int, Tensor]) -> None:
+        """Overwrite the *weights* at these places."""
+        for place, given in weights.items():
+            allocate(self._trainable[place])
+            self._live[place].copy_(given)
+
+    def pass_by(self, places: Sequence[int], weights: Sequence[Tensor]) -> None:
+        """Note final *weights* that this rank does not keep, for `weights_sha256`."""
+        if self._handed_in is None:
+            self._handed_in = Digest(self.names)
+        self._handed_in.add(dict(zip(places, weights, strict=True)))
+
+    def weights_sha256(self) -> str | None:
+        """Return `weights_sha256` of the weights; None if nothing is computed."""
+        if self._handed_in is not None and self._handed_in.is_complete:
+            return self._handed_in.hexdigest()
+        return weights_sha256(self.names, (self.initial([place])[0] for place in range(len(self.names))))
+
+    def _optimizer_of(self, places: Sequence[int]) -> torch.optim.Optimizer:
+        """Return the optimizer; if the model is held in parts, only of the parameters at *places*."""
+        if self._deferred is None:
+            return self._optimizer
+        wanted = [self._trainable[place] for place in places]
+        if not wanted:  # its settings are those of any
+            return self._stepper or self._make_optimizer([nn.Parameter(torch.zeros(1))])
+        self._deferred.fill(wanted)
+        if self._stepper is None:
+            self._stepper = self._make_optimizer(wanted)
+        return self._stepper
+
+    @property
+    def _optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer of all parameters."""
+        before = self._stepper
+        known = [] if before is None else [p for group in before.param_groups for p in group["params"]]
+        if before is None or len(known) < len(self._trainable):
+            _ = self.parameters
+            self._stepper = self._make_optimizer(self._trainable)
+            if before is not None:
+                self._stepper.state.update(before.state)
+        assert self._stepper is not None
+        return self._stepper
+
+
+class Digest:
+    """The hash of weights that arrive in any order: each is kept only until those before it have arrived."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names, self._next = names, 0
+        self._waiting: dict[int, Tensor] = {}
+        self._digest = hashlib.sha256()
+
+    @property
+    def is_complete(self) -> bool:
+        return self._next == len(self._names)
+
+    def add(self, weights: Mapping[int, Tensor]) -> None:
+        """Take *weights* by their places; a second round of them begins a new hash."""
+        if self.is_complete:
+            self._next, self._digest = 0, hashlib.sha256()
+        self._waiting.update(weights)
+        while self._next in self._waiting:
+            _add(self._digest, self._names[self._next], self._waiting.pop(self._next))
+            self._next += 1
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+
+def weights_sha256(names: Sequence[str], parameters: Iterable[Tensor]) -> str:
+    """Return one hash over names, dtypes, shapes and bytes, in order: equal only for bitwise equal weights."""
+    digest = hashlib.sha256()
+    for name, parameter in zip(names, parameters, strict=True):
+        _add(digest, name, parameter)
+    return digest.hexdigest()
+
+
+def _add(digest: hashlib._Hash, name: str, parameter: Tensor) -> None:
+    digest.update(f"{name}\x00{parameter.dtype}\x00{list(parameter.shape)}\n".encode())
+    digest.update(parameter.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
