@@ -1,4 +1,4 @@
-"""Resets in virtual time, against hand arithmetic. Links of 1 MB/s and 50 ms: a route takes 0.1 s, its round trip 0.2 s."""
+"""Resets in virtual time, against hand arithmetic. Links of 1 MB/s and 50 ms: a round trip takes 0.2 s."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 WIRE = {
     1: "not recorded",
     2: "bfcb67b5fbe80cf0",
-    3: "26688c540cc411bb",
+    3: "b675145a54c39bba",
 }
 """A digest of everything that crosses the wire, by version."""
 
