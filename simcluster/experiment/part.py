@@ -191,7 +191,13 @@ class Part:
 
 
 def in_parts(experiment: Experiment, size: int) -> bool:
-    """Return whether each of *size* ranks holds only its part of the model, as far as the algorithm says."""
+    """Return whether each of *size* ranks holds only its part of the model, as far as the algorithm says.
+
+    Not where a run may end between two gathers, another rank than 0 may come to represent it, or all ranks' weights are
+    compared: then every rank keeps the weights that it gathered last.
+    """
+    if experiment.time_s is not None or experiment.evaluate_consensus or any(map(may_lose, experiment.faults)):
+        return False
     return size > 1 and facts_of(experiment.algorithm).parts(size, experiment.algorithm_settings)
 
 

@@ -42,9 +42,6 @@ class Replica(Weights):
     so they may work concurrently.
     """
 
-    is_parted = False
-    """Whether this rank trains a part of the model; the whole model is then at rank 0 only."""
-
     learning_rate: float | None = None
     """That of the last optimizer step here, its own or a part's; None before, or if the optimizer has none."""
 

@@ -21,6 +21,9 @@ class Weights(Progress):
     computes = True
     """Whether its tensors have values."""
 
+    is_parted = False
+    """Whether this rank trains a part of the model; the whole model is then at rank 0 only."""
+
     names: list[str]
 
     def _hold(self, model: nn.Module, deferred: Deferred | None, make_optimizer: MakeOptimizer) -> None:
@@ -68,6 +71,7 @@ class Weights(Progress):
 
     def pass_by(self, places: Sequence[int], weights: Sequence[Tensor]) -> None:
         """Note final *weights* that this rank does not keep, for `weights_sha256`."""
+        self.is_parted = True
         if self._handed_in is None:
             self._handed_in = Digest(self.names)
         self._handed_in.add(dict(zip(places, weights, strict=True)))
