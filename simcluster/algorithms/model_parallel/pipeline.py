@@ -8,7 +8,6 @@ symbols, p ranks put m micro-batches through v chunks each. All ranks train one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, by_samples, never
 from simcluster.algorithms.model_parallel.facts import parted_copies, parted_shares, pipeline_cut
+from simcluster.algorithms.model_parallel.gathering import Gathering
 from simcluster.algorithms.model_parallel.order import Order, ranks_of, takes_no_part
 from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, Task, plan_of
 from simcluster.algorithms.model_parallel.placement import placed
@@ -32,14 +32,9 @@ from simcluster.workloads.streams import micro_batches as cut
 
 
 @Facts(
-    copies=parted_copies,
-    shares=parted_shares,
-    cut=pipeline_cut,
-    whole=never,
-    evenly=by_samples,
-    places=placed,
+    copies=parted_copies, shares=parted_shares, cut=pipeline_cut, whole=never, evenly=by_samples, places=placed,
     idle=takes_no_part,
-)
+)  # fmt: skip
 async def pipeline(
     node: Transport,
     replica: Replica,
@@ -66,14 +61,9 @@ async def pipeline(
     ranks, m = ranks_of(order, node.size), micro_batches or node.size
     p = len(ranks)
     plan = plan_of(replica, node.size, p, m, schedule, chunks, cuts, flops_per_s, bandwidth_Bps)
-
-    def gathers(step: int) -> bool:
-        last = step == replica.steps or ranks == (0,)
-        return last or (gather_interval is not None and step % gather_interval == 0)
-
+    gathering = Gathering(node, replica, plan, ranks, gather_interval)
     if node.rank not in ranks:
-        await _look_on(node, replica, plan, ranks, gathers)
-        return
+        return await gathering.look_on()
     line = subgroup(node, ranks)  # in which ranks are counted in the pipeline's order
     i = line.rank
     tasks = ORDERS[schedule](p, i, m, plan.chunks)
@@ -96,21 +86,10 @@ async def pipeline(
             sums.clear()
 
             # Phase 5, gather: rank 0 gets a whole model, which can be evaluated.
-            if gathers(step):
-                await _gather(node, replica, part.parameters, plan, ranks, f"weights/{step}")
-            if gathers(step) or node.rank != 0:
+            if gathering.is_due(step):
+                await gathering.send(step, part.parameters)
+            if gathering.is_due(step) or node.rank != 0:
                 node.record(step=step, loss=loss, stashed=stashed)
-
-
-async def _look_on(
-    node: Transport, replica: Replica, plan: Plan, ranks: Sequence[int], gathers: Callable[[int], bool]
-) -> None:
-    """Hold no stage: rank 0 receives the weights; any other rank ends at once."""
-    if node.rank == 0:
-        async for step, _ in steps(replica, joined=True, places=[]):
-            if gathers(step):
-                await _gather(node, replica, [], plan, ranks, f"weights/{step}")
-                node.record(step=step)
 
 
 async def _flush(
@@ -172,16 +151,3 @@ async def _sum(node: Transport, ranks: list[int], mine: Tensor, tag: str) -> Ten
                 group.create_task(node.send(rank, tag, mine))
         parts = [mine if rank == node.rank else (await node.recv(rank, tag)).tensor for rank in ranks]
     return torch.stack(parts).sum(0)
-
-
-async def _gather(
-    node: Transport, replica: Replica, own: Sequence[Tensor], plan: Plan, ranks: Sequence[int], tag: str
-) -> None:
-    """Send all weights to rank 0; *own* are those of this rank."""
-    if node.rank != 0:
-        await node.send(0, tag, own)
-        return
-    for rank in sorted({*ranks} - {0}):
-        message = await node.recv(rank, tag)
-        for place, weights in zip(plan.places(ranks.index(rank)), message.tensors, strict=True):
-            replica.parameters[place].copy_(weights)
