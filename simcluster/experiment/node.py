@@ -120,7 +120,8 @@ async def run_node(
             record = recorder.finish(part.replica.weights_sha256() if is_settled else None, finished_s)
             if experiment.backend != "sim":
                 record.peak_rss_bytes = peak_rss_bytes()
-                record.grown_rss_bytes = record.peak_rss_bytes - _empty_bytes[-1] if _empty_bytes else None
+                empty_bytes = _empty_bytes[-1] if _empty_bytes else None
+                record.grown_rss_bytes = None if empty_bytes is None else record.peak_rss_bytes - empty_bytes
             record.holds_part = part.replica.is_parted and node.rank != OBSERVED_RANK
             if is_settled and (keep_weights or part.stands_for_the_run) and experiment.numerics == "real":
                 record.weights = to_safetensors(part.replica.names, part.replica.parameters)
@@ -154,7 +155,7 @@ def _time_is_up(error: BaseException, time_s: float | None, recorder: Recorder) 
     return ended and took_part and time_s is not None and recorder.now() > time_s - CLOCKS_APART_S
 
 
-_empty_bytes: list[int] = []
+_empty_bytes: list[int | None] = []
 """The memory of this process each time that it began to prepare a workload."""
 
 _known: dict[str, Experiment] = {}

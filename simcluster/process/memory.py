@@ -41,9 +41,11 @@ def peak_rss_bytes() -> int:
         return peak if sys.platform == "darwin" else peak * 2**10
 
 
-def rss_bytes() -> int:
-    """Return the memory of this process now."""
-    return int(psutil.Process().memory_info().rss)
+def rss_bytes() -> int | None:
+    """Return the memory of this process now; None if the system does not tell."""
+    with suppress(psutil.Error, OSError):
+        return int(psutil.Process().memory_info().rss)
+    return None
 
 
 def return_freed_memory() -> None:
