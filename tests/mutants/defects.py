@@ -21,7 +21,7 @@ ZERO_SUMS, ACCUMULATOR = REDUCED + "zero_sums.py", REDUCED + "accumulator.py"
 ARITHMETIC = [
     Mutant(
         "1", "no common seed and no broadcast: gradients are averaged that were taken at different points", WORKLOAD,
-        "counter=self._counter(seed),", "counter=self._counter(seed + rank),",
+        "counter, deferred = self._counter(seed), None", "counter, deferred = self._counter(seed + rank), None",
         "all_reduce_dp", "agree",
     ),
     Mutant(
