@@ -17,8 +17,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	mkdir -p runs
 	$(BIN)/simcluster calibrate this-machine --out runs/this-machine.yaml
-	$(BIN)/simcluster run experiments/quickstart.yaml --topology runs/this-machine.yaml --backend sim --out runs/demo-sim
-	$(BIN)/simcluster run experiments/quickstart.yaml --topology runs/this-machine.yaml --backend sockets --out runs/demo-sockets
+	$(BIN)/simcluster run experiments/quickstart.yaml --topology runs/this-machine.yaml --backend sim --set evaluate_every=200 --out runs/demo-sim
+	$(BIN)/simcluster run experiments/quickstart.yaml --topology runs/this-machine.yaml --backend sockets --set evaluate_every=200 --out runs/demo-sockets
 	$(BIN)/simcluster compare runs/demo-sim runs/demo-sockets
 
 test: $(STAMP)

@@ -18,7 +18,7 @@ from simcluster.process.intra_op import use_one_thread
 from simcluster.replays.order import Kind
 from simcluster_backends.common.arguments import name_of
 from simcluster_backends.common.node import Outcome
-from simcluster_backends.common.shares import Doing, Shares
+from simcluster_backends.common.shares import COMPUTING, Shares
 
 if TYPE_CHECKING:
     from simcluster.replays.notes import Notes
@@ -110,7 +110,7 @@ class Device:
         self._pieces += 1
         piece = Piece(self._pieces, work, self._loop.create_future())
         self.computing += 1
-        self.shares.begin(Doing.COMPUTING)
+        self.shares.begin(COMPUTING)
         piece.waiting = self._thread.submit(lambda: self._run(piece))
         return piece
 
@@ -118,7 +118,7 @@ class Device:
         """Drop *piece* if it has not begun, and count it down, since `_end` will not."""
         if piece.waiting.cancel():
             self.computing -= 1
-            self.shares.end(Doing.COMPUTING)
+            self.shares.end(COMPUTING)
             if self._notes is not None:
                 self._notes.answers.never_ran.append(piece.number)
 
@@ -157,7 +157,7 @@ class Device:
 
     def _end(self, piece: Piece) -> None:
         self.computing -= 1
-        self.shares.end(Doing.COMPUTING)
+        self.shares.end(COMPUTING)
         self.ended += 1
         self._recorder.span("compute", piece.start_s, piece.end_s, -1, "", 0)
         if self._notes is not None:

@@ -11,7 +11,7 @@ from simcluster.payload import Message
 from simcluster.transport import ANY, OWN_TAGS, Any_
 from simcluster_backends.common.device import Device, Piece
 from simcluster_backends.common.node import Node
-from simcluster_backends.common.shares import Doing
+from simcluster_backends.common.shares import SENDING, WAITING
 from simcluster_backends.common.watchdog import Progress
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Activity:
     def number(self, to: int, tag: str, size_bytes: int) -> int:
         """Register a new send and return its number."""
         self.sends += 1
-        self.device.shares.begin(Doing.SENDING)
+        self.device.shares.begin(SENDING)
         self.sending[self.sends] = f"send(to={to}, tag={tag!r}, {size_bytes} B)"
         return self.sends
 
@@ -80,11 +80,11 @@ class RealNode(Node[S, Piece]):
         if isinstance(tag, str) and tag.startswith(OWN_TAGS):
             return await super().recv(source, tag)  # the library listens, and the algorithm does not wait
         shares = self._activity.device.shares
-        shares.begin(Doing.WAITING)
+        shares.begin(WAITING)
         try:
             return await super().recv(source, tag)
         finally:
-            shares.end(Doing.WAITING)
+            shares.end(WAITING)
 
     def record(self, *, step: int, **metrics: float) -> None:
         self._activity.recorded += 1
@@ -98,4 +98,4 @@ class RealNode(Node[S, Piece]):
 
     def _forget(self, sending: S) -> None:
         del self._activity.sending[sending.number]
-        self._activity.device.shares.end(Doing.SENDING)
+        self._activity.device.shares.end(SENDING)

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from enum import IntEnum
-from typing import Final
 
-
-class Doing(IntEnum):
-    """An operation of a node, the one that counts first in front."""
-
-    COMPUTING = 0
-    SENDING = 1
-    WAITING = 2
-
-
-_NOTHING: Final = len(Doing)
+COMPUTING, SENDING, WAITING, _NOTHING = range(4)
+"""What a node does, in the order in which it counts. Plain numbers: every message changes it four times."""
 
 
 class Shares:
@@ -28,16 +18,16 @@ class Shares:
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self._now = now
-        self._open = [0] * len(Doing)
+        self._open = [0] * _NOTHING
         # (what counts, since when, seconds before that), replaced as one: a reader sees no half of a change.
-        self._noted: tuple[int, float, list[float]] = (_NOTHING, now(), [0.0] * len(Doing))
+        self._noted: tuple[int, float, list[float]] = (_NOTHING, now(), [0.0] * _NOTHING)
 
-    def begin(self, kind: Doing) -> None:
+    def begin(self, kind: int) -> None:
         self._open[kind] += 1
         if kind < self._noted[0]:
             self._note(kind)
 
-    def end(self, kind: Doing) -> None:
+    def end(self, kind: int) -> None:
         pending = self._open
         pending[kind] -= 1
         if kind == self._noted[0] and not pending[kind]:
@@ -45,17 +35,17 @@ class Shares:
             self._note(0 if pending[0] else 1 if pending[1] else 2 if pending[2] else _NOTHING)
 
     def totals(self) -> list[float]:
-        """Return the seconds of each kind so far, in the order of Doing."""
-        return _until(self._noted, self._now())
+        """Return the seconds of each so far: computing, sending, waiting."""
+        kind, since_s, before = self._noted
+        found = before.copy()
+        if kind != _NOTHING:
+            found[kind] += self._now() - since_s
+        return found
 
     def _note(self, kind: int) -> None:
+        was, since_s, before = self._noted
         now_s = self._now()
-        self._noted = kind, now_s, _until(self._noted, now_s)
-
-
-def _until(noted: tuple[int, float, list[float]], now_s: float) -> list[float]:
-    kind, since_s, before = noted
-    found = before.copy()
-    if kind != _NOTHING:
-        found[kind] += now_s - since_s
-    return found
+        if was != _NOTHING:
+            before = before.copy()
+            before[was] += now_s - since_s
+        self._noted = kind, now_s, before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcluster_backends.common.shares import Doing, Shares
+from simcluster_backends.common.shares import COMPUTING, SENDING, WAITING, Shares
 
 
 class Clock:
@@ -16,14 +16,14 @@ def test_each_moment_counts_once_and_computing_counts_before_sending_before_wait
     clock = Clock()
     shares = Shares(clock)
     for at_s, change, kind in (
-        (1.0, "begin", Doing.WAITING),  # 0 to 1: nothing
-        (3.0, "begin", Doing.COMPUTING),  # 1 to 3: waiting
-        (4.0, "begin", Doing.SENDING),
-        (7.0, "end", Doing.COMPUTING),  # 3 to 7: computing, though a send is in flight and a receive waits
-        (8.0, "begin", Doing.SENDING),
-        (9.0, "end", Doing.SENDING),
-        (12.0, "end", Doing.SENDING),  # 7 to 12: sending, by one of two sends
-        (20.0, "end", Doing.WAITING),  # 12 to 20: waiting
+        (1.0, "begin", WAITING),  # 0 to 1: nothing
+        (3.0, "begin", COMPUTING),  # 1 to 3: waiting
+        (4.0, "begin", SENDING),
+        (7.0, "end", COMPUTING),  # 3 to 7: computing, though a send is in flight and a receive waits
+        (8.0, "begin", SENDING),
+        (9.0, "end", SENDING),
+        (12.0, "end", SENDING),  # 7 to 12: sending, by one of two sends
+        (20.0, "end", WAITING),  # 12 to 20: waiting
     ):
         clock.now_s = at_s
         getattr(shares, change)(kind)
@@ -34,7 +34,7 @@ def test_each_moment_counts_once_and_computing_counts_before_sending_before_wait
 def test_an_operation_in_progress_counts_until_now() -> None:
     clock = Clock()
     shares = Shares(clock)
-    shares.begin(Doing.WAITING)
+    shares.begin(WAITING)
     clock.now_s = 100.0
     assert shares.totals() == [0.0, 0.0, 100.0]
     clock.now_s = 101.0

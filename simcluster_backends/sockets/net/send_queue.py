@@ -83,8 +83,10 @@ class SendQueue:
         """Whether `advance` makes progress."""
         if not self.waits:
             return self._says is not None
-        fresh = self.waits[0].seq is None and self.waits[0].chunks is None
-        return not fresh or self._says is not None or self._keeps_bytes is None or self.kept_bytes < self._keeps_bytes
+        if self._keeps_bytes is None or self.kept_bytes < self._keeps_bytes:
+            return True
+        first = self.waits[0]
+        return first.seq is not None or first.chunks is not None or self._says is not None
 
     def put(self, sending: Sending) -> None:
         if sending.frame.kind is Kind.HANDSHAKE:  # numbered separately

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -51,7 +51,7 @@ class Body:
             copy[: self.filled] = self.parts[0][: self.filled]
         else:
             copy[:] = self.parts[0]
-        self.parts, self.frame = [copy], replace(self.frame, tensors=(tensor,), landing=None)
+        self.parts, self.frame.tensors, self.frame.landing = [copy], (tensor,), None
 
 
 def rest_after(expected: int, preamble: Preamble) -> int:

@@ -108,7 +108,7 @@ class Landing:
             self.message.payload = Payload((self.place.clone(),), self.message.payload.values)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Frame:
     """A complete received frame. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all of it.
 

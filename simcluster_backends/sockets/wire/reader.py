@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
@@ -141,7 +141,9 @@ class FrameReader:
         self._body, self.taken = None, self._seq
         if body.frame.kind is Kind.CONTROL:
             return Frame(Kind.CONTROL, b"", bytes(body.owned), size_bytes=body.frame.size_bytes)
-        return replace(body.frame, body_crc=body.crc) if body.frame.kind is Kind.DATA else body.frame
+        if body.frame.kind is Kind.DATA:
+            body.frame.body_crc = body.crc
+        return body.frame
 
     def _begin(self) -> bool:
         """Read and check preamble and header, and prepare the body's memory; return False if they are incomplete."""
