@@ -49,8 +49,7 @@ async def sync_ps(
     a step; N - K ranks are backups. *cancel_late*: a late worker is sent the next step's weights and drops its work.
     *server_trains*: false for a server that only serves. A step takes what the remaining ranks have; lost ones rejoin.
     """
-    ranks = trainers(node.size, server_trains)
-    needed = most_of(ranks, "wait_for", wait_for)
+    needed = most_of(trainers(node.size, server_trains), "wait_for", wait_for)
     loose = wait_for is not None or timeout_s is not None  # ranks may be at different steps
     if node.rank != SERVER:
         await _work(node, replica, polyak, cancel_late, loose)
