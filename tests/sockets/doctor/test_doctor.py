@@ -6,7 +6,6 @@ import json
 import shlex
 import socket
 import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,18 +19,10 @@ from simcluster_backends.sockets.doctor.problems import troubles_of, why_not_ask
 from simcluster_backends.sockets.doctor.routes import read_ip_route, read_route_get
 from simcluster_backends.sockets.launcher.orders import Facts, Fingerprint, Report, fingerprint, line_of
 from tests.support.root import ROOT
-from tests.support.sshd import Sshd, sshd, why_not
+from tests.support.sshd import Sshd
 
 NOWHERE = "192.0.2.77"
 """An address of the range for documentation: no machine has it (RFC 5737)."""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    if reason := why_not():
-        pytest.skip(reason)
-    with sshd(tmp_path_factory.mktemp("sshd")) as running:
-        yield running
 
 
 def topology(folder: Path, **nodes: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from simcluster_backends.sockets.net.certificates import make_certificates
 from simcluster_backends.sockets.net.ssh import Ssh
 from simcluster_backends.sockets.wire.keys import key_of
 from tests.support.socket_runs import ROOT, gone, wait_for
-from tests.support.sshd import Sshd, sshd, why_not
+from tests.support.sshd import Sshd
 
 KEY = bytes(range(100, 132))
 
@@ -53,14 +52,6 @@ async def mine(node, replica, *, folder: str) -> None:
     if Path(folder, "stay").exists():
         await node.recv(1 - node.rank, "never")
 """
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    if reason := why_not():
-        pytest.skip(reason)
-    with sshd(tmp_path_factory.mktemp("sshd")) as running:
-        yield running
 
 
 @dataclass

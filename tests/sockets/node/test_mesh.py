@@ -18,7 +18,7 @@ from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.shutdown_notice import seen_off
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.handshake import Handshake, Identity
+from simcluster_backends.sockets.wire.handshake import NEW, Handshake, Identity
 
 KEY, RUN, NAMES = b"k" * 32, b"r" * 16, ["a", "b", "c"]
 
@@ -46,10 +46,10 @@ def run(main: Callable[[], Awaitable[Any]]) -> Any:
     return asyncio.run(awaited())
 
 
-async def knocks(at: Mesh, rank: int, incarnation: int, name: str | None = None) -> str:
-    """How somebody who has the key is answered that claims to be this incarnation of *rank*."""
+async def knocks(at: Mesh, rank: int, incarnation: int, name: str | None = None, taken: int = NEW) -> str:
+    """The answer to a holder of the key that claims to be this incarnation of *rank*, and to have *taken* frames."""
     opened: list[Connection] = []
-    me = Identity("data", name or NAMES[rank], rank, RUN, b"", incarnation)
+    me = Identity("data", name or NAMES[rank], rank, RUN, b"", incarnation, taken)
     try:
         await connect(*address(at), lambda: Handshake(KEY, me, accepts=False), on_open=opened.append, timeout_s=60.0)
     except HandshakeRefused as refused:

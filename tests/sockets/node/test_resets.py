@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from simcluster.errors import HandshakeRefused, PeerLost
+from simcluster.errors import PeerLost
 from simcluster.payload import lend, pack
 from simcluster_backends.sockets.local import run_bodies
-from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.link import Link
-from simcluster_backends.sockets.net.listener import connect
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.handshake import Handshake, Identity
-from tests.sockets.node.test_mesh import KEY, NAMES, RUN, address, close, node, run
+from tests.sockets.node.test_mesh import address, close, knocks, node, run
 
 RESETS = 100
 LENGTHS = (1, 50_000, 3, 400_000, 7)  # floats: several frames in one read, and several reads for one frame
@@ -184,30 +181,16 @@ def test_the_launchers_word_ends_the_wait_for_another_connection() -> None:
     assert run(main) == "its process is gone"
 
 
-async def resumes(at: Mesh, rank: int, incarnation: int, taken: int) -> str:
-    """The answer to a holder of the key that claims to resume the connection of this incarnation of *rank*."""
-    opened: list[Connection] = []
-    me = Identity("data", NAMES[rank], rank, RUN, b"", incarnation, taken)
-    try:
-        await connect(*address(at), lambda: Handshake(KEY, me, accepts=False), on_open=opened.append, timeout_s=60.0)
-    except HandshakeRefused as refused:
-        return str(refused)
-    finally:
-        for connection in opened:
-            await connection.end(grace_s=0.0)
-    return "welcome"
-
-
 def test_impossible_numbers_other_incarnations_and_ranks_without_a_connection_may_not_resume() -> None:
     async def main() -> list[Any]:
         a, b = await connected()
         await SocketTransport(a.member, 0).send(1, "t", 7)  # one frame, not acknowledged
         answers = [
-            await resumes(a, 1, 0, 2),
-            await resumes(a, 1, 0, 2**62),
-            await resumes(a, 1, 0, -5),
-            await resumes(a, 1, 1, 1),  # a new process in its place
-            await resumes(a, 2, 0, 0),
+            await knocks(a, 1, 0, taken=2),
+            await knocks(a, 1, 0, taken=2**62),
+            await knocks(a, 1, 0, taken=-5),
+            await knocks(a, 1, 1, taken=1),  # a new process in its place
+            await knocks(a, 2, 0, taken=0),
         ]
         undisturbed = alive(a.member.links[1]) and a.member.links[1].resets == 0
         await close(a, b)
