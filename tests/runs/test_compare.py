@@ -56,6 +56,22 @@ def test_a_simulation_beside_reality_is_a_prediction_beside_a_measurement(
     assert [setting.key for setting in pair.settings] == ["backend"]
 
 
+def test_a_prediction_with_replicas_is_their_median(first: Run, tmp_path: Path) -> None:
+    record = made_up_run()
+    told = {"level": 0.5, "low": 1.9, "high": 2.6, "replicas": [1.9, 2.375, 2.6]}
+    record.extra["intervals"] = {"elapsed_interval_s": told}
+    predicted, measured = (
+        write(tmp_path / "sim", record),
+        write(tmp_path / "real", made_up_run(stretch=1.25), backend="sockets"),
+    )
+    # Measured are 2.375 s: 1.25 times the point, 1.9 s, and the median itself.
+    assert compare(predicted, measured).pairs[0].elapsed_ratio == pytest.approx(1.0, abs=1e-9)
+    assert (
+        "predicted 2.38 s (1.90 s to 2.60 s with 50 %), measured 2.37 s, which lies inside (x1)"
+        in compare(predicted, measured).describe()
+    )
+
+
 def test_a_shelf_is_not_compared_by_links_and_energy_with_processes_of_one_machine(first: Run, tmp_path: Path) -> None:
     record = made_up_run(stretch=1.25)
     record.extra["one_machine"] = True
