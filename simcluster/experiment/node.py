@@ -50,7 +50,7 @@ def prepare(config_json: str) -> None:
     """Read the experiment with its code and data, and count costs, before the clock starts; see `ClusterJob`."""
     # On tensors without values, which costs are counted on, some work makes torch import its compiler: do it now.
     importlib.import_module("torch._dynamo")
-    _empty_bytes.append(rss_bytes())
+    _empty_bytes[:] = [rss_bytes()]
     experiment = _experiment(config_json)
     size = len(experiment.topology.workers)
     if experiment.backend != "sim" and in_parts(experiment, size):
@@ -156,7 +156,7 @@ def _time_is_up(error: BaseException, time_s: float | None, recorder: Recorder) 
 
 
 _empty_bytes: list[int | None] = []
-"""The memory of this process each time that it began to prepare a workload."""
+"""The memory of this process just before it last prepared a workload; empty before the first."""
 
 _known: dict[str, Experiment] = {}
 _MOST_KNOWN = 4

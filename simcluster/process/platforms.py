@@ -1,4 +1,4 @@
-"""What needs a Unix: one sentence on a system that is none, before anything starts."""
+"""Parts that need a Unix refuse on Windows, in one sentence and before anything starts."""
 
 from __future__ import annotations
 

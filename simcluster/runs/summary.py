@@ -22,6 +22,12 @@ LOSS, ACCURACY, STALENESS = "eval_loss", "eval_accuracy", "staleness"
 CONSENSUS = "eval_consensus"
 """The metric computed from copies of weights: |x_i - mean|^2 of node i, the consensus distance."""
 
+AS_THEY_ARE = (
+    *("samples", "checkpoints", "resumed", "replay", "portable"),
+    *("one_machine", "left_out", "lost", "faults", "restarts"),
+)
+"""Keys that a run has only where there is something to say."""
+
 REGROUPED = ("time_s", "step", "lost", "joined", "members")
 """Fields of a re-formed group of ranks."""
 
@@ -86,8 +92,7 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         summary["error"] = {"type": type(record.error).__name__, "message": str(record.error)}
         if isinstance(record.error, NodeFailed):
             summary["error"]["traceback"] = record.error.details
-    found = ("samples", "checkpoints", "resumed", "replay", "portable", "one_machine", "left_out", "lost", "faults")
-    for key in (*found, "restarts"):
+    for key in AS_THEY_ARE:
         if record.extra.get(key):
             summary[key] = record.extra[key]
     if formed := regroups(record.nodes):

@@ -16,8 +16,7 @@ from simcluster.process.interrupts import PATIENCE_S, CtrlC
 T = TypeVar("T")
 
 KEEPER = "keeps the loop running"
-"""The name of tasks that are not the program's, and so do not end with it."""
-"""The name of the task that must survive when all tasks are cancelled."""
+"""The name of tasks that are not the program's: they survive when all of its tasks are cancelled."""
 LEAVE_S = 1.0
 """Time for cancelled tasks to end when the loop does."""
 

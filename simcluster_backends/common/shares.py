@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 COMPUTING, SENDING, WAITING, _NOTHING = range(4)
-"""What a node does, in the order in which it counts. Plain numbers: every message changes it four times."""
+"""A node's activities; the first one in progress counts. Plain numbers: a message begins and ends two of them."""
 
 
 class Shares:

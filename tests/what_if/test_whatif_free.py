@@ -27,7 +27,7 @@ def document(algorithm: Any, batch_size: int = 8, workload: Any = None, slow: in
 
 
 def tried(source: dict[str, Any]) -> dict[str, Experiment]:
-    """What each change makes of *source*."""
+    """Each change, applied to *source*."""
     plan = read_experiment(source)
     return {change.label: read_experiment(source, change.overrides) for change in free_changes(plan)}
 

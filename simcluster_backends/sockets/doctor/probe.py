@@ -23,7 +23,7 @@ M = TypeVar("M", orders.Report, orders.Clock, orders.Facts)
 
 @dataclass
 class Answers:
-    """What a machine has answered until the time was up. *failure*: why the rest is missing, with its last *lines*."""
+    """A machine's answers until the time was up. *failure*: why the rest is missing, with its last *lines*."""
 
     fingerprint: orders.Fingerprint | None = None
     clock_offset_s: float | None = None

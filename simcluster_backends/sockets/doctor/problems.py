@@ -1,4 +1,4 @@
-"""What is wrong with a node, in words, each with what to do."""
+"""The problems of a node, in words, each with a remedy."""
 
 from __future__ import annotations
 

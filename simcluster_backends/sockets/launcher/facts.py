@@ -1,4 +1,4 @@
-"""What `simcluster doctor` wants to know of the machine that this process runs on."""
+"""The facts about this machine that `simcluster doctor` shows."""
 
 from __future__ import annotations
 

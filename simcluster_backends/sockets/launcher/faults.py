@@ -76,7 +76,7 @@ def holds(job: ClusterJob, rank: int) -> list[Hold]:
 
 
 def resets(job: ClusterJob, rank: int) -> list[Resets]:
-    """Return when the node of *rank* resets its connections to which peers: always to those of higher ranks."""
+    """Return the resets of the node of *rank*, with their times and peers: a node resets those of higher ranks only."""
     orders = []
     for fault in job.faults:
         if isinstance(fault, kinds.Reset) and job.topology is not None:
