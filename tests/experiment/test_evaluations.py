@@ -207,7 +207,7 @@ def experiment(folder: Path, **settings: Any) -> dict[str, Any]:
 def test_a_loss_that_raises_on_held_out_samples_is_reported_with_its_line(backend: str, tmp_path: Path) -> None:
     with pytest.raises(NodeFailed) as found:
         simcluster.run(experiment(tmp_path), backend=backend, out=tmp_path / "run", report=False)
-    # On real nodes rank 1 represents the run once rank 0 is lost, and its evaluation raises, too: either is heard first.
+    # On real nodes rank 1 represents the run once rank 0 is lost, and its evaluation raises, too; either may be first.
     assert found.value.rank in ([0] if backend == "sim" else [0, 1])
     assert "model.py" in found.value.details
     assert "# the line of the user" in found.value.details
