@@ -15,6 +15,7 @@ from simcluster.collectives.binomial import binomial_scatter
 from simcluster.collectives.exchange import exchange
 from simcluster.collectives.flat import as_bytes, from_bytes, lengths_of
 from simcluster.payload import Message, lend
+from simcluster.process.buffers import BUFFERS
 from simcluster.transport import Accelerated, Transport
 
 LEAST_BYTES = 64 * 1024
@@ -33,7 +34,7 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
     if size == 1:
         return vector.clone()
     right, left = (rank + 1) % size, (rank - 1) % size
-    result = torch.empty_like(vector)
+    result = BUFFERS.empty(vector.shape, vector.dtype)
     own, chunks = vector.detach().tensor_split(size), result.tensor_split(size)
     outgoing = own[rank]
     with Landings(node, left) as landings:

@@ -23,6 +23,7 @@ from simcluster.collectives import ring_all_reduce
 from simcluster.collectives.ring import ring_barrier
 from simcluster.errors import RunError
 from simcluster.payload import lend
+from simcluster.process.buffers import BUFFERS
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.transport import FREE, Transport
@@ -134,7 +135,7 @@ async def _push_pull(node: Transport, mine: Tensor) -> Tensor:
         await node.send(SERVER, "push", lend(mine))
         return (await node.recv(SERVER, "pull")).tensor
     workers = [rank for rank in range(node.size) if rank != SERVER]
-    total = mine.clone()
+    total = BUFFERS.empty(mine.shape, mine.dtype).copy_(mine)
     for rank in workers:
         total.add_((await node.recv(rank, "push")).tensor)
     async with asyncio.TaskGroup() as pulls:

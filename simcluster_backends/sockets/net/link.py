@@ -18,14 +18,14 @@ from simcluster.errors import HandshakeRefused, ProtocolError, RunError
 from simcluster_backends.common.event_loop import KEEPER
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.send_queue import Left, Sending, SendQueue
-from simcluster_backends.sockets.wire.frame import Frame, Kind, Landing, Outgoing
+from simcluster_backends.sockets.wire.frame import SHARED_BYTES, Frame, Kind, Landing, Outgoing
 from simcluster_backends.sockets.wire.handshake import Identity
 from simcluster_backends.sockets.wire.reader import FrameReader
 
-ACKNOWLEDGED_BYTES = 256 * 1024
+ACKNOWLEDGED_BYTES = 128 * 1024
 """Received before it is acknowledged. So a healthy connection spends 40 bytes per large message, or per many small."""
 
-LEAST_KEPT_BYTES = 4 * ACKNOWLEDGED_BYTES
+LEAST_KEPT_BYTES = 8 * ACKNOWLEDGED_BYTES
 """A sender that kept no more than its peer leaves unacknowledged would wait forever."""
 
 LENT_S = 0.02
@@ -42,11 +42,19 @@ class Link:
     """A connection that may be replaced by others to the same incarnation. Its owner sets `on_frame` and `on_lost`.
 
     It sends again what is not acknowledged, which is at most *keeps_bytes*, or 1 MiB, and a frame. *dial* is None at an
-    end that does not know the other's address. A link that has been broken for *dead_s* is lost.
+    end that does not know the other's address. A link that has been broken for *dead_s* is lost. Without *digests*,
+    what arrives through shared memory has no `body_crc`.
     """
 
     def __init__(
-        self, connection: Connection, *, dead_s: float, keeps_bytes: int, dial: Dial | None, first: bool
+        self,
+        connection: Connection,
+        *,
+        dead_s: float,
+        keeps_bytes: int,
+        dial: Dial | None,
+        first: bool,
+        digests: bool = True,
     ) -> None:
         self.peer: Identity = connection.peer
         self.on_frame: Callable[[Frame], None] = lambda frame: None
@@ -56,6 +64,7 @@ class Link:
         self._dead_s, self._dial, self._wait_s = dead_s, dial, 0.0 if first else SECOND_S
         self._connection: Connection | None = None
         self._reader = connection.reader
+        self._reader.digests = digests
         self._moved = self._unsaid = 0  # bytes: on past connections; received and not acknowledged
         self._paused = False
         self._held = (False, False)
@@ -91,6 +100,8 @@ class Link:
         if self.is_open:
             self.queue.put(sending)
             if self._connection is not None:
+                if frame.body_bytes >= SHARED_BYTES:
+                    self._connection.offer_memory()
                 self._connection.pump()
         else:
             sending.end(ConnectionResetError(self._lost or "the connection was closed"))
@@ -182,6 +193,10 @@ class Link:
     def _receive(self, frame: Frame) -> None:
         if frame.kind is Kind.ACK:
             self.queue.taken(frame.acknowledged)
+        elif frame.kind is Kind.OFFER:
+            if self._connection is not None:
+                self._connection.accept_memory(frame.header)
+            return
         else:
             self.on_frame(frame)
             self._unsaid += frame.size_bytes

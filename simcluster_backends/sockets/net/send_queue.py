@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from simcluster.errors import ProtocolError
-from simcluster_backends.sockets.wire.frame import Kind, Outgoing, acknowledgement
+from simcluster_backends.sockets.wire.frame import Chunk, Kind, Outgoing, Slots, acknowledgement, offer
 
 
 class Left(Protocol):
@@ -36,7 +36,7 @@ class Sending:
     frame: Outgoing
     left: Left | None
     on_left: Callable[[], None] | None
-    chunks: Iterator[bytes | bytearray | memoryview] | None = None
+    chunks: Iterator[Chunk] | None = None
     seq: int | None = None
     rest: int = 0
     has_left: bool = False
@@ -74,19 +74,24 @@ class SendQueue:
         self.kept: deque[Sending] = deque()  # have left and are not acknowledged
         self.kept_bytes = 0
         self.acknowledged = 0  # the number of frames that the peer has taken
+        self.slots: Slots | None = None  # those of the connection, once the peer has accepted them
         self._keeps_bytes, self._on_lent = keeps_bytes, on_lent
         self._seq = self._shaken = 0
         self._says: int | None = None  # how many frames to acknowledge next
+        self._offers = b""
+        self._starved = False  # the first frame waits for a free slot
 
     @property
     def is_ready(self) -> bool:
         """Whether `advance` makes progress."""
+        if self._starved:
+            return self.slots is not None and self.slots.free > 0
         if not self.waits:
-            return self._says is not None
+            return self._says is not None or bool(self._offers)
         if self._keeps_bytes is None or self.kept_bytes < self._keeps_bytes:
             return True
         first = self.waits[0]
-        return first.seq is not None or first.chunks is not None or self._says is not None
+        return first.seq is not None or first.chunks is not None or self._says is not None or bool(self._offers)
 
     def put(self, sending: Sending) -> None:
         if sending.frame.kind is Kind.HANDSHAKE:  # numbered separately
@@ -98,22 +103,34 @@ class SendQueue:
         """Say that *taken* frames have been taken, before the next frame that begins to leave."""
         self._says = taken
 
-    def advance(self) -> bytes | bytearray | memoryview | None:
+    def offer(self, content: bytes) -> None:
+        """Offer shared memory before the next frame that begins to leave."""
+        self._offers = offer(content)
+
+    def advance(self) -> Chunk | None:
         """Return the next chunk of the first frame; None after its last, when its sending ends. Only if `is_ready`."""
-        if self._says is not None and (not self.waits or self.waits[0].chunks is None):
-            chunk, self._says = acknowledgement(self._says), None
-            self.bytes_sent += len(chunk)
-            return chunk
+        if not self.waits or self.waits[0].chunks is None:
+            if self._says is not None:
+                chunk, self._says = acknowledgement(self._says), None
+                self.bytes_sent += len(chunk)
+                return chunk
+            if self._offers:
+                chunk, self._offers = self._offers, b""
+                return chunk
         sending = self.waits[0]
         if sending.chunks is None:
             if sending.seq is None:
                 sending.seq = self._seq
                 self._seq += sending.frame.count
-            sending.chunks, sending.rest = sending.frame.chunks(sending.seq), sending.frame.wire_bytes
+            sending.chunks, sending.rest = sending.frame.chunks(sending.seq, self.slots), sending.frame.wire_bytes
+        filled_bytes = self.slots.filled_bytes if self.slots is not None else 0
         next_chunk = next(sending.chunks, None)
+        self._starved = next_chunk is not None and not next_chunk
         if next_chunk is None:
             self.waits.popleft()
             self._finish(sending)
+        elif self.slots is not None and self.slots.filled_bytes != filled_bytes:
+            sending.rest -= self.slots.filled_bytes - filled_bytes
         else:
             sending.rest -= len(next_chunk)
         return next_chunk
@@ -164,6 +181,7 @@ class SendQueue:
         self.taken(number)
         self.waits = deque(s for s in (*self.kept, *self.waits) if s.frame.kind is not Kind.HANDSHAKE)
         self.kept, self.kept_bytes, self._says = deque(), 0, None
+        self.slots, self._offers, self._starved = None, b"", False
         for sending in self.waits:
             sending.chunks = None
 

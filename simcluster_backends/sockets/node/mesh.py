@@ -175,8 +175,14 @@ class Mesh:
             connection.abort("the name is taken")
             return
         dial = self._dial_again if rank in self._addresses else None
-        keeps_bytes = self.member.inbox_bytes
-        link = Link(connection, dead_s=self._dead_s, keeps_bytes=keeps_bytes, dial=dial, first=first)
+        link = Link(
+            connection,
+            dead_s=self._dead_s,
+            keeps_bytes=self.member.inbox_bytes,
+            dial=dial,
+            first=first,
+            digests=self.member.notes is not None,
+        )
         self._attached[rank] = link
         self.member.attach(rank, link)
         self._check_complete()

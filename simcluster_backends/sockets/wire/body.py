@@ -11,7 +11,8 @@ import torch
 
 from simcluster.errors import ProtocolError
 from simcluster.payload import DTYPES, MAX_DIMENSIONS, PREAMBLE_BYTES, MessageHeader, TensorHeader
-from simcluster_backends.sockets.wire.frame import MORE, Bytes, Frame, Kind, Landing, Preamble, decode, octets
+from simcluster.process.buffers import BUFFERS
+from simcluster_backends.sockets.wire.frame import MORE, SHARED, Bytes, Frame, Kind, Landing, Preamble, decode, octets
 
 _header_decoder = msgspec.msgpack.Decoder(MessageHeader)
 
@@ -20,7 +21,7 @@ _header_decoder = msgspec.msgpack.Decoder(MessageHeader)
 class Body:
     """A body in flight: *parts* are the buffers to fill, in order; *part* and *filled* mark the progress.
 
-    *left* bytes are still to come in this frame, and *rest* in later ones.
+    *left* bytes are still to come in this frame, through shared memory if it *is_shared*, and *rest* in later ones.
     """
 
     frame: Frame
@@ -32,6 +33,7 @@ class Body:
     part: int = 0
     filled: int = 0
     owned: bytearray = field(default_factory=bytearray)
+    is_shared: bool = False
 
     @property
     def room(self) -> int:
@@ -41,6 +43,7 @@ class Body:
     def begin_part(self, preamble: Preamble) -> None:
         """Continue with another frame of the body. Raise ProtocolError."""
         self.left, self.crc_expected = preamble.body_len, preamble.body_crc
+        self.is_shared = preamble.flags & SHARED != 0
         self.rest = rest_after(self.rest, preamble)
 
     def move(self) -> None:
@@ -81,14 +84,15 @@ def prepare(preamble: Preamble, header: bytes, landings: list[Landing], most_byt
             landing = landing if landing.fits(message) else None
         heads = message.tensors if landing is None else []
         try:
-            tensors = tuple(torch.empty(head.shape, dtype=DTYPES[head.dtype]) for head in heads)
-        except (RuntimeError, MemoryError) as error:
+            tensors = tuple(BUFFERS.empty(head.shape, DTYPES[head.dtype]) for head in heads)
+        except (RuntimeError, MemoryError, OSError) as error:
             raise ProtocolError(f"no memory for a body of {total} bytes: {error}") from None
         if landing is not None:
             tensors = (landing.place,)
         parts = [part for part in map(octets, tensors) if len(part)]
         frame = Frame(kind, header, b"", message, tensors, size_bytes + rest, 0, landing)
-        return Body(frame, parts, preamble.body_crc, preamble.body_len, rest)
+        is_shared = preamble.flags & SHARED != 0
+        return Body(frame, parts, preamble.body_crc, preamble.body_len, rest, is_shared=is_shared)
     owned = bytearray(preamble.body_len)
     parts = [np.frombuffer(owned, dtype=np.uint8)] if owned else []
     acknowledged = preamble.seq if kind is Kind.ACK else 0

@@ -13,6 +13,10 @@ memory.
 
 A message with tensors beyond the frame limit travels in parts: its DATA frame has the flag MORE, and PART frames follow
 with nothing in between, all but the last with MORE. The body's checksum covers the message's body so far.
+
+Processes of one machine may share memory (OFFER, without number; simcluster_backends.sockets.net.shared_memory). A
+large body is then in its slots: the frame has the flag SHARED and no checksum of the body, and in the body's place come
+the lengths in bytes, u32, of what the slots hold, one after the other.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import enum
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import google_crc32c
 import msgspec
@@ -43,13 +47,15 @@ BODY_LIMIT_BYTES = 256 * 1024**2
 """Limit for one frame, unless the run sets a lower one."""
 MESSAGE_LIMIT_BYTES = 64 * 1024**3
 """Limit for all parts of a message, if the receiver's memory is unknown."""
-MORE = 1
+MORE, SHARED = 1, 2
 CONTROL_LIMIT_BYTES = 64 * 1024**2
 HANDSHAKE_LIMIT_BYTES = 256
 JOIN_BYTES = 256 * 1024
 """Smaller pieces are copied together rather than sent one by one."""
 CHUNK_BYTES = 512 * 1024
 """Written at once: fits into a core's private cache, and is worth a system call."""
+SHARED_BYTES = 128 * 1024
+"""Smaller bodies travel on the stream even where memory is shared."""
 
 _layout = struct.Struct("<4sBBHIQQIII")
 assert _layout.size == PREAMBLE_BYTES
@@ -64,6 +70,7 @@ class Kind(enum.IntEnum):
     GOODBYE = 4
     PART = 5
     ACK = 6
+    OFFER = 7
 
 
 class Preamble(NamedTuple):
@@ -151,6 +158,22 @@ def decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, what: str) -> Any
         raise ProtocolError(f"{what} cannot be decoded: {type(error).__name__}: {error}") from None
 
 
+Chunk: TypeAlias = bytes | bytearray | memoryview
+Span: TypeAlias = tuple[int, int, int]
+"""(index of a piece of the body, first byte, last byte + 1)"""
+
+
+class Slots(Protocol):
+    """Pieces of memory that the peer reads; *free* of them can be filled. *filled_bytes* counts all contents."""
+
+    slot_bytes: int
+    free: int
+    filled_bytes: int
+
+    def fill(self, pieces: list[Bytes]) -> bytes:
+        """Copy *pieces* into the next slot and return what the stream says of it."""
+
+
 class Outgoing:
     """An outgoing frame. It gets its number when its first chunk is requested: a frame that never left has none.
 
@@ -176,10 +199,10 @@ class Outgoing:
         if len(header) > HEADER_LIMIT_BYTES:
             raise ValueError(f"a header of {len(header)} bytes; at most {HEADER_LIMIT_BYTES}")
 
-    def _preamble(self, seq: int, number: int, body_bytes: int, body_crc: int) -> bytes:
+    def _preamble(self, seq: int, number: int, body_bytes: int, body_crc: int, flags: int = 0) -> bytes:
         """Return the preamble of part *number*, with sequence number *seq*."""
         kind, header = (Kind.PART, b"") if number else (self.kind, self.header)
-        flags = MORE if number + 1 < self.count else 0
+        flags |= MORE if number + 1 < self.count else 0
         fields = Preamble(MAGIC, PROTOCOL_VERSION, kind, flags, len(header), body_bytes, seq, 0, body_crc, 0)
         return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), header))) + header
 
@@ -189,8 +212,14 @@ class Outgoing:
             self.kept = True
             self.body = [piece.copy() for piece in self.body]
 
-    def chunks(self, seq: int) -> Iterator[bytes | bytearray | memoryview]:
-        """Yield the frame's bytes, its parts numbered from *seq* on: small pieces joined, large ones cut."""
+    def chunks(self, seq: int, slots: Slots | None = None) -> Iterator[Chunk]:
+        """Yield the frame's bytes, its parts numbered from *seq* on: small pieces joined, large ones cut.
+
+        With *slots* the body of a large frame goes through them, and the chunk is b"" while none is free.
+        """
+        if slots is not None and self.body_bytes >= SHARED_BYTES:
+            yield from self._shared(seq, slots)
+            return
         crc = 0
         for number, spans in enumerate(self._parts()):
             for index, start, end in spans:
@@ -209,26 +238,44 @@ class Outgoing:
                     self.kept, self.body = True, [np.frombuffer(small, np.uint8, offset=len(small) - self.body_bytes)]
                 yield small
 
-    def _parts(self) -> Iterator[list[tuple[int, int, int]]]:
-        """Yield the [(piece, start, end), ...] of the body for each part."""
-        part: list[tuple[int, int, int]] = []
-        room = self._part_bytes
-        for index, length in enumerate(map(len, self.body)):
-            start = 0
-            while start < length:
-                if not room:
-                    yield part
-                    part, room = [], self._part_bytes
-                end = min(length, start + room)
-                part.append((index, start, end))
-                room, start = room - (end - start), end
-        yield part
+    def _shared(self, seq: int, slots: Slots) -> Iterator[Chunk]:
+        for number, spans in enumerate(self._parts()):
+            yield self._preamble(seq + number, number, sum(end - start for _, start, end in spans), 0, SHARED)
+            for slot in _cut(spans, slots.slot_bytes):
+                while not slots.free:
+                    yield b""
+                yield slots.fill([self.body[index][start:end] for index, start, end in slot])
+
+    def _parts(self) -> Iterator[list[Span]]:
+        """Yield the spans of the body for each part."""
+        return _cut([(index, 0, length) for index, length in enumerate(map(len, self.body))], self._part_bytes)
+
+
+def _cut(spans: list[Span], room_bytes: int) -> Iterator[list[Span]]:
+    """Yield *spans* in lists of *room_bytes*, the last one with the rest; one empty list if there are none."""
+    part: list[Span] = []
+    room = room_bytes
+    for index, start, length in spans:
+        while start < length:
+            if not room:
+                yield part
+                part, room = [], room_bytes
+            end = min(length, start + room)
+            part.append((index, start, end))
+            room, start = room - (end - start), end
+    yield part
 
 
 def acknowledgement(taken: int) -> bytes:
     """Return the frame that says that *taken* frames have been taken."""
     fields = Preamble(MAGIC, PROTOCOL_VERSION, Kind.ACK, 0, 0, 0, taken, 0, 0, 0)
     return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), b"")))
+
+
+def offer(content: bytes) -> bytes:
+    """Return the frame that offers shared memory."""
+    fields = Preamble(MAGIC, PROTOCOL_VERSION, Kind.OFFER, 0, len(content), 0, 0, 0, 0, 0)
+    return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), content))) + content
 
 
 def data_frame(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor
@@ -12,12 +14,25 @@ from simcluster.errors import ProtocolError
 from simcluster.payload import PREAMBLE_BYTES
 from simcluster_backends.sockets.wire import frame as framing
 from simcluster_backends.sockets.wire.body import Body, prepare
-from simcluster_backends.sockets.wire.frame import MORE, Bytes, Frame, Kind, Landing, Preamble, crc32c, header_crc
+from simcluster_backends.sockets.wire.frame import (
+    MORE,
+    SHARED,
+    Bytes,
+    Frame,
+    Kind,
+    Landing,
+    Preamble,
+    crc32c,
+    header_crc,
+)
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 READ_AHEAD_BYTES = 64 * 1024
 DIRECT_BYTES = 512 * 1024
 """Read at once into a large tensor: little enough to be still in a core's private cache for the checksum."""
+
+WITHOUT_NUMBER = (Kind.ACK, Kind.OFFER)
+LENGTH = struct.Struct("<I")  # of the content of a slot
 
 TLS_RECORDS = (b"\x15", b"\x16")  # an alert, and the first record of a handshake
 TLS_RECORD_BYTES = 3
@@ -32,6 +47,18 @@ class Limits:
 
 
 USUAL = Limits()
+
+
+class Filled(Protocol):
+    """The slots that the peer fills, in turn."""
+
+    slot_bytes: int
+
+    def take(self) -> Bytes:
+        """Return the memory of the next slot."""
+
+    def give_back(self) -> None:
+        """Let the peer fill it again."""
 
 
 class FrameReader:
@@ -52,6 +79,8 @@ class FrameReader:
         self._seq = self.taken = 0  # the number of the next frame; how many frames have been returned, parts counted
         self._error: ProtocolError | None = None
         self._landings: list[Landing] = []  # in order of registration
+        self.slots: Filled | None = None
+        self.digests = True  # whether bodies in shared memory, which have no checksum, get one here
 
     def open(self, previous: FrameReader | None = None) -> None:
         """Accept all kinds of frames from now on, numbered from 0, or from where *previous* broke off."""
@@ -59,6 +88,7 @@ class FrameReader:
         if previous is None:
             return
         self._seq = self.taken = previous.taken
+        self.digests = previous.digests
         body, previous._body = previous._body, None
         self._landings = previous._landings
         if body is not None and body.frame.landing is not None:
@@ -88,7 +118,8 @@ class FrameReader:
     def buffer(self) -> memoryview:
         """Return the memory for the next bytes; never empty."""
         body = self._body
-        if body is not None and self._in_frame and self._start == self._end and body.room >= READ_AHEAD_BYTES:
+        direct = body is not None and self._in_frame and self._start == self._end and not body.is_shared
+        if body is not None and direct and body.room >= READ_AHEAD_BYTES:
             self._direct = True
             return body.parts[body.part][body.filled : body.filled + min(DIRECT_BYTES, body.room)].data
         self._direct = False
@@ -124,17 +155,19 @@ class FrameReader:
                 return None
             body = self._body
             assert body is not None
-            while body.left and self._start < self._end:  # from the read-ahead buffer into place
-                chunk = self._ahead[self._start : min(self._end, self._start + body.room)]
-                body.parts[body.part][body.filled : body.filled + len(chunk)] = chunk
-                self._start += len(chunk)
-                self._fill(body, chunk)
+            if body.is_shared:
+                self._empty_slots(body)
+            else:
+                while body.left and self._start < self._end:  # from the read-ahead buffer into place
+                    chunk = self._ahead[self._start : min(self._end, self._start + body.room)]
+                    self._start += len(chunk)
+                    self._copy(body, chunk)
             if body.left:
                 return None
             self._in_frame = False
-            if body.crc != body.crc_expected:
+            if body.crc != body.crc_expected and not body.is_shared:
                 raise ProtocolError(f"a {body.frame.kind.name} frame with a wrong body checksum")
-            if body.frame.kind is Kind.ACK:
+            if body.frame.kind in WITHOUT_NUMBER:
                 self._body = None
                 return body.frame
             self._seq += 1
@@ -170,12 +203,13 @@ class FrameReader:
         if header_crc(raw, header) != preamble.header_crc:
             raise ProtocolError("a frame with a wrong header checksum")
         may_have_more = preamble.kind in (Kind.DATA, Kind.PART)
-        if preamble.flags not in ((0, MORE) if may_have_more else (0,)) or preamble.reserved:
+        allowed = MORE | (SHARED if self.slots is not None else 0) if may_have_more else 0
+        if preamble.flags & ~allowed or preamble.reserved:
             raise ProtocolError(f"flags {preamble.flags} and reserved {preamble.reserved}, expected 0 and 0")
         if (preamble.kind == Kind.PART) != (self._body is not None):
             between = "a part without message" if self._body is None else "another frame between the parts of a message"
             raise ProtocolError(between)
-        if preamble.seq != self._seq and preamble.kind != Kind.ACK:
+        if preamble.seq != self._seq and preamble.kind not in WITHOUT_NUMBER:
             raise ProtocolError(f"frame number {preamble.seq}, expected {self._seq}")
         self._start = first + preamble.header_len
         if self._body is not None:
@@ -189,21 +223,46 @@ class FrameReader:
         size_bytes = PREAMBLE_BYTES + header_len + body_len
         if not self.is_open and kind != Kind.HANDSHAKE:
             raise ProtocolError(f"a frame of kind {kind} before the handshake has ended")
-        if self.is_open and kind not in (Kind.DATA, Kind.CONTROL, Kind.GOODBYE, Kind.PART, Kind.ACK):
+        if self.is_open and kind not in (Kind.DATA, Kind.CONTROL, Kind.GOODBYE, Kind.PART, *WITHOUT_NUMBER):
             raise ProtocolError(f"a frame of kind {kind} after the handshake has ended")
         if kind == Kind.HANDSHAKE and size_bytes > framing.HANDSHAKE_LIMIT_BYTES:
             raise ProtocolError(f"a handshake frame of {size_bytes} bytes; at most {framing.HANDSHAKE_LIMIT_BYTES}")
         if header_len > framing.HEADER_LIMIT_BYTES:
             raise ProtocolError(f"a header of {header_len} bytes; at most {framing.HEADER_LIMIT_BYTES}")
         most = framing.CONTROL_LIMIT_BYTES if kind == Kind.CONTROL else self.limits.body_bytes
-        most = 0 if kind in (Kind.HANDSHAKE, Kind.GOODBYE, Kind.ACK) else most
+        most = 0 if kind in (Kind.HANDSHAKE, Kind.GOODBYE, *WITHOUT_NUMBER) else most
         if kind == Kind.ACK and header_len:
             raise ProtocolError(f"an acknowledgement with a header of {header_len} bytes; at most 0")
         if body_len > most:
             raise ProtocolError(f"a body of {body_len} bytes; at most {most}")
 
+    def _empty_slots(self, body: Body) -> None:
+        """Copy the contents of the slots whose lengths have arrived into place."""
+        slots = self.slots
+        assert slots is not None, "checked with the flags"
+        while body.left and self._end - self._start >= LENGTH.size:
+            (length,) = LENGTH.unpack(self._ahead[self._start : self._start + LENGTH.size].tobytes())
+            self._start += LENGTH.size
+            if not 0 < length <= min(slots.slot_bytes, body.left):
+                most = min(slots.slot_bytes, body.left)
+                raise ProtocolError(f"{length} bytes in a slot of shared memory; expected 1 to {most}")
+            content = slots.take()[:length]
+            while len(content):
+                room = body.room
+                self._copy(body, content[:room])
+                content = content[room:]
+            slots.give_back()
+
+    def _copy(self, body: Body, chunk: Bytes) -> None:
+        """Copy *chunk* into the next place."""
+        place = body.parts[body.part][body.filled : body.filled + len(chunk)]
+        place[:] = chunk
+        self._fill(body, place)
+
     def _fill(self, body: Body, chunk: Bytes) -> None:
-        body.crc = crc32c(chunk, body.crc)
+        """Note that *chunk*, which is in its place, has arrived."""
+        if self.digests or not body.is_shared:
+            body.crc = crc32c(chunk, body.crc)
         body.filled += len(chunk)
         body.left -= len(chunk)
         if body.filled == len(body.parts[body.part]):

@@ -12,7 +12,8 @@ from simcluster.errors import HandshakeRefused
 from simcluster.payload import MessageHeader, TensorHeader
 from simcluster.runs.record import Metric, NodeRecord, Span
 from simcluster_backends.sockets.net.listener import connect
-from simcluster_backends.sockets.wire.frame import MORE, Kind, Outgoing, Preamble
+from simcluster_backends.sockets.net.shared_memory import Offer
+from simcluster_backends.sockets.wire.frame import MORE, SHARED, Kind, Outgoing, Preamble
 from simcluster_backends.sockets.wire.handshake import Handshake, HandshakeMessage, Identity
 from simcluster_backends.sockets.wire.messages import FromLauncher, FromNode, Hold, Resets
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
@@ -21,6 +22,7 @@ WIRE = {
     1: "not recorded",
     2: "bfcb67b5fbe80cf0",
     3: "b675145a54c39bba",
+    4: "1727d5cac9ac7b92",
 }
 """A digest of everything that crosses the wire, by version."""
 
@@ -29,7 +31,7 @@ def test_a_change_of_the_wire_raises_the_version_of_the_protocol() -> None:
     parts = (Preamble, *get_args(HandshakeMessage), *get_args(FromLauncher), *get_args(FromNode))
     parts += (Hold, Resets, MessageHeader, TensorHeader, NodeRecord, Metric, Span)
     layout = [f"{part.__name__} {list(part.__annotations__.items())}" for part in parts]
-    layout.append(f"{[(kind.name, kind.value) for kind in Kind]} {MORE}")
+    layout.append(f"{[(kind.name, kind.value) for kind in Kind]} {MORE} {SHARED} {Offer.__annotations__}")
     found = hashlib.sha256("\n".join(layout).encode()).hexdigest()[:16]
     assert found == WIRE[PROTOCOL_VERSION], "raise PROTOCOL_VERSION, and add this digest under the new one"
 
