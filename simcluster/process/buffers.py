@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import mmap
+import sys
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -20,6 +22,16 @@ LEAST_BYTES = 1024 * 1024
 """Smaller blocks come from the allocator, which keeps them."""
 PAGE_BYTES = 2 * 1024**2
 """Blocks are multiples of a large page."""
+
+
+def _new(size_bytes: int) -> mmap.mmap:
+    if sys.platform == "win32":
+        return mmap.mmap(-1, size_bytes)
+    block = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # a forked process gets a copy
+    if sys.platform == "linux":
+        with suppress(OSError):  # a kernel without large pages
+            block.madvise(mmap.MADV_HUGEPAGE)
+    return block
 
 
 class Buffers:
@@ -55,10 +67,7 @@ class Buffers:
                 if len(self._free[index]) == size_bytes:
                     return self._free.pop(index)
             self._trim()
-        block = mmap.mmap(-1, size_bytes)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            block.madvise(mmap.MADV_HUGEPAGE)
-        return block
+        return _new(size_bytes)
 
     def _give_back(self, block: mmap.mmap) -> None:
         with self._lock:

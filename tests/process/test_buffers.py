@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +50,18 @@ def test_free_and_used_blocks_together_are_never_more_than_were_used_at_once(mov
         assert bytes_used + sum(map(len, buffers._free)) <= most
     buffers.clear()
     assert not buffers._free
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_process_has_a_copy() -> None:
+    tensor = Buffers().empty((LENGTH,), torch.float32).fill_(1.0)
+    numbers = tensor.numpy()  # a fork may not use torch's threads
+    child = os.fork()
+    if not child:
+        numbers[:] = 2.0
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (numbers == 1.0).all()
 
 
 def test_tensors_may_go_in_any_thread() -> None:
