@@ -33,7 +33,13 @@ def ours(size: int, folder: Path) -> float:
     topology = {"generator": "star", "workers": size}
     workload, stop = {"name": "mnist_mlp", **SETTINGS}, {"steps": STEPS}
     run = simcluster.run(
-        backend="sockets", topology=topology, algorithm="sync_ps", workload=workload, stop=stop, out=folder, report=False
+        backend="sockets",
+        topology=topology,
+        algorithm="sync_ps",
+        workload=workload,
+        stop=stop,
+        out=folder,
+        report=False,
     )
     times_s = run.metrics.query("name == 'loss' and node == 'n0'").sort_values("step")["time_s"]
     return float(times_s.iloc[-1] - times_s.iloc[0]) / (len(times_s) - 1)

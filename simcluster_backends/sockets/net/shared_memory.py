@@ -9,7 +9,6 @@ a byte on the pipe. No name appears in any file system, so nothing is left behin
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import mmap
 import os
 import secrets
@@ -26,6 +25,9 @@ import numpy as np
 from simcluster_backends.sockets.net.send_queue import SendQueue
 from simcluster_backends.sockets.wire.frame import Bytes, decode
 from simcluster_backends.sockets.wire.reader import LENGTH, FrameReader
+
+if sys.platform != "win32":
+    import fcntl
 
 SLOTS, SLOT_BYTES = 4, 512 * 1024
 """2 MiB per direction stay in the caches of two cores."""
@@ -161,9 +163,9 @@ class ReceiveSlots:
         within = 1 <= found.slots <= MOST_SLOTS and 1 <= found.slot_bytes <= MOST_SLOT_BYTES
         if sys.platform != "linux" or not within:
             return None
-        size_bytes = found.slots * found.slot_bytes
+        size_bytes, at_once = found.slots * found.slot_bytes, os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            memory = _open(found.pid, found.memory, f"/memfd:{NAME} ", os.O_RDONLY)
+            memory = _open(found.pid, found.memory, f"/memfd:{NAME} ", os.O_RDONLY | at_once)
             try:
                 # Only such memory has seals, and with these it cannot end before its mapping does.
                 fixed = fcntl.F_SEAL_SHRINK & fcntl.fcntl(memory, fcntl.F_GET_SEALS)
@@ -172,7 +174,7 @@ class ReceiveSlots:
                 mapped = np.frombuffer(mmap.mmap(memory, size_bytes, prot=mmap.PROT_READ), np.uint8)
             finally:
                 os.close(memory)
-            pipe = _open(found.pid, found.pipe, "pipe:", os.O_WRONLY)
+            pipe = _open(found.pid, found.pipe, "pipe:", os.O_WRONLY | at_once)
             if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
                 os.close(pipe)
                 return None
@@ -204,4 +206,4 @@ def _open(pid: int, descriptor: int, kind: str, mode: int) -> int:
     path = f"/proc/{pid}/fd/{descriptor}"
     if not os.readlink(path).startswith(kind):
         raise FileNotFoundError(path)
-    return os.open(path, mode | os.O_NONBLOCK | os.O_CLOEXEC)
+    return os.open(path, mode)
