@@ -26,9 +26,6 @@ from simcluster_backends.sockets.net.send_queue import SendQueue
 from simcluster_backends.sockets.wire.frame import Bytes, decode
 from simcluster_backends.sockets.wire.reader import LENGTH, FrameReader
 
-if sys.platform != "win32":
-    import fcntl
-
 SLOTS, SLOT_BYTES = 4, 512 * 1024
 """2 MiB per direction stay in the caches of two cores."""
 MOST_SLOTS, MOST_SLOT_BYTES = 64, 4 * 1024**2
@@ -111,15 +108,19 @@ class SendSlots:
         """Return new slots; None where the system has no such memory."""
         if sys.platform != "linux":
             return None
+        import fcntl
+
         nonce, size_bytes = secrets.token_bytes(16), SLOTS * SLOT_BYTES
+        files: tuple[int, ...] = ()
         try:
-            memory = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            memory, *_ = files = (os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING),)
             os.posix_fallocate(memory, 0, size_bytes + len(nonce))  # now: a page that is missing later kills
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
             os.pwrite(memory, nonce, size_bytes)
             mapped = np.frombuffer(mmap.mmap(memory, size_bytes), np.uint8)
             pipe, end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:  # no memory, or no descriptors
+            _close(*files)
             return None
         offer = Offer(os.getpid(), memory, end, nonce, SLOTS, SLOT_BYTES)
         return cls(mapped, msgspec.msgpack.encode(offer), pipe, (memory, pipe, end))
@@ -161,8 +162,12 @@ class ReceiveSlots:
         """Return the slots of *offer*; None if they cannot be opened here. Raise ProtocolError if it is no offer."""
         found: Offer = decode(_offers, offer, "an offer of shared memory")
         within = 1 <= found.slots <= MOST_SLOTS and 1 <= found.slot_bytes <= MOST_SLOT_BYTES
-        if sys.platform != "linux" or not within:
+        if not within:
             return None
+        if sys.platform != "linux":
+            return None
+        import fcntl
+
         size_bytes, at_once = found.slots * found.slot_bytes, os.O_NONBLOCK | os.O_CLOEXEC
         try:
             memory = _open(found.pid, found.memory, f"/memfd:{NAME} ", os.O_RDONLY | at_once)
