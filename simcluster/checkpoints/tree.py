@@ -64,5 +64,5 @@ def sharded_in(tree: Any) -> Iterator[str]:
 
 def _put(tensor: Tensor, path: str, tensors: dict[str, Tensor]) -> str:
     # Copied at once: training continues while it is written.
-    tensors[path] = tensor.detach().cpu().clone().contiguous()
+    tensors[path] = tensor.detach().to("cpu", copy=True).contiguous()
     return path

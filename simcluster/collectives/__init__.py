@@ -3,9 +3,10 @@
 docs/collectives.md says what each schedule costs and when it wins.
 """
 
+from simcluster.collectives import naive, ring
 from simcluster.collectives.exchange import exchange
 from simcluster.collectives.flat import flatten, unflatten
-from simcluster.collectives.naive import naive_all_reduce
+from simcluster.collectives.on_host import on_host
 from simcluster.collectives.operations import (
     all_gather,
     all_reduce,
@@ -17,9 +18,10 @@ from simcluster.collectives.operations import (
     reduce_scatter,
     scatter,
 )
-from simcluster.collectives.ring import ring_all_reduce
 from simcluster.collectives.schedules import SCHEDULES
 from simcluster.collectives.subgroup import subgroup
+
+naive_all_reduce, ring_all_reduce = on_host(naive.naive_all_reduce), on_host(ring.ring_all_reduce)
 
 __all__ = [
     "SCHEDULES",

@@ -8,12 +8,13 @@ from typing import Any, Final
 from simcluster.collectives import binomial, bruck, chain, hierarchical, naive, pairwise, ring
 from simcluster.collectives.bandwidth_aware import bandwidth_aware_all_reduce
 from simcluster.collectives.halving_doubling import halving_all_reduce, halving_reduce_scatter
+from simcluster.collectives.on_host import on_host
 from simcluster.collectives.recursive_doubling import doubling_all_gather, doubling_all_reduce, doubling_barrier
 from simcluster.errors import Problem, UsageError, nearest
 
 Schedule = Callable[..., Any]
 
-SCHEDULES: Final[Mapping[str, Mapping[str, Schedule]]] = {
+_ON_HOST: Final[Mapping[str, Mapping[str, Schedule]]] = {
     "all_gather": {
         "naive": naive.naive_all_gather,
         "ring": ring.ring_all_gather,
@@ -63,6 +64,10 @@ SCHEDULES: Final[Mapping[str, Mapping[str, Schedule]]] = {
         "halving_doubling": halving_reduce_scatter,
     },
     "scatter": {"naive": naive.naive_scatter, "binomial": binomial.binomial_scatter},
+}
+
+SCHEDULES: Final[Mapping[str, Mapping[str, Schedule]]] = {
+    op: {name: on_host(schedule) for name, schedule in there_are.items()} for op, there_are in _ON_HOST.items()
 }
 """Operation -> schedule -> its function."""
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from simcluster.collectives.exchange import exchange
+from simcluster.compute import host_side
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Sendable
 from simcluster.rng import NodeRandom
@@ -37,6 +38,12 @@ class Subgroup(Forwarding):
         super().__init__(node)
         self._ranks = list(ranks)
         self._place = {rank: place for place, rank in enumerate(ranks)}
+
+    @property
+    def host_side(self) -> Transport:
+        """See simcluster.compute."""
+        host = host_side(self._node)
+        return self if host is self._node else Subgroup(host, self._ranks)
 
     @property
     def rank(self) -> int:

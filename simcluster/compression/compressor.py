@@ -91,13 +91,13 @@ class Memory:
         """Return normal numbers of *like*'s dtype, the same on every node."""
         if like.is_meta:
             return like.new_empty(shape)
-        return torch.from_numpy(self._common.standard_normal(shape)).to(like.dtype)
+        return torch.from_numpy(self._common.standard_normal(shape)).to(like)
 
     def uniform(self, like: Tensor) -> Tensor:
         """Return uniform numbers in [0, 1), as many as *like* has."""
         if like.is_meta:
             return torch.empty_like(like)
-        return torch.rand(like.shape, dtype=like.dtype, generator=self._generator)
+        return torch.rand(like.shape, dtype=like.dtype, generator=self._generator).to(like.device)
 
     def number(self) -> int:
         """Return a fresh seed, from which the receiver can make the same generator."""
@@ -117,7 +117,7 @@ class Memory:
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         self.kept, self._drawn = list(state["kept"]), state["drawn"]
         if state["own"] is not None:
-            self._generator.set_state(state["own"])
+            self._generator.set_state(state["own"].cpu())
         if state["common"] is not None:
             self._common.bit_generator.state = state["common"]
 

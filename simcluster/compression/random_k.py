@@ -29,12 +29,13 @@ class RandomK(WithFeedback):
         seed = torch.tensor([memory.number()], dtype=torch.int64)
         if vector.is_meta:
             seed = seed.to("meta")
-        values = vector.index_select(0, self._places(seed, len(vector)))
+        values = vector.index_select(0, self._places(seed, len(vector)).to(vector.device))
         return [values if self.error_feedback else values * (len(vector) / len(values)), seed]
 
     def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
         values, seed = parts
-        return values.new_zeros(layout.length).index_copy(0, self._places(seed, layout.length), values)
+        places = self._places(seed, layout.length).to(values.device)
+        return values.new_zeros(layout.length).index_copy(0, places, values)
 
     def _places(self, seed: Tensor, length: int) -> Tensor:
         """Return the positions of the numbers: the same on every node that has *seed*."""

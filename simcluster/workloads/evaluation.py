@@ -9,7 +9,8 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from simcluster.workloads.global_rng import borrowed
+from simcluster.compute import HOST
+from simcluster.workloads.global_rng import borrowed, drawn_from
 from simcluster.workloads.samples import Samples
 from simcluster.workloads.steps import Loss
 
@@ -38,18 +39,18 @@ class Evaluator:
     training in another thread may need it.
     """
 
-    def __init__(self, model: nn.Module, loss_function: Loss, samples: Samples) -> None:
-        self._model, self._loss, self._samples = model.eval(), loss_function, samples
+    def __init__(self, model: nn.Module, loss_function: Loss, samples: Samples, device: torch.device = HOST) -> None:
+        self._model, self._loss, self._samples, self._device = model.eval().to(device), loss_function, samples, device
         self._lock, self._draws = threading.Lock(), True
 
     def evaluate(self, source: nn.Module | Untrained, trainable: Sequence[Tensor]) -> dict[str, float]:
         """Evaluate *trainable* with the buffers and frozen parameters of *source*; see `evaluated`."""
-        with self._lock, torch.no_grad(), borrowed(0) if self._draws else nullcontext():
+        with self._lock, torch.no_grad(), borrowed(0, device=self._device) if self._draws else nullcontext():
             copy_into(self._model, source, trainable)
-            before = torch.default_generator.get_state() if self._draws else None
-            result = evaluated(self._model, self._loss, self._samples)
+            before = drawn_from(self._device) if self._draws else None
+            result = evaluated(self._model, self._loss, self._samples, self._device)
             if before is not None:
-                self._draws = not torch.equal(before, torch.default_generator.get_state())
+                self._draws = not torch.equal(before, drawn_from(self._device))
         return result
 
 
@@ -62,13 +63,13 @@ def copy_into(model: nn.Module, source: nn.Module | Untrained, trainable: Sequen
         mine.copy_(next(rest) if given.requires_grad else given)
 
 
-def evaluated(model: nn.Module, loss_function: Loss, samples: Samples) -> dict[str, float]:
-    """Return {"loss", "accuracy"} of *model*; only the loss if the targets are not classes."""
+def evaluated(model: nn.Module, loss_function: Loss, samples: Samples, device: torch.device = HOST) -> dict[str, float]:
+    """Return {"loss", "accuracy"} of *model*, which is on *device*; only the loss if the targets are not classes."""
     loss_sum, correct = 0.0, 0
     classes = samples.targets.dim() == 1 and not samples.targets.is_floating_point()
     for start in range(0, len(samples), EVALUATION_BATCH):
-        targets = samples.targets[start : start + EVALUATION_BATCH]
-        outputs = model(samples.inputs[start : start + EVALUATION_BATCH])
+        targets = samples.targets[start : start + EVALUATION_BATCH].to(device)
+        outputs = model(samples.inputs[start : start + EVALUATION_BATCH].to(device))
         loss_sum += loss_function(outputs, targets).item() * len(targets)
         classes = classes and isinstance(outputs, Tensor) and outputs.dim() == 2
         if classes:

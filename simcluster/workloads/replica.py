@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from simcluster.compute import HOST
 from simcluster.transport import Cost
 from simcluster.workloads.costs.counter import Counter
 from simcluster.workloads.evaluation import Evaluator, Untrained, evaluated
-from simcluster.workloads.global_rng import borrowed
+from simcluster.workloads.global_rng import borrowed, drawn_from
 from simcluster.workloads.initial.deferred import Deferred, Refuses
 from simcluster.workloads.initial.tape import Unrecordable
 from simcluster.workloads.layers.layer_costs import LayerCost
@@ -57,10 +58,11 @@ class Replica(Weights):
         seed: int,
         rank: int,
         deferred: Deferred | None = None,
+        device: torch.device = HOST,
     ) -> None:
         self._counter = counter
         model = deferred.model if deferred is not None else counter.make_model()
-        self._hold(model, deferred, counter.make_optimizer)
+        self._hold(model, deferred, counter.make_optimizer, device)
         if deferred is None:
             _ = self._optimizer
         self._train, self._shards, self._test = train, shards, test
@@ -102,7 +104,7 @@ class Replica(Weights):
         for batch in batches:
             self.ledger.draw(batch.step)
             self.drawn_samples += len(batch)
-            yield batch
+            yield batch.to(self.device)
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
         """Return the mean loss of *batch* and its gradient by every parameter, as tensors that nothing else holds.
@@ -116,10 +118,10 @@ class Replica(Weights):
             self._draws = self._counter.counted.draws
         if self._draws is False:
             return self._loss_and_gradients(batch)
-        with borrowed(self._seed, "forward", str(self._rank), str(batch.step)) as generator:
-            before = generator.get_state()
+        with borrowed(self._seed, "forward", str(self._rank), str(batch.step), device=self.device):
+            before = drawn_from(self.device)
             result = self._loss_and_gradients(batch)
-            self._draws = self._draws or not torch.equal(before, generator.get_state())
+            self._draws = self._draws or not torch.equal(before, drawn_from(self.device))
         return result
 
     def _loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
@@ -137,6 +139,8 @@ class Replica(Weights):
     def _take_step(self, optimizer: torch.optim.Optimizer, trainable: list[nn.Parameter], gradients: Sequence[Tensor],
                    clip_norm: float | None = None) -> None:  # fmt: skip
         self.learning_rate = learning_rate_of(optimizer)
+        if self.device != HOST:
+            gradients = [gradient.to(self.device) for gradient in gradients]
         take_step(optimizer, trainable, gradients, clip_norm)
 
     def load(self, parameters: Sequence[Tensor]) -> None:
@@ -206,7 +210,7 @@ class Replica(Weights):
         if self._counter.counted.draws is False:
             return nullcontext()
         runs = self._layer_runs[layer] = self._layer_runs.get(layer, -1) + 1
-        return borrowed(self._seed, "layers", str(self._rank), f"{layer}/{runs}")
+        return borrowed(self._seed, "layers", str(self._rank), f"{layer}/{runs}", device=self.device)
 
     def tensor_shard(self) -> TensorShard:
         """Return this rank's tensor-parallel shard of the model: see `simcluster.workloads.layers.tensor_shard`.
@@ -253,12 +257,12 @@ class Replica(Weights):
         if self._test is None:
             return {}
         if self._deferred is not None and parameters is self._live:  # the memory may not hold a second model
-            with torch.no_grad(), borrowed(0):
-                found = evaluated(self._model.eval(), self._counter.loss, self._test)
+            with torch.no_grad(), borrowed(0, device=self.device):
+                found = evaluated(self._model.eval(), self._counter.loss, self._test, self.device)
             self._model.train()
             return found
         if self._evaluator is None:
-            self._evaluator = Evaluator(self._counter.make_model(), self._counter.loss, self._test)
+            self._evaluator = Evaluator(self._counter.make_model(), self._counter.loss, self._test, self.device)
         return self._evaluator.evaluate(source or self._model, parameters)
 
     def state(self) -> dict[str, Tensor]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeAlias
 
 import torch
 from torch import Tensor
@@ -21,6 +21,13 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    def to(self, device: torch.device) -> Self:
+        """Return the samples on *device*; these if they are there."""
+        if self.inputs.device == self.targets.device == device:
+            return self
+        inputs, targets = (part.to(device, non_blocking=True) for part in (self.inputs, self.targets))
+        return replace(self, inputs=inputs, targets=targets)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

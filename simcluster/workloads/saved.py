@@ -79,4 +79,9 @@ def load_optimizer(
             group[key] = tuple(value) if isinstance(group.get(key), tuple) else value
     for name, parameter in parameters.items():
         if name in state["state"]:
-            optimizer.state[parameter] = dict(state["state"][name])
+            optimizer.state[parameter] = {key: _beside(parameter, part) for key, part in state["state"][name].items()}
+
+
+def _beside(parameter: nn.Parameter, value: Any) -> Any:
+    """Return *value* on the device of *parameter*; a scalar, such as a step count, stays on the host."""
+    return value.to(parameter.device) if isinstance(value, Tensor) and value.dim() else value

@@ -35,6 +35,7 @@ class TimingReplica(Replica):
     ) -> None:
         # Replica's own constructor would make a model.
         self._counter = self._sketch = sketch
+        self.device = torch.device("meta")
         self._model, self._trainable, self.names = sketch.model, sketch.trainable, list(sketch.names)
         self._train, self._test, self._size = train, test, len(batch_sizes)
         self.batch_sizes, self.batch_size, self.steps = batch_sizes, batch_sizes[rank], steps

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from simcluster.compute import HOST
 from simcluster.workloads.initial.deferred import Deferred, allocate
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.progress import Progress
@@ -26,8 +27,16 @@ class Weights(Progress):
 
     names: list[str]
 
-    def _hold(self, model: nn.Module, deferred: Deferred | None, make_optimizer: MakeOptimizer) -> None:
+    device = HOST
+    """Where the weights and everything computed from them are."""
+
+    def _hold(
+        self, model: nn.Module, deferred: Deferred | None, make_optimizer: MakeOptimizer, device: torch.device
+    ) -> None:
         self._model, self._deferred, self._make_optimizer = model.train(), deferred, make_optimizer
+        self.device = device
+        if device != HOST and deferred is None:
+            self._model.to(device)
         trainable = trainable_of(self._model)
         self.names = [name for name, _ in trainable]
         self._trainable = [parameter for _, parameter in trainable]
@@ -51,7 +60,7 @@ class Weights(Progress):
         """Return the weights at *places*: live ones, or else new tensors with the values that they begin with."""
         if self._deferred is None:
             return [self._live[place] for place in places]
-        return [self._deferred.value(self._trainable[place]) for place in places]
+        return [self._deferred.value(self._trainable[place]).to(self.device) for place in places]
 
     def free(self, places: Sequence[int]) -> None:
         """Free the memory of the weights at *places*, if only the parts of the model in use are held."""
@@ -88,7 +97,7 @@ class Weights(Progress):
             return self._optimizer
         wanted = [self._trainable[place] for place in places]
         if not wanted:  # its settings are those of any
-            return self._stepper or self._make_optimizer([nn.Parameter(torch.zeros(1))])
+            return self._stepper or self._make_optimizer([nn.Parameter(torch.zeros(1, device=self.device))])
         self._deferred.fill(wanted)
         if self._stepper is None:
             self._stepper = self._make_optimizer(wanted)

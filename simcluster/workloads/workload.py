@@ -22,8 +22,10 @@ from itertools import islice
 from typing import Literal
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
+from simcluster.compute import HOST
 from simcluster.errors import Problem, UsageError
 from simcluster.rng import numpy_stream
 from simcluster.workloads.costs.counter import Counted, Counter
@@ -154,6 +156,7 @@ class Workload:
         *,
         numerics: Numerics = "real",
         in_parts: bool = False,
+        device: torch.device = HOST,
     ) -> Replica:
         """Return the replica of *rank* in a world of *size*, for *steps* batches or for *epochs*.
 
@@ -165,6 +168,8 @@ class Workload:
 
         *in_parts*: the replica holds no weights until they are needed, each with the bits that it would have had. A
         model whose initial weights or layers cannot be separated is held whole.
+
+        *device*: where the replica computes. The initial weights are drawn on the host, and so have the same bits.
         """
         if not 0 <= rank < size:
             raise ValueError(f"rank {rank} of {size}")
@@ -176,7 +181,7 @@ class Workload:
             raise UsageError(Problem("train", "tensors without values", "values, or numerics: none"))
         counter, deferred = self._counter(seed), None
         if in_parts:
-            counter, deferred = self._in_parts(counter)
+            counter, deferred = self._in_parts(counter, device)
         return Replica(
             counter=counter,
             deferred=deferred,
@@ -187,6 +192,7 @@ class Workload:
             steps=self._steps(size, steps, epochs),
             seed=seed,
             rank=rank,
+            device=device,
         )
 
     def _a_batch(self) -> Batch:
@@ -194,11 +200,11 @@ class Workload:
         train, largest = self.train_samples, max(self.batch_sizes, default=self.batch_size)
         return Batch(train.inputs[:largest].clone(), train.targets[:largest].clone())
 
-    def _in_parts(self, whole: Counter) -> tuple[Counter, Deferred | None]:
+    def _in_parts(self, whole: Counter, device: torch.device) -> tuple[Counter, Deferred | None]:
         """Return the counter and the model of a replica held in parts; *whole* and None if it cannot be."""
         own = {each.name: getattr(whole, each.name) for each in fields(Counter)}
         counter = CounterInParts(**own, sketch=lambda: self.sketch)
-        return (counter, Deferred(counter.make_model)) if counter.fits(self._a_batch()) else (whole, None)
+        return (counter, Deferred(counter.make_model, device)) if counter.fits(self._a_batch()) else (whole, None)
 
     def shards(self, size: int, seed: int) -> list[Indices]:
         """Return the sample numbers of each of *size* ranks. Raises UsageError if the data cannot be dealt out."""

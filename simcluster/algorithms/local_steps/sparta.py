@@ -52,7 +52,7 @@ def _coordinates(node: Transport, step: int, x: Tensor, p: float) -> Tensor:
     if x.is_meta:
         return torch.empty(number, dtype=torch.int64, device="meta")
     chosen = common.choice(len(x), number, replace=False)
-    return torch.from_numpy(chosen).sort().values
+    return torch.from_numpy(chosen).sort().values.to(x.device)
 
 
 def _put(parameters: Sequence[Tensor], x: Tensor, chosen: Tensor, total: Tensor, size: int) -> None:

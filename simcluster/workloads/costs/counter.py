@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from simcluster.compute import to_host
 from simcluster.errors import Problem
 from simcluster.transport import Cost
 from simcluster.workloads.costs.memory import Memory, count_memory
@@ -135,8 +136,8 @@ class Counter:
         return self.make_model().train()
 
     def like(self, tensor: Tensor) -> Tensor:
-        """Return a tensor like *tensor* for work that is counted."""
-        return tensor
+        """Return a tensor like *tensor* for work that is counted, which is done on the host."""
+        return to_host(tensor)
 
     def like_batch(self, batch: Batch) -> Batch:
         return Batch(self.like(batch.inputs), self.like(batch.targets), batch.step)

@@ -1,6 +1,6 @@
 """A model whose parameters take no memory until they are needed; each then has the bits that a whole model begins with.
 
-An absent parameter is a CPU tensor with a shape, and a storage of no bytes. torch may end the process that reads one,
+An absent parameter is a tensor with a shape, and a storage of no bytes. torch may end the process that reads one,
 so `Refuses` is entered where a model's own code could.
 """
 
@@ -15,18 +15,19 @@ from torch.utils import swap_tensors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from simcluster.compute import HOST
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.initial.tape import Place, Tape, Unrecordable
 
 
 class Deferred:
-    """*model*, made by *make_model* under a tape; parameters are absent, everything else is there.
+    """*model*, made by *make_model* under a tape; parameters are absent, everything else is there, on *device*.
 
     Raises Unrecordable if the model cannot be made so.
     """
 
-    def __init__(self, make_model: Callable[[], nn.Module]) -> None:
-        self._tape = Tape()
+    def __init__(self, make_model: Callable[[], nn.Module], device: torch.device = HOST) -> None:
+        self._tape, self._device = Tape(), device
         self._places: dict[int, Place] = {}
         with borrowed(0):
             try:
@@ -70,11 +71,13 @@ class Deferred:
         for tensor in others:
             if isinstance(tensor, nn.Parameter):
                 raise Unrecordable("a parameter that the model does not list")
-            swap_tensors(tensor, self._tape.value(self._tape.place(tensor)).requires_grad_(tensor.requires_grad))  # type: ignore[no-untyped-call]
+            value = self._tape.value(self._tape.place(tensor)).to(self._device)
+            swap_tensors(tensor, value.requires_grad_(tensor.requires_grad))  # type: ignore[no-untyped-call]
         for parameter, place in zip(parameters, places, strict=True):
             if place.offset or not parameter.is_contiguous():
                 raise Unrecordable("a parameter that is a part of a tensor")
-            hollow = nn.Parameter(torch.empty(place.size, dtype=place.dtype), parameter.requires_grad)
+            empty = torch.empty(place.size, dtype=place.dtype, device=self._device)
+            hollow = nn.Parameter(empty, parameter.requires_grad)
             release(hollow)
             swap_tensors(parameter, hollow)  # type: ignore[no-untyped-call]
             self._places[id(parameter)] = place

@@ -30,7 +30,7 @@ class Part:
         clip_norm: float | None,
         step: Callable[[Sequence[Tensor]], None],
         counted: tuple[Cost, Cost, int],
-        device: str = "cpu",
+        device: str | torch.device = "cpu",
         optimizer: torch.optim.Optimizer | None = None,
         sharded: bool = False,
     ) -> None:
@@ -45,10 +45,10 @@ class Part:
         return self._clip_norm is not None
 
     def squared_norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Return the sum of squares of *gradients*, as a vector of one float64."""
+        """Return the sum of squares of *gradients*, as a vector of one float64, on the host."""
         total = torch.zeros(1, dtype=torch.float64, device=self._device)
         for gradient in gradients:
-            total = total + torch.linalg.vector_norm(gradient).double() ** 2
+            total = total + torch.linalg.vector_norm(gradient).to(total.device).double() ** 2
         return total
 
     def apply(self, gradients: Sequence[Tensor], squared_norm: Tensor | None = None) -> None:
@@ -59,7 +59,7 @@ class Part:
             if squared_norm is None:
                 raise ValueError("gradients are clipped by the norm of all of them, so apply needs squared_norm")
             scale = torch.clamp(self._clip_norm / squared_norm.sqrt(), max=1.0)
-            gradients = [gradient * scale.to(gradient.dtype) for gradient in gradients]
+            gradients = [gradient * scale.to(gradient) for gradient in gradients]
         self._step(gradients)
 
     def checkpoint_state(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from simcluster.compute import is_on_host
 from simcluster.transport import Cost
 from simcluster.workloads.layers.layer_costs import LayerCost, count_modules
 from simcluster.workloads.layers.layers import Drawing, Layer
@@ -79,6 +80,8 @@ def share_of(
             continue
         share.modules += [part.work] if part.before is None else [part.before, part.work]
         share.layers.append((None, here, part) if part.before is None else (here, here + 1, part))
+        if not is_on_host(trainable[0]):
+            part.work.to(trainable[0].device)
         own = dict(part.work.named_parameters())
         for name, cut in part.cuts.items():
             with torch.no_grad():

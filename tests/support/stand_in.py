@@ -1,0 +1,236 @@
+"""A stand-in for an accelerator: a torch device `stand_in` that computes with the CPU's kernels, and is strict.
+
+Its tensors are not on the host: an operator that gets one of them along with a tensor of the host raises, except for a
+scalar tensor, as on CUDA. Its bits are those of the CPU. `COPIES` counts the tensors that move up and down.
+
+torch can have one such device per process, under its key PrivateUse1; `install` makes it. Nothing here needs a thread
+to be prepared, since each tensor carries its device.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.backend_registration import _DummyDeviceGuard, _DummyPrivateUse1Hook
+
+from simcluster.process.intra_op import use_one_thread
+
+NAME = "stand_in"
+aten = torch.ops.aten
+
+
+class Mixed(RuntimeError):
+    """An operator got tensors of the host and of the device."""
+
+
+@dataclass
+class Copies:
+    """Tensors and bytes that moved *up* to the device and *down* to the host, *reads* of single numbers, and how often
+    a thread waited for the device.
+    """
+
+    up: int = 0
+    up_bytes: int = 0
+    down: int = 0
+    down_bytes: int = 0
+    reads: int = 0
+    synchronised: int = 0
+
+
+COPIES = Copies()
+_lock = threading.Lock()
+_here = threading.local()
+
+
+class DeviceTensor(Tensor):
+    """A tensor of the device; *raw* holds its numbers, where no caller looks."""
+
+    raw: Tensor
+
+    @staticmethod
+    def __new__(cls, raw: Tensor) -> DeviceTensor:
+        made: DeviceTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, raw.size(), strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype,
+            layout=raw.layout, device=torch.device(NAME, 0),
+        )  # fmt: skip
+        made.raw = raw
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _run(func, args, kwargs or {})
+
+    def __repr__(self, **_: Any) -> str:
+        return f"DeviceTensor({self.raw!r})"
+
+    # Those that a device's tensor has, but torch denies to subclasses.
+
+    def data_ptr(self) -> int:
+        return self.raw.data_ptr()
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self.raw.untyped_storage()
+
+    def tolist(self) -> Any:
+        _count("down", self.raw)
+        return self.raw.tolist()
+
+    def numpy(self, **_: Any) -> Any:
+        raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy")
+
+
+def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    if not getattr(_here, "prepared", False):  # also torch's own threads, which pass backward
+        _here.prepared = True
+        use_one_thread()
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    if func is aten.copy_.default:
+        return _copy(*args[:2])
+    if func is aten._to_copy.default:
+        return _to(args[0], kwargs)
+    if func is aten._local_scalar_dense.default:
+        with _lock:
+            COPIES.reads += 1
+    host = [tensor for tensor in tensors if not isinstance(tensor, DeviceTensor) and tensor.dim()]
+    if host:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in host)
+        raise Mixed(f"{func}: tensors of the host, of shapes {shapes}, and of the device")
+    found = {id(tensor.raw): tensor for tensor in tensors if isinstance(tensor, DeviceTensor)}
+    result = func(*tree_map(_raw, args), **tree_map(_raw, kwargs))
+    assert all(one.shape == one.raw.shape for one in found.values()), f"{func} resizes, which the stand-in cannot"
+    return tree_map(lambda leaf: _wrapped(leaf, found), result)
+
+
+def _raw(leaf: Any) -> Any:
+    if isinstance(leaf, torch.device):
+        return torch.device("cpu")
+    return leaf.raw if isinstance(leaf, DeviceTensor) else leaf
+
+
+def _wrapped(leaf: Any, known: dict[int, DeviceTensor]) -> Any:
+    """Return the device's tensor of *leaf*: the same one where an operator returns what it was given."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return known[id(leaf)] if id(leaf) in known else DeviceTensor(leaf)
+
+
+def _copy(into: Tensor, given: Tensor) -> Tensor:
+    is_here = isinstance(into, DeviceTensor)
+    if is_here is not isinstance(given, DeviceTensor):
+        _count("up" if is_here else "down", given)
+    _raw(into).copy_(_raw(given))
+    return into
+
+
+def _to(given: Tensor, kwargs: dict[str, Any]) -> Tensor:
+    """Move *given*, of the device, to where *kwargs* say; torch moves tensors up by `_copy`."""
+    where = kwargs.get("device")
+    raw: Tensor = aten._to_copy.default(_raw(given), **{name: kwargs[name] for name in kwargs if name != "device"})
+    if where is not None and where.type == "cpu":
+        _count("down", raw)
+        return raw
+    return DeviceTensor(raw)
+
+
+def _count(way: str, tensor: Tensor) -> None:
+    with _lock:
+        setattr(COPIES, way, getattr(COPIES, way) + 1)
+        setattr(COPIES, f"{way}_bytes", getattr(COPIES, f"{way}_bytes") + tensor.nbytes)
+
+
+class _Module:
+    """`torch.stand_in`, with the functions that torch and this project ask of a device."""
+
+    def is_available(self) -> bool:
+        return True
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+    def device_count(self) -> int:
+        return 1
+
+    def current_device(self) -> int:
+        return 0
+
+    def manual_seed_all(self, seed: int) -> None:
+        pass
+
+    # Its random operators are the CPU's, which draw from the CPU's generator.
+
+    def get_rng_state(self, device: Any = None) -> Tensor:
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: Tensor, device: Any = None) -> None:
+        torch.set_rng_state(state)
+
+    def manual_seed(self, seed: int) -> None:
+        torch.default_generator.manual_seed(seed)
+
+    def synchronize(self, device: Any = None) -> None:
+        with _lock:
+            COPIES.synchronised += 1
+
+
+_kept: list[Any] = []
+"""The registrations, which end with the objects that made them."""
+
+
+def install() -> torch.device:
+    """Make the device in this process, if it is not there yet, and return it."""
+    if not _kept:
+        torch.utils.rename_privateuse1_backend(NAME)
+        torch._register_device_module(NAME, _Module())
+        hook, guard, library = _DummyPrivateUse1Hook(), _DummyDeviceGuard(), torch.library.Library("aten", "IMPL")
+        torch._C._acc.register_python_privateuseone_hook(hook)  # type: ignore[attr-defined]
+        torch._C._acc.register_python_privateuseone_device_guard(guard)  # type: ignore[attr-defined]
+        library.impl("empty.memory_format", _empty, "PrivateUse1")
+        library.impl("empty_strided", _empty_strided, "PrivateUse1")
+        for name in ("arange", "arange.start", "arange.start_step"):  # the usual ones resize what they write to
+            library.impl(name, _arange, "PrivateUse1")
+        _kept.extend((hook, guard, library))
+    return torch.device(NAME, 0)
+
+
+def _empty(size: Any, *, dtype: Any = None, memory_format: Any = None, **_: Any) -> Tensor:
+    return DeviceTensor(torch.empty(size, dtype=dtype, memory_format=memory_format))
+
+
+def _empty_strided(size: Any, stride: Any, *, dtype: Any = None, **_: Any) -> Tensor:
+    return DeviceTensor(torch.empty_strided(size, stride, dtype=dtype))
+
+
+def _arange(*args: Any, dtype: Any = None, **_: Any) -> Tensor:
+    return DeviceTensor(torch.arange(*args, dtype=dtype))
+
+
+@contextmanager
+def counted() -> Iterator[Copies]:
+    """Count from zero in the block."""
+    global COPIES
+    before, COPIES = COPIES, Copies()
+    try:
+        yield COPIES
+    finally:
+        COPIES = before
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """The stand-in, as the only accelerator of this machine."""
+    device = install()
+    monkeypatch.setattr("simcluster.compute.place.accelerators", lambda: [device])
+    return device
