@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from simcluster.checkpoints.tree import decode, encode
+from simcluster.compute import moved
 from simcluster.errors import CheckpointError
 from simcluster.rng import NodeRandom
 from simcluster.workloads import Replica
@@ -107,7 +108,7 @@ def restore(shard: Shard, replica: Replica, rng: NodeRandom) -> None:
     replica.load_checkpoint_state({"model": model, "optimizer": optimizer, "layers": own["layers"]})
     replica.ledger.load(trees[LEDGER])
     replica.ledger.begin(shard.batches, joined=replica.ledger.joined)
-    replica.kept.update(algorithm)
+    replica.kept.update(moved(algorithm, replica.device))
     replica.done, replica.at, replica.everybodys = shard.batches, shard.step, list(shard.everybodys)
 
 

@@ -10,10 +10,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
-import torch
 from torch import Tensor
 
-from simcluster.compute import HOST, Leaving, host_side, is_on_host
+from simcluster.compute import HOST, Leaving, host_side, is_on_host, moved
 from simcluster.transport import Transport
 
 P = ParamSpec("P")
@@ -48,11 +47,5 @@ async def _moved(
     result = await schedule(
         node, leaving.tensors[0] if isinstance(given, Tensor) else leaving.tensors, *args, **settings
     )
-    moved: R = _up(result, next(tensor.device for tensor in tensors if tensor.device != HOST))
-    return moved
-
-
-def _up(result: Any, device: torch.device) -> Any:
-    if isinstance(result, Tensor):
-        return result.to(device)
-    return [_up(part, device) for part in result] if isinstance(result, list) else result
+    there: R = moved(result, next(tensor.device for tensor in tensors if tensor.device != HOST))
+    return there

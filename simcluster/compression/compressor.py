@@ -91,7 +91,7 @@ class Memory:
         """Return normal numbers of *like*'s dtype, the same on every node."""
         if like.is_meta:
             return like.new_empty(shape)
-        return torch.from_numpy(self._common.standard_normal(shape)).to(like)
+        return torch.from_numpy(self._common.standard_normal(shape)).to(like.device, like.dtype)
 
     def uniform(self, like: Tensor) -> Tensor:
         """Return uniform numbers in [0, 1), as many as *like* has."""

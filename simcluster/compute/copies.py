@@ -20,6 +20,15 @@ def to_host(tensor: Tensor) -> Tensor:
     return tensor if is_on_host(tensor) else tensor.detach().cpu()
 
 
+def moved(value: Any, device: torch.device) -> Any:
+    """Return *value*, in which lists and dicts may be nested, with its tensors on *device*."""
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {key: moved(part, device) for key, part in value.items()}
+    return [moved(part, device) for part in value] if isinstance(value, list) else value
+
+
 class Leaving:
     """Copies of *tensors* on the host, complete once `arrived` has returned; later changes do not affect them.
 

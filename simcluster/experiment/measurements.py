@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
+from simcluster.compute import to_host
 from simcluster.experiment.keys import ObserveBlock
 from simcluster.runs.record import OBSERVED, Copy
 from simcluster.runs.recorder import Recorder
@@ -115,7 +116,7 @@ class Copies(_Periodic):
     def _take(self, step: int) -> None:
         numbers = torch.cat([tensor.reshape(-1) for tensor in self._replica.parameters])
         exact = numbers.dtype in (torch.float32, torch.float64)
-        vector = (numbers if exact else numbers.float()).numpy()
+        vector = to_host(numbers if exact else numbers.float()).numpy()
         copy = Copy(self._recorder.now(), step, vector.dtype.str, vector.nbytes, vector.tobytes())
         self._recorder.record.copies.append(copy)
 
@@ -164,7 +165,10 @@ class Observed:
 
 def norms(gradients: Sequence[Tensor]) -> list[float]:
     """Return the Euclidean norm of each."""
-    return [torch.linalg.vector_norm(gradient, dtype=torch.float64).item() for gradient in gradients]
+    if gradients[0].device.type == "mps":  # has no float64
+        gradients = [gradient.cpu() for gradient in gradients]
+    found: list[float] = torch.stack([torch.linalg.vector_norm(one, dtype=torch.float64) for one in gradients]).tolist()
+    return found
 
 
 def joint(each: Sequence[float]) -> float:

@@ -6,9 +6,12 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
+import torch
+
 from simcluster.algorithms.facts import facts_of
 from simcluster.checkpoints.keeper import Holder
 from simcluster.checkpoints.shard import restore
+from simcluster.compute import HOST, OnDevice
 from simcluster.errors import ENDED, TIME_IS_UP, PeerLost
 from simcluster.experiment.measurements import Copies, Evaluations, Observed
 from simcluster.experiment.read import Experiment
@@ -27,15 +30,17 @@ OBSERVED_RANK = 0
 
 class Part:
     """The part of *node*. With *evaluate*, the replica that represents the run is evaluated. *whole*: the replica holds
-    the whole model, even if the algorithm needs only a part.
+    the whole model, even if the algorithm needs only a part. It computes on *device*.
     """
 
     replica: Replica
 
     def __init__(
-        self, node: Transport, recorder: Recorder, experiment: Experiment, *, evaluate: bool, whole: bool = False
-    ) -> None:
+        self, node: Transport, recorder: Recorder, experiment: Experiment, *, evaluate: bool, whole: bool = False,
+        device: torch.device = HOST,
+    ) -> None:  # fmt: skip
         self._whole, self._recorder, self._experiment, self._evaluate = node, recorder, experiment, evaluate
+        self._device = device
         self._in_parts = not whole and in_parts(experiment, node.size)
         self._names = experiment.topology.workers
         # The ranks that were absent when this one began: in a real run they need not be planned.
@@ -123,7 +128,8 @@ class Part:
         is_over = node is not self._whole and self.replica.done >= self.replica.steps  # before the group was formed
         if not is_over:
             observe = experiment.observe
-            seen: Any = Observed(node, self.replica, self._recorder, observe) if observe.block else node
+            seen: Any = node if self._device == HOST else OnDevice(node, self._device)
+            seen = Observed(seen, self.replica, self._recorder, observe) if observe.block else seen
             await experiment.algorithm(seen, self.replica, **experiment.algorithm_settings)
         self._recorder.record.is_through = True
         self._recorder.end_algorithm()
@@ -143,7 +149,8 @@ class Part:
         epochs = experiment.document["stop"].get("epochs") if node is not self._whole else None
         length: dict[str, Any] = {"steps": experiment.steps} if epochs is None else {"epochs": epochs}
         make = partial(experiment.workload.replica, node.rank, node.size, experiment.seed)
-        self.replica = replica = make(**length, numerics=experiment.numerics, in_parts=self._in_parts)
+        how: dict[str, Any] = {"numerics": experiment.numerics, "in_parts": self._in_parts, "device": self._device}
+        self.replica = replica = make(**length, **how)
         replica.is_to_leave = lambda: self._recorder.told_to_leave
         replica.ledger.incarnation = self._recorder.incarnation
         replica.ledger.in_step = in_step = facts_of(experiment.algorithm).in_step

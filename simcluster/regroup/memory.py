@@ -16,6 +16,7 @@ from torch import Tensor
 
 from simcluster.checkpoints.tree import decode, encode
 from simcluster.collectives.flat import as_bytes, from_bytes
+from simcluster.compute import moved
 from simcluster.payload import DTYPE_NAMES, DTYPES, pack
 from simcluster.regroup.messages import Held
 from simcluster.rng import NodeRandom
@@ -99,7 +100,7 @@ def put_back(capture: Capture, replica: Replica, rng: NodeRandom, batches: int) 
         if state["generators"] is not None:
             rng.load_checkpoint_state(state["generators"])
         replica.load_checkpoint_state({part: state[part] for part in ("model", "optimizer", "layers")})
-        replica.kept.update(state["kept"])
+        replica.kept.update(moved(state["kept"], replica.device))
         replica.ledger.begin(batches)
     replica.done = replica.at = batches
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
+from simcluster.compute import HOST
 from simcluster.errors import Left
 from simcluster.workloads.ledger import Ledger
 
@@ -43,6 +44,8 @@ class Progress:
     memory: Memory | None = None
     is_to_leave: Callable[[], bool] | None = None
     computes: bool
+    device = HOST
+    """Where the weights and everything computed from them are."""
     drawn_samples: int = 0
 
     @cached_property

@@ -27,9 +27,6 @@ class Weights(Progress):
 
     names: list[str]
 
-    device = HOST
-    """Where the weights and everything computed from them are."""
-
     def _hold(
         self, model: nn.Module, deferred: Deferred | None, make_optimizer: MakeOptimizer, device: torch.device
     ) -> None:

@@ -19,7 +19,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.backend_registration import _DummyDeviceGuard, _DummyPrivateUse1Hook
 
 from simcluster.process.intra_op import use_one_thread
 
@@ -51,20 +50,24 @@ _here = threading.local()
 
 
 class DeviceTensor(Tensor):
-    """A tensor of the device; *raw* holds its numbers, where no caller looks."""
+    """A tensor of the device; *raw* holds its numbers, where no caller looks.
+
+    torch's own code takes it for a tensor of the host without memory, so it chooses kernels as for the host, and
+    autograd needs no thread for the device: a process with such threads could not be forked. Python is told the device.
+    """
 
     raw: Tensor
+    is_cpu = False
+    __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
     def __new__(cls, raw: Tensor) -> DeviceTensor:
         made: DeviceTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls, raw.size(), strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype,
-            layout=raw.layout, device=torch.device(NAME, 0),
+            layout=raw.layout,
         )  # fmt: skip
         made.raw = raw
         return made
-
-    __torch_function__ = torch._C._disabled_torch_function_impl
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -72,6 +75,32 @@ class DeviceTensor(Tensor):
 
     def __repr__(self, **_: Any) -> str:
         return f"DeviceTensor({self.raw!r})"
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device(NAME, 0)
+
+    def to(self, *args: Any, non_blocking: bool = False, copy: bool = False, **kwargs: Any) -> Tensor:
+        """Move to a device, and change the dtype; `to(other tensor)`, which torch would answer itself, is not there."""
+        assert not any(isinstance(arg, Tensor) for arg in args), "the stand-in has no to(tensor)"
+        names = [arg for arg in args if isinstance(arg, (str, torch.device))] + [kwargs.pop("device", None)]
+        kinds = [arg for arg in args if isinstance(arg, torch.dtype)] + [kwargs.pop("dtype", None)]
+        assert not kwargs, f"the stand-in does not know {list(kwargs)}"
+        where = None if names[0] is None else torch.device(names[0])
+        here = self if kinds[0] in (None, self.dtype) and not copy else _converted(self, kinds[0] or self.dtype)
+        return here if where is None or where.type == NAME else _taken_down(here)
+
+    def cpu(self, *_: Any) -> Tensor:
+        return self.to("cpu")
+
+    # These two make `Module.to` swap a parameter for the moved one in place, as it is moved to a real device.
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["raw"], None
+
+    @staticmethod
+    def __tensor_unflatten__(parts: dict[str, Tensor], *_: Any) -> DeviceTensor:
+        return DeviceTensor(parts["raw"])
 
     # Those that a device's tensor has, but torch denies to subclasses.
 
@@ -82,8 +111,7 @@ class DeviceTensor(Tensor):
         return self.raw.untyped_storage()
 
     def tolist(self) -> Any:
-        _count("down", self.raw)
-        return self.raw.tolist()
+        return self.cpu().tolist()
 
     def numpy(self, **_: Any) -> Any:
         raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy")
@@ -96,8 +124,6 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     if func is aten.copy_.default:
         return _copy(*args[:2])
-    if func is aten._to_copy.default:
-        return _to(args[0], kwargs)
     if func is aten._local_scalar_dense.default:
         with _lock:
             COPIES.reads += 1
@@ -132,14 +158,28 @@ def _copy(into: Tensor, given: Tensor) -> Tensor:
     return into
 
 
-def _to(given: Tensor, kwargs: dict[str, Any]) -> Tensor:
-    """Move *given*, of the device, to where *kwargs* say; torch moves tensors up by `_copy`."""
-    where = kwargs.get("device")
-    raw: Tensor = aten._to_copy.default(_raw(given), **{name: kwargs[name] for name in kwargs if name != "device"})
-    if where is not None and where.type == "cpu":
-        _count("down", raw)
-        return raw
-    return DeviceTensor(raw)
+def _converted(given: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a copy on the device, which autograd follows."""
+    made: Tensor = aten._to_copy.default(given, dtype=dtype)
+    return made
+
+
+class _TakenDown(torch.autograd.Function):
+    """The copy on the host; a gradient goes the other way."""
+
+    @staticmethod
+    def forward(context: Any, given: DeviceTensor) -> Tensor:
+        _count("down", given.raw)
+        return given.raw.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Any:
+        return gradient.to(torch.device(NAME, 0))
+
+
+def _taken_down(given: Tensor) -> Tensor:
+    found: Tensor = _TakenDown.apply(given)  # type: ignore[no-untyped-call]
+    return found
 
 
 def _count(way: str, tensor: Tensor) -> None:
@@ -194,14 +234,12 @@ def install() -> torch.device:
     if not _kept:
         torch.utils.rename_privateuse1_backend(NAME)
         torch._register_device_module(NAME, _Module())
-        hook, guard, library = _DummyPrivateUse1Hook(), _DummyDeviceGuard(), torch.library.Library("aten", "IMPL")
-        torch._C._acc.register_python_privateuseone_hook(hook)  # type: ignore[attr-defined]
-        torch._C._acc.register_python_privateuseone_device_guard(guard)  # type: ignore[attr-defined]
+        library = torch.library.Library("aten", "IMPL")
         library.impl("empty.memory_format", _empty, "PrivateUse1")
         library.impl("empty_strided", _empty_strided, "PrivateUse1")
         for name in ("arange", "arange.start", "arange.start_step"):  # the usual ones resize what they write to
             library.impl(name, _arange, "PrivateUse1")
-        _kept.extend((hook, guard, library))
+        _kept.append(library)
     return torch.device(NAME, 0)
 
 

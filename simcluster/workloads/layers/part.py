@@ -59,7 +59,7 @@ class Part:
             if squared_norm is None:
                 raise ValueError("gradients are clipped by the norm of all of them, so apply needs squared_norm")
             scale = torch.clamp(self._clip_norm / squared_norm.sqrt(), max=1.0)
-            gradients = [gradient * scale.to(gradient) for gradient in gradients]
+            gradients = [gradient * scale.to(gradient.device, gradient.dtype) for gradient in gradients]
         self._step(gradients)
 
     def checkpoint_state(self) -> dict[str, Any]:
