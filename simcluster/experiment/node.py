@@ -13,6 +13,7 @@ from pathlib import Path
 import pydantic
 import torch
 
+from simcluster.compute import HOST, device_of, name_of
 from simcluster.errors import ENDED, NeedsValues, PeerLost
 from simcluster.experiment.part import OBSERVED_RANK, Part, in_parts
 from simcluster.experiment.read import Experiment, read_experiment
@@ -73,9 +74,10 @@ async def run_node(
     then holds what happened until then.
     """
     experiment = _experiment(config_json)
+    device = _device(experiment, node.name)
     if experiment.numerics == "real":
-        recorder.record.numerics = numerics()
-    part = Part(node, recorder, experiment, evaluate=evaluate, whole=keep_weights)
+        recorder.record.numerics = numerics(name_of(device))
+    part = Part(node, recorder, experiment, evaluate=evaluate, whole=keep_weights, device=device)
     time_s = part.time_left_s
     try:
         async with asyncio.timeout(time_s) as limit:
@@ -129,6 +131,13 @@ async def run_node(
         recorder.record.ended_well = False
         raise RuntimeError(f"the work in hand when the algorithm ended still runs after {LAST_STEP_S:g} s")
     return recorder.record
+
+
+def _device(experiment: Experiment, name: str) -> torch.device:
+    """Return where the node *name* computes. The simulator computes on the host, whatever it stands for."""
+    if experiment.backend == "sim" or experiment.numerics == "none":
+        return HOST
+    return device_of(experiment.topology.nodes[name].compute)
 
 
 def _explained(error: BaseException, experiment: Experiment) -> BaseException:

@@ -23,11 +23,14 @@ _ALL = -1  # MKL_CBWR_ALL
 _limited_here = False
 
 
-def numerics() -> dict[str, str]:
-    """Return what the bits of a result depend on here: torch's build, its BLAS with the CPU, the instruction set."""
+def numerics(device: str = "cpu") -> dict[str, str]:
+    """Return what the bits of a result depend on here: torch's build, its BLAS with the CPU, the instruction set, and
+    the *device* that computes.
+    """
     import torch
 
-    return {"torch": str(torch.__version__), "blas": _blas(), "cpu_capability": torch.backends.cpu.get_cpu_capability()}
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {"torch": str(torch.__version__), "blas": _blas(), "cpu_capability": capability, "device": device}
 
 
 def heed_portable(options: Mapping[str, Any]) -> None:

@@ -30,7 +30,7 @@ NODE_NUMBERS = ("compute_s", "wait_s", "bytes_sent", "bytes_received", "messages
 TOLERANCE: Final = 1e-3
 """Relative, in the Euclidean norm of all final weights. Rounding alone is near 1e-7 and grows with the steps."""
 
-KERNELS = ("torch", "blas", "cpu_capability")
+KERNELS = ("torch", "blas", "cpu_capability", "device")
 
 
 class Absent:
@@ -137,12 +137,12 @@ class Pair:
             return None
         nodes = self.b.summary["nodes"]
         found = [
-            Unlike(name, key, str(one.get(key)), str(other.get(key)))
+            Unlike(name, key, str(one[key]), str(other[key]))
             for name, node in self.a.summary["nodes"].items()
-            # A run without kernels counts as alike.
+            # A run without kernels, or one of them, counts as alike.
             if (one := node.get("numerics")) and (other := nodes.get(name, {}).get("numerics"))
             for key in KERNELS
-            if str(one.get(key)) != str(other.get(key))
+            if key in one and key in other and str(one[key]) != str(other[key])
         ]
         return Judgement(found, weights_difference(self.a, self.b)) if found else None
 
