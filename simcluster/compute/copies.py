@@ -15,6 +15,11 @@ def is_on_host(tensor: Tensor) -> bool:
     return tensor.is_cpu or tensor.is_meta
 
 
+def can_leave(content: object) -> bool:
+    """Return whether the transport can take *content* as it is, or will refuse it."""
+    return not isinstance(content, Tensor) or content.layout is not torch.strided or is_on_host(content)
+
+
 def to_host(tensor: Tensor) -> Tensor:
     """Return *tensor* if it is on the host, else a copy."""
     return tensor if is_on_host(tensor) else tensor.detach().cpu()

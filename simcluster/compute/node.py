@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from simcluster.compute.copies import Leaving, is_on_host
+from simcluster.compute.copies import Leaving, can_leave
 from simcluster.compute.place import synchronise
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Payload, Sendable, as_payload, lend
@@ -41,7 +41,7 @@ class OnDevice(Forwarding):
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         payload = as_payload(content)
         leaving = None
-        if not all(map(is_on_host, payload.tensors)):
+        if not all(map(can_leave, payload.tensors)):
             leaving = Leaving(payload.tensors)
             payload = lend(*leaving.tensors, **payload.values)
         async with self._turns[to]:  # messages leave in the order of the calls, however long their copies take

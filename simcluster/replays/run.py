@@ -139,9 +139,7 @@ def read_orders(run: RunFolder) -> list[Order]:
     kernels = {name: node.get("numerics") or {} for name, node in run.summary["nodes"].items()}
     away = [f"{name} on {found['device']}" for name, found in kernels.items() if found.get("device", "cpu") != "cpu"]
     if away:
-        raise NotReplayable(
-            ", ".join(away), "nodes that computed on the CPU: only its kernels give the same bits again"
-        )
+        raise NotReplayable(", ".join(away), "nodes on the CPU, whose kernels give the same bits again")
     lost = run.summary.get("lost", {})
     late = [name for name, node in run.summary["nodes"].items() if node.get("incarnation")]
     late += [name for name, reason in lost.items() if reason in (NEVER_JOINED, too_late(ABSENT))]

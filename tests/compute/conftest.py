@@ -1,5 +1,5 @@
 """The stand-in accelerator, for all tests here."""
 
-from tests.support.stand_in import stand_in
+from tests.support.stand_in import overlapping, stand_in
 
-__all__ = ["stand_in"]
+__all__ = ["overlapping", "stand_in"]

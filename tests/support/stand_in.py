@@ -47,6 +47,7 @@ class Copies:
 COPIES = Copies()
 _lock = threading.Lock()
 _here = threading.local()
+_under_way: list[tuple[Tensor, Tensor]] = []
 
 
 class DeviceTensor(Tensor):
@@ -123,7 +124,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         use_one_thread()
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     if func is aten.copy_.default:
-        return _copy(*args[:2])
+        return _copy(*args)
     if func is aten._local_scalar_dense.default:
         with _lock:
             COPIES.reads += 1
@@ -150,12 +151,35 @@ def _wrapped(leaf: Any, known: dict[int, DeviceTensor]) -> Any:
     return known[id(leaf)] if id(leaf) in known else DeviceTensor(leaf)
 
 
-def _copy(into: Tensor, given: Tensor) -> Tensor:
+def _copy(into: Tensor, given: Tensor, non_blocking: bool = False) -> Tensor:
     is_here = isinstance(into, DeviceTensor)
     if is_here is not isinstance(given, DeviceTensor):
         _count("up" if is_here else "down", given)
+    if non_blocking and not is_here:  # not there before an event says so
+        with _lock:
+            _under_way.append((into, _raw(given).clone()))
+        into.view(torch.uint8).fill_(0x5A)
+        return into
     _raw(into).copy_(_raw(given))
     return into
+
+
+class Event:
+    """All copies that were begun before it was recorded; they are made when a thread waits for it."""
+
+    def record(self, stream: Any = None) -> None:
+        with _lock:
+            self._copies = list(_under_way)
+
+    def query(self) -> bool:
+        return False
+
+    def synchronize(self) -> None:
+        with _lock:
+            for one in self._copies:
+                if any(one is other for other in _under_way):
+                    one[0].copy_(one[1])
+            _under_way[:] = [one for one in _under_way if not any(one is other for other in self._copies)]
 
 
 def _converted(given: Tensor, dtype: torch.dtype) -> Tensor:
@@ -224,6 +248,11 @@ class _Module:
         with _lock:
             COPIES.synchronised += 1
 
+    Event = Event
+
+    def current_stream(self, device: Any = None) -> None:
+        return None
+
 
 _kept: list[Any] = []
 """The registrations, which end with the objects that made them."""
@@ -264,6 +293,16 @@ def counted() -> Iterator[Copies]:
         yield COPIES
     finally:
         COPIES = before
+
+
+@pytest.fixture
+def overlapping(stand_in: torch.device, monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """The stand-in, from which copies are made while the host continues."""
+    monkeypatch.setattr("simcluster.compute.copies.overlaps", lambda device: True)
+    monkeypatch.setattr(
+        "simcluster.compute.copies.pinned_like", lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype)
+    )
+    return stand_in
 
 
 @pytest.fixture
