@@ -76,10 +76,7 @@ class Evaluations(_Periodic):
             return
         if len(self._pending) == SNAPSHOTS:
             self._pending.popleft().result()
-        held = [(replica.snapshot(), replica.untrained())]
-        # The work takes them out of the list, so that nothing holds them once it has ended.
-        work = partial(self._evaluate, time_s, step, lambda: replica.evaluate_weights(*held.pop()))
-        self._pending.append(self._recorder.alongside(work))
+        self._pending.append(self._recorder.alongside(partial(self._evaluate, time_s, step, replica.evaluation())))
 
     def _evaluate(self, time_s: float, step: int, work: Callable[[], dict[str, float]]) -> None:
         """Note the result of *work*. The first error is raised at the end of the run, and evaluation stops there."""

@@ -19,7 +19,6 @@ from simcluster.experiment.part import OBSERVED_RANK, Part, in_parts
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.process.kernels import numerics
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
-from simcluster.runs.folder import to_safetensors
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.transport import Transport
@@ -120,13 +119,14 @@ async def run_node(
                 part.keep_evaluations()
         finally:
             record = recorder.finish(part.replica.weights_sha256() if is_settled else None, finished_s)
+            record.holds_part = part.replica.is_parted and node.rank != OBSERVED_RANK
+            if is_settled and (keep_weights or part.stands_for_the_run) and experiment.numerics == "real":
+                file = part.replica.weights_file()
+                record.weights = file.content if file is not None else None
             if experiment.backend != "sim":
                 record.peak_rss_bytes = peak_rss_bytes()
                 empty_bytes = _empty_bytes[-1] if _empty_bytes else None
                 record.grown_rss_bytes = None if empty_bytes is None else record.peak_rss_bytes - empty_bytes
-            record.holds_part = part.replica.is_parted and node.rank != OBSERVED_RANK
-            if is_settled and (keep_weights or part.stands_for_the_run) and experiment.numerics == "real":
-                record.weights = to_safetensors(part.replica.names, part.replica.parameters)
     if not is_settled:
         recorder.record.ended_well = False
         raise RuntimeError(f"the work in hand when the algorithm ended still runs after {LAST_STEP_S:g} s")

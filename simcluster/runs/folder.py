@@ -38,8 +38,6 @@ TRACEBACK: Final = "traceback.txt"
 FINAL: Final = "final.safetensors"
 """In the checkpoints: the weights of rank 0 at the end."""
 FINAL_PATH: Final = f"{CHECKPOINTS}/{FINAL}"
-WEIGHTS_ORDER: Final = "names"
-"""Key of the tensors' names, in order, in the metadata of a file of weights."""
 SAMPLES: Final = "samples.parquet"
 """Use of every sample that was drawn; absent if nothing was computed."""
 
@@ -254,27 +252,11 @@ def read_table(folder: Path, name: str, columns: Mapping[str, str], what: str = 
     return found
 
 
-def to_safetensors(names: Sequence[str], tensors: Sequence[Tensor]) -> bytes | None:
-    """Return a file's content with *tensors*; None if the format lacks the dtype of one (complex128).
-
-    The format sorts tensors; the model's order, which the hash of the weights depends on, is in the file's metadata.
-    """
-    import safetensors.torch
-
-    own, seen = {}, set[int]()
-    for name, tensor in zip(names, tensors, strict=True):
-        whole = tensor.detach().cpu().contiguous()
-        own[name] = whole.clone() if whole.untyped_storage()._cdata in seen else whole  # none may share memory
-        seen.add(whole.untyped_storage()._cdata)
-    try:
-        return safetensors.torch.save(own, {WEIGHTS_ORDER: json.dumps(list(names))})
-    except KeyError:
-        return None
-
-
 def read_safetensors(content: bytes) -> dict[str, Tensor]:
     """Return name -> tensor in their original order. Raises ValueError if *content* is no such file."""
     import safetensors.torch
+
+    from simcluster.workloads.weights_file import WEIGHTS_ORDER
 
     try:
         tensors = safetensors.torch.load(content)

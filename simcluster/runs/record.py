@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from simcluster.paths.spool import Spool
 from simcluster.runs.spans import Rest, Span, SpanKind
 
 __all__ = ["Metric", "NodeRecord", "Rest", "RunRecord", "Span", "SpanKind", "kept_spans", "regroups", "standing"]
@@ -85,7 +86,7 @@ class NodeRecord:
     steps: int = 0
     finished_s: float | None = None
     weights_sha256: str | None = None
-    weights: bytes | None = field(default=None, repr=False)
+    weights: Spool | None = field(default=None, repr=False)
     samples: list[dict[str, Any]] = field(default_factory=list, repr=False)
     copies: list[Copy] = field(default_factory=list, repr=False)
     order: list[bytes] = field(default_factory=list, repr=False)
@@ -222,7 +223,8 @@ def regroups(nodes: Sequence[NodeRecord]) -> list[dict[str, Any]]:
 
 def hand_in(record: NodeRecord) -> Iterator[bytes]:
     """Yield the parts of *record* that are too large for a message: its weights, then its copies."""
-    yield record.weights or b""
+    if record.weights is not None:
+        yield from record.weights.pieces()
     for copy in record.copies:
         yield copy.values
 
@@ -232,14 +234,14 @@ def told(copies: Sequence[Copy]) -> list[Copy]:
     return [copy._replace(values=b"") for copy in copies]
 
 
-def put_back(record: NodeRecord, content: bytes) -> NodeRecord:
-    """Return *record* with the weights and copies handed in; without them if any are missing."""
+def put_back(record: NodeRecord, content: Spool) -> NodeRecord:
+    """Return *record* with the weights and copies handed in, in order; without them if any are missing."""
     sizes = [copy.size_bytes for copy in record.copies]
-    start = len(content) - sum(sizes)
-    if start < 0:
+    at = content.size_bytes - sum(sizes)
+    if at < 0:
         return replace(record, weights=None, copies=[])
-    copies, at = [], start
+    copies, weights = [], content.first(at) if at else None
     for copy, size_bytes in zip(record.copies, sizes, strict=True):
-        copies.append(copy._replace(values=content[at : at + size_bytes]))
+        copies.append(copy._replace(values=content.read(at, at + size_bytes)))
         at += size_bytes
-    return replace(record, weights=content[:start] or None, copies=copies)
+    return replace(record, weights=weights, copies=copies)

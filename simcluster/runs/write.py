@@ -69,7 +69,7 @@ def write_run(
     if samples is not None:
         writers[layout.SAMPLES] = partial(_write_samples, samples)
     if record.nodes and (weights := record.standing.weights):
-        writers[layout.FINAL_PATH] = lambda file: file.write(weights)
+        writers[layout.FINAL_PATH] = lambda file: file.writelines(weights.pieces())
     if any(node.order for node in record.nodes):
         orders = {node.name: node.order for node in record.nodes}
         writers[layout.ORDER] = lambda file: file.write(msgspec.msgpack.encode(orders))

@@ -192,8 +192,10 @@ def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIM
         nodes = [NodeRecord(rank, name) for rank, name in enumerate(plan.topology.workers)]
         return Done(plan, late if isinstance(error, TimeIsUp) else error, nodes, [None] * len(nodes), "", {}, [])
     names = names_of(plan) if any(node.weights for node in record.nodes) else []
-    load = safetensors.torch.load
-    found = [None if node.weights is None else load(node.weights) for node in record.nodes]
+    found = [
+        None if node.weights is None else safetensors.torch.load(b"".join(node.weights.pieces()))
+        for node in record.nodes
+    ]
     weights = [None if tensors is None else [tensors[name] for name in names] for tensors in found]
     extra = record.extra
     return Done(plan, record.error, record.nodes, weights, record.trace_sha256, extra["lost"], extra["faults"])

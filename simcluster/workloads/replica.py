@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from simcluster.compute import HOST
 from simcluster.transport import Cost
 from simcluster.workloads.costs.counter import Counter
-from simcluster.workloads.evaluation import Evaluator, Untrained, evaluated
+from simcluster.workloads.evaluable import Evaluable
 from simcluster.workloads.global_rng import borrowed, drawn_from
 from simcluster.workloads.initial.deferred import Deferred, Refuses
 from simcluster.workloads.initial.tape import Unrecordable
@@ -31,10 +31,9 @@ from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.saved import load_model, load_optimizer, model_state, optimizer_state, training_state
 from simcluster.workloads.steps import differentiate, separate, take_step
 from simcluster.workloads.streams import joined, stream
-from simcluster.workloads.weights import Weights
 
 
-class Replica(Weights):
+class Replica(Evaluable):
     """One node's share of a Workload; `Workload.replica` makes one.
 
     *names* and *parameters* list the trainable parameters in the model's order; *parameters* are the live weights.
@@ -69,7 +68,6 @@ class Replica(Weights):
         self.batch_sizes, self.batch_size, self.steps = batch_sizes, batch_sizes[rank], steps
         self._seed, self._rank = seed, rank
         self._draws: bool | None = None
-        self._evaluator: Evaluator | None = None
         self._layers: Layers | None = None
         self._make_layer: Callable[..., Layer] = Layer
         self._layer_runs: dict[int, int] = {}
@@ -148,10 +146,6 @@ class Replica(Weights):
         self._check_shapes("parameters", parameters)
         for mine, given in zip(self.parameters, parameters, strict=True):
             mine.copy_(given)
-
-    def snapshot(self) -> list[Tensor]:
-        """Return copies of the weights."""
-        return [parameter.clone() for parameter in self.parameters]
 
     def gradient_cost(self, batch: Batch) -> Cost:
         """Return the cost of `loss_and_gradients(batch)`, counted once per batch shape on a separate model.
@@ -243,28 +237,6 @@ class Replica(Weights):
         """Return the cost of each layer for such a (micro-)batch; counted once per shape on a separate model."""
         return self._counter.layers(batch)
 
-    def evaluate(self) -> dict[str, float]:
-        """Return {"loss", "accuracy"} on the held-out samples; {"loss"} without classes, {} without samples."""
-        return self.evaluate_weights(self.parameters)
-
-    def untrained(self) -> Untrained:
-        """Return copies of what the optimizer does not change: buffers, frozen parameters."""
-        return Untrained(self._model)
-
-    def evaluate_weights(self, parameters: Sequence[Tensor], source: Untrained | None = None) -> dict[str, float]:
-        """Evaluate *parameters* instead of the live weights, which are not touched; the rest is that of *source*."""
-        self._check_shapes("parameters", parameters)
-        if self._test is None:
-            return {}
-        if self._deferred is not None and parameters is self._live:  # the memory may not hold a second model
-            with torch.no_grad(), borrowed(0, device=self.device):
-                found = evaluated(self._model.eval(), self._counter.loss, self._test, self.device)
-            self._model.train()
-            return found
-        if self._evaluator is None:
-            self._evaluator = Evaluator(self._counter.make_model(), self._counter.loss, self._test, self.device)
-        return self._evaluator.evaluate(source or self._model, parameters)
-
     def state(self) -> dict[str, Tensor]:
         """Return copies of everything that training changes: "model.<name>" and "optimizer.<parameter>.<name>"."""
         _ = self.parameters
@@ -287,15 +259,3 @@ class Replica(Weights):
         load_model(self._model, state["model"])
         load_optimizer(self._optimizer, dict(zip(self.names, self._trainable, strict=True)), state["optimizer"])
         self._layer_runs = dict(state["layers"])
-
-    def _check_shapes(self, what: str, tensors: Sequence[Tensor]) -> None:
-        check_shapes(what, self.names, self.shapes, tensors)
-
-
-def check_shapes(what: str, names: Sequence[str], expected: Sequence[Tensor], given: Sequence[Tensor]) -> None:
-    """Raise ValueError unless *given*, called *what*, match *expected* in number and shapes."""
-    if len(given) != len(expected):
-        raise ValueError(f"{len(given)} {what}, but the model has {len(expected)} parameters")
-    for name, mine, other in zip(names, expected, given, strict=True):
-        if mine.shape != other.shape:
-            raise ValueError(f"{what}: {name} has shape {tuple(mine.shape)}, got {tuple(other.shape)}")

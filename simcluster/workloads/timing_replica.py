@@ -18,8 +18,10 @@ from simcluster.workloads.evaluation import Untrained
 from simcluster.workloads.layers.layers import Layer, Layers
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import TensorShard
-from simcluster.workloads.replica import Replica, check_shapes
+from simcluster.workloads.replica import Replica
 from simcluster.workloads.samples import Batch, Samples
+from simcluster.workloads.weights import check_shapes
+from simcluster.workloads.weights_file import WeightsFile
 
 
 class TimingReplica(Replica):
@@ -57,9 +59,6 @@ class TimingReplica(Replica):
         return [self.parameters[place] for place in places]
 
     def put(self, weights: Mapping[int, Tensor]) -> None:
-        pass
-
-    def pass_by(self, places: Sequence[int], weights: Sequence[Tensor]) -> None:
         pass
 
     @property
@@ -110,8 +109,11 @@ class TimingReplica(Replica):
         counted, values = self._sketch.part(parameters), [meta(parameter) for parameter in parameters]
         return Part(places, values, self._sketch.clip_norm, lambda _: None, counted, device="meta")
 
-    def evaluate_weights(self, parameters: Sequence[Tensor], source: Untrained | None = None) -> dict[str, float]:
-        self._check_shapes("parameters", parameters)
+    def evaluate_weights(
+        self, parameters: Sequence[Tensor] | WeightsFile, source: Untrained | None = None
+    ) -> dict[str, float]:
+        if not isinstance(parameters, WeightsFile):
+            self._check_shapes("parameters", parameters)
         if self._test is None:
             return {}
         targets = self._test.targets

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from simcluster.compute import HOST
-from simcluster.workloads.initial.deferred import Deferred, allocate
+from simcluster.workloads.initial.deferred import Deferred, allocate, is_present
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.progress import Progress
 from simcluster.workloads.steps import trainable_of
+from simcluster.workloads.weights_file import WeightsFile, weights_file
 
 
 class Weights(Progress):
@@ -26,6 +27,9 @@ class Weights(Progress):
     """Whether this rank trains a part of the model; the whole model is then at rank 0 only."""
 
     names: list[str]
+    _rank: int
+    _gathered: WeightsFile | None = None
+    """The whole model as it was last put together here, where only a part of it is held."""
 
     def _hold(
         self, model: nn.Module, deferred: Deferred | None, make_optimizer: MakeOptimizer, device: torch.device
@@ -40,11 +44,16 @@ class Weights(Progress):
         self._live: list[Tensor] = [parameter.detach() for parameter in self._trainable]
         self._stepper: torch.optim.Optimizer | None = None
         self._handed_in: Digest | None = None
+        self._coming: WeightsFile | None = None
 
     @property
     def parameters(self) -> list[Tensor]:
-        """The live weights, all of them."""
+        """The live weights, all of them; those that are not held here are as they were last gathered."""
         if self._deferred is not None:
+            for place, parameter in enumerate(self._trainable):
+                if self._gathered is not None and not is_present(parameter):
+                    allocate(parameter)
+                    self._gathered.read_into(place, parameter)
             self._deferred.fill(self._trainable)
         return self._live
 
@@ -70,22 +79,36 @@ class Weights(Progress):
         return self._deferred is not None
 
     def put(self, weights: Mapping[int, Tensor]) -> None:
-        """Overwrite the *weights* at these places."""
-        for place, given in weights.items():
-            allocate(self._trainable[place])
-            self._live[place].copy_(given)
+        """Take over the *weights* at these places, of a model that is gathered part by part.
 
-    def pass_by(self, places: Sequence[int], weights: Sequence[Tensor]) -> None:
-        """Note final *weights* that this rank does not keep, for `weights_sha256`."""
+        A rank that holds only a part does not keep them in memory: rank 0 has them in a file, any other only hashes
+        them.
+        """
+        if self._deferred is None:
+            for place, given in weights.items():
+                if given.data_ptr() != self._live[place].data_ptr():
+                    self._live[place].copy_(given)
+            return
         self.is_parted = True
-        if self._handed_in is None:
-            self._handed_in = Digest(self.names)
-        self._handed_in.add(dict(zip(places, weights, strict=True)))
+        if self._rank != 0:
+            self._handed_in = self._handed_in or Digest(self.names)
+            self._handed_in.add(weights)
+            return
+        self._coming = self._coming or WeightsFile(self.names, self.shapes)
+        self._coming.put(weights)
+        if self._coming.is_complete:
+            self._gathered, self._coming = self._coming, None
+
+    def weights_file(self) -> WeightsFile | None:
+        """Return a file with all weights; None if the format of such files lacks their dtype."""
+        return self._gathered or weights_file(self.names, self.parameters)
 
     def weights_sha256(self) -> str | None:
         """Return `weights_sha256` of the weights; None if nothing is computed."""
         if self._handed_in is not None and self._handed_in.is_complete:
             return self._handed_in.hexdigest()
+        if self._gathered is not None:
+            return weights_sha256(self.names, self._gathered.tensors())
         return weights_sha256(self.names, (self.initial([place])[0] for place in range(len(self.names))))
 
     def _optimizer_of(self, places: Sequence[int]) -> torch.optim.Optimizer:
@@ -150,3 +173,12 @@ def weights_sha256(names: Sequence[str], parameters: Iterable[Tensor]) -> str:
 def _add(digest: hashlib._Hash, name: str, parameter: Tensor) -> None:
     digest.update(f"{name}\x00{parameter.dtype}\x00{list(parameter.shape)}\n".encode())
     digest.update(parameter.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+
+
+def check_shapes(what: str, names: Sequence[str], expected: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+    """Raise ValueError unless *given*, called *what*, match *expected* in number and shapes."""
+    if len(given) != len(expected):
+        raise ValueError(f"{len(given)} {what}, but the model has {len(expected)} parameters")
+    for name, mine, other in zip(names, expected, given, strict=True):
+        if mine.shape != other.shape:
+            raise ValueError(f"{what}: {name} has shape {tuple(mine.shape)}, got {tuple(other.shape)}")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from simcluster.errors import NeverFinished, RunError
+from simcluster.paths.spool import Spool
 from simcluster.runs.record import NodeRecord, RunRecord, hand_in, put_back, told
 from simcluster_backends.common.failure import Failure
 from simcluster_backends.common.verdict import Verdict
@@ -53,7 +54,7 @@ def conclude(
     for rank, name in enumerate(names):
         if rank in outcomes:
             outcome = _decoder.decode(outcomes[rank])
-            nodes.append(put_back(outcome.record, outcome.content))
+            nodes.append(put_back(outcome.record, Spool(outcome.content)))
             if outcome.failure is not None:
                 verdict.failed(rank, outcome.failure)
                 if outcome.failure.kind == "stopped":

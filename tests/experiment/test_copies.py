@@ -13,6 +13,7 @@ import pytest
 import simcluster
 from simcluster.errors import UsageError
 from simcluster.experiment.read import read_experiment
+from simcluster.paths.spool import Spool
 from simcluster.runs.record import Copy, NodeRecord, RunRecord, hand_in, put_back, told
 from simcluster.runs.summary import CONSENSUS
 from simcluster.runs.write import consensus_metrics
@@ -54,13 +55,16 @@ def test_parts_of_a_model_have_no_distance() -> None:
 
 
 def test_what_is_handed_in_apart_is_put_back_together() -> None:
-    record = NodeRecord(0, "a", weights=b"final", copies=[copy_of(1, 5, 6), copy_of(2, 7)])
+    record = NodeRecord(0, "a", weights=Spool(b"final"), copies=[copy_of(1, 5, 6), copy_of(2, 7)])
     content = b"".join(hand_in(record))
     rest = replace(record, weights=None, copies=told(record.copies))
-    assert put_back(rest, content) == record
+    found = put_back(rest, Spool(content))
+    assert found.weights is not None
+    assert b"".join(found.weights.pieces()) == b"final"
+    assert found.copies == record.copies
     # A node that died meanwhile has handed in less.
-    assert put_back(rest, content[:3]) == replace(record, weights=None, copies=[])
-    assert put_back(NodeRecord(0, "a"), b"").weights is None
+    assert put_back(rest, Spool(content[:3])) == replace(record, weights=None, copies=[])
+    assert put_back(NodeRecord(0, "a"), Spool()).weights is None
 
 
 def distances(run: simcluster.Run, name: str) -> pd.DataFrame:

@@ -15,10 +15,10 @@ from simcluster.errors import UsageError
 from simcluster.reports.compare_words import columns
 from simcluster.results import Run, compare
 from simcluster.runs.compare import ABSENT, Pair, Setting
-from simcluster.runs.folder import to_safetensors
 from simcluster.runs.record import Metric, RunRecord
 from simcluster.runs.write import write_run
 from simcluster.topology import load
+from simcluster.workloads.weights_file import weights_file
 from tests.support.made_up_runs import NAMES, made_up_config, made_up_run, topology_document
 
 TOPOLOGY = load(topology_document())
@@ -125,7 +125,8 @@ def trained(folder: Path, weights: list[float], numerics: dict[str, str] | None)
     for node in record.nodes:
         node.weights_sha256 = hashlib.sha256(repr(weights).encode()).hexdigest()
         node.numerics = numerics
-    record.nodes[0].weights = to_safetensors(["w"], [tensor])
+    file = weights_file(["w"], [tensor])
+    record.nodes[0].weights = file.content if file is not None else None
     return write(folder, record)
 
 

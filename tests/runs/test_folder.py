@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from simcluster.errors import NodeFailed, UsageError
+from simcluster.paths.spool import Spool
 from simcluster.reports.report import write_report
 from simcluster.results import load_run
 from simcluster.runs.folder import check_folder, default_folder
@@ -176,7 +177,7 @@ def test_a_killed_write_does_not_block_the_folder(tmp_path: Path) -> None:
 
 def test_checkpoints_are_those_of_the_last_run(tmp_path: Path) -> None:
     record = made_up_run()
-    record.nodes[0].weights = b"first"
+    record.nodes[0].weights = Spool(b"first")
     write(tmp_path, record)
     assert (tmp_path / "checkpoints" / "final.safetensors").read_bytes() == b"first"
     write(tmp_path)

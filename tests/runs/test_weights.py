@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
 import simcluster
 from simcluster.errors import RunError, UsageError
 from simcluster.experiment.job import ClusterJob
-from simcluster.runs.folder import read_safetensors, to_safetensors
+from simcluster.paths.spool import IN_MEMORY_BYTES, PIECE_BYTES
+from simcluster.runs.folder import read_safetensors
 from simcluster.workloads.weights import weights_sha256
+from simcluster.workloads.weights_file import WeightsFile, weights_file
 from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.wire.frame import CONTROL_LIMIT_BYTES
 
@@ -40,15 +44,30 @@ def test_a_file_keeps_order_dtypes_shapes_and_bits() -> None:
         "flags": torch.tensor([True, False]),
         "turned": torch.tensor([1 + 2j], dtype=torch.complex64),
     }
-    content = to_safetensors(list(given), list(given.values()))
-    assert content is not None
+    file = weights_file(list(given), list(given.values()))
+    assert file is not None
+    content = b"".join(file.content.pieces())
     found = read_safetensors(content)
     assert list(found) == list(given)
     assert hash_of(found) == hash_of(given)
+    apart = {name: tensor.clone().contiguous() for name, tensor in given.items()}
+    assert content == safetensors.torch.save(apart, {"names": json.dumps(list(given))})
+
+
+def test_a_file_larger_than_memory_allows_is_filled_and_read_in_any_order() -> None:
+    # 0: as large as what stays in memory, so that the file is on disk; 1: no whole number of pieces.
+    given = [torch.arange(IN_MEMORY_BYTES // 4), torch.rand(PIECE_BYTES // 4 + 1), torch.ones(3)]
+    file = WeightsFile(["a", "b", "c"], [torch.empty_like(tensor, device="meta") for tensor in given])
+    for place in (2, 0, 1):
+        assert not file.is_complete
+        file.put({place: given[place]})
+    assert file.is_complete
+    assert all(map(torch.equal, file.tensors(), given))
+    assert list(read_safetensors(b"".join(file.content.pieces()))) == ["a", "b", "c"]
 
 
 def test_a_dtype_that_the_format_lacks_leaves_no_file_rather_than_a_wrong_one() -> None:
-    assert to_safetensors(["w"], [torch.ones(2, dtype=torch.complex128)]) is None
+    assert weights_file(["w"], [torch.ones(2, dtype=torch.complex128)]) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{]", b"\xff" * 100])
@@ -79,8 +98,8 @@ def test_weights_larger_than_any_message_reach_the_launcher() -> None:
     assert record.error is None
     found = record.nodes[0].weights
     assert found is not None
-    assert len(found) == size_bytes
-    assert hashlib.sha256(found).hexdigest() == record.nodes[0].weights_sha256
+    assert found.size_bytes == size_bytes
+    assert hashlib.sha256(b"".join(found.pieces())).hexdigest() == record.nodes[0].weights_sha256
     assert record.nodes[1].weights is None
 
 

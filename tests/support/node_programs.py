@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from simcluster.errors import Left, PeerLost
+from simcluster.paths.spool import Spool
 from simcluster.payload import pack
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
@@ -125,7 +126,7 @@ async def heavy(node: Any, recorder: Recorder, config: str) -> NodeRecord:
     content = (bytes(range(251)) * (int(config) // 251 + 1))[: int(config)]
     await asyncio.sleep(0)
     record = recorder.finish(hashlib.sha256(content).hexdigest())
-    record.weights = content if node.rank == 0 else None
+    record.weights = Spool(content) if node.rank == 0 else None
     return record
 
 

@@ -121,15 +121,11 @@ class Weights:
     async def share(self, tag: str) -> None:
         """Load all owners' weights into the replica.
 
-        If sharded, unit by unit, and a rank that holds only parts of the model keeps none, except rank 0.
+        If sharded, unit by unit, and a rank that holds only a part of the model keeps none in memory.
         """
         if self._sharded and self._node.size > 1:
             for unit in self.units:
-                found = await self._whole(unit, tag)
-                if self._node.rank == 0 or not self._replica.is_in_parts:
-                    self._replica.put(found)
-                else:
-                    self._replica.pass_by(list(found), list(found.values()))
+                self._replica.put(await self._whole(unit, tag))
             return
         async with asyncio.TaskGroup() as group:
             coming = [group.create_task(self._whole(unit, tag)) for unit in self.units]

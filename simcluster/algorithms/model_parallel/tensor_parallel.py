@@ -17,6 +17,7 @@ from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, by_samples, never
 from simcluster.algorithms.model_parallel.facts import parted_copies, parted_shares
+from simcluster.algorithms.model_parallel.gathering import gather
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.collectives import all_reduce
 from simcluster.transport import Transport
@@ -116,12 +117,6 @@ def _add(gradients: list[Tensor], places: list[int], more: list[Tensor]) -> None
 
 
 async def _gather(node: Transport, replica: Replica, shard: TensorShard, tag: str) -> None:
-    """Send all ranks' shards of the weights to rank 0, which assembles them; the replicated rest is there already."""
-    own = [shard.part.parameters[place] for place in shard.cuts]
-    if node.rank != 0:
-        await node.send(0, tag, own)
-        return
-    shard.put(replica.parameters, own, 0)
-    for rank in range(1, node.size):
-        message = await node.recv(rank, tag)
-        shard.put(replica.parameters, message.tensors, rank)
+    """Send all ranks' shards of the weights to rank 0, which joins them; the replicated rest is there already."""
+    own, everyone = dict(enumerate(shard.part.parameters)), range(node.size)
+    await gather(node, replica, own, lambda place: everyone if place in shard.cuts else [0], tag, shard.whole)

@@ -89,6 +89,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._constants: dict[int, torch.UntypedStorage] = {}
         self._made: Any = WeakIdKeyDictionary()
         self._claims = _SaysCpu()
+        self._scratch: Tensor | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -147,6 +148,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __exit__(self, *how: Any) -> None:
         super().__exit__(*how)  # type: ignore[no-untyped-call]
+        self._scratch = None
         self._claims.__exit__(*how)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -162,7 +164,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         _check(func, args, kwargs, given, draws)
         before = torch.default_generator.get_state() if draws else None
         if draws:  # for the generator alone
-            func(*tree_map(_temporary, args), **{**tree_map(_temporary, kwargs), **_on(func, kwargs, "cpu")})
+            drawn, named = tree_map(self._temporary, (args, kwargs))
+            func(*drawn, **{**named, **_on(func, kwargs, "cpu")})
         stated = tree_map(self._place_of, (args, kwargs))
         shadows, named = tree_map(_shadow, (args, kwargs))
         result = func(*shadows, **{**named, **_on(func, kwargs, "meta")})
@@ -179,6 +182,15 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._writers[number].append(len(self._entries))
             self._entries.append(_Entry(func, entry_args, entry_kwargs, made, frozenset(read | written), before))
         return result
+
+    def _temporary(self, leaf: Any) -> Any:
+        """Return a tensor to draw into, always in the same memory: an operator that draws has only one."""
+        if not isinstance(leaf, Tensor):
+            return torch.device("cpu") if isinstance(leaf, torch.device) else leaf
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(leaf.shape, leaf.stride(), strict=True))
+        if self._scratch is None or self._scratch.nbytes < extent * leaf.element_size():
+            self._scratch = torch.empty(extent * leaf.element_size(), dtype=torch.uint8)
+        return torch.empty(0, dtype=leaf.dtype).set_(self._scratch.untyped_storage(), 0, leaf.shape, leaf.stride())
 
     def _place_of(self, leaf: Any) -> Any:
         """Return the place of a tensor; one with values is kept as a constant."""
@@ -232,12 +244,6 @@ def _shadow(leaf: Any) -> Any:
     if isinstance(leaf, Tensor) and not leaf.is_meta:
         return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=_META)
     return leaf
-
-
-def _temporary(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor):
-        return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype)
-    return torch.device("cpu") if isinstance(leaf, torch.device) else leaf
 
 
 def _put(leaf: Any, real: dict[int, torch.UntypedStorage]) -> Any:

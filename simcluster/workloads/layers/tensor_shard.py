@@ -170,7 +170,12 @@ class TensorShard:
         assert last is not None
         self.last = last
 
-    def put(self, parameters: Sequence[Tensor], parts: Sequence[Tensor], rank: int) -> None:
-        """Write the *parts* of *rank*, in the order of *cuts*, into whole *parameters*."""
-        for (place, cut), part in zip(self.cuts.items(), parts, strict=True):
-            cut.put(parameters[place], part, rank, self._size)
+    def whole(self, place: int, parts: Sequence[Tensor]) -> Tensor:
+        """Return the parameter at *place* from the *parts* of all ranks; from one part if it is not cut."""
+        if place not in self.cuts:
+            return parts[0]
+        cut = self.cuts[place]
+        whole = torch.empty(cut.full.shape, dtype=parts[0].dtype, device=parts[0].device)
+        for rank, part in enumerate(parts):
+            cut.put(whole, part, rank, self._size)
+        return whole

@@ -51,8 +51,10 @@ class Departures:
                 while not all(member.ended or member.connection is None for member in self._members):
                     self._changed.clear()
                     await self._changed.wait()
-                    if sum(len(member.pieces) for member in self._members) > pieces:  # weights are still in flight
-                        pieces = sum(len(member.pieces) for member in self._members)
+                    if (
+                        sum(member.pieces.size_bytes for member in self._members) > pieces
+                    ):  # weights are still in flight
+                        pieces = sum(member.pieces.size_bytes for member in self._members)
                         limit.reschedule(self._loop.time() + STOP_S)
         except TimeoutError:
             late = [member.label for member in self._members if not member.ended]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from simcluster.errors import ABSENT
 from simcluster.experiment.job import ClusterJob, Remote
+from simcluster.paths.spool import Spool
 from simcluster.runs.record import Metric, NodeRecord, Span, put_back
 from simcluster.watching.board import NodeTelemetry
 from simcluster.watching.telling import Noted, with_rows
@@ -40,7 +41,7 @@ class Member:
     spans: list[Span] = field(default_factory=list)
     evaluations: list[Metric] = field(default_factory=list)
     order: list[bytes] = field(default_factory=list)
-    pieces: list[bytes] = field(default_factory=list)
+    pieces: Spool = field(default_factory=Spool)
     outcome: messages.Outcome | None = None
     gone: str | None = None
     incarnation: int = 0
@@ -76,7 +77,7 @@ class Member:
         if self.gone != ABSENT:
             self.before.append(replace(self._life(), metrics=[], spans=[], order=[]))
         self.pid, self.listening, self.connected, self.status = None, None, False, None
-        self.order, self.pieces, self.outcome = [], [], None
+        self.order, self.pieces, self.outcome = [], Spool(), None
         self.come()
 
     def tell(self, message: messages.FromLauncher) -> None:
@@ -162,7 +163,7 @@ class Member:
         """Return the record of the current incarnation: complete, or as far as it had reported before it was lost."""
         if self.outcome is not None:
             record = replace(self.outcome.record, metrics=self.metrics, spans=self.spans, order=self.order)
-            return put_back(record, b"".join(self.pieces))
+            return put_back(record, self.pieces)
         record = NodeRecord(
             self.rank, self.name, self.metrics, self.spans, order=self.order, incarnation=self.incarnation
         )
