@@ -157,7 +157,11 @@ class TimingLayer(Layer):
         return UNKNOWN
 
     def backward(
-        self, gradient: Tensor | None = None, micro: Hashable = 0, share: float = 1.0
+        self,
+        gradient: Tensor | None = None,
+        micro: Hashable = 0,
+        share: float = 1.0,
+        sums: Sequence[Tensor] | None = None,
     ) -> tuple[Tensor | None, list[Tensor]]:
         inputs, _, _ = self._take(micro)
         gradients = [torch.empty_like(parameter, device="meta") for parameter in self._shapes]

@@ -143,7 +143,7 @@ class Workload:
         """Return the bytes that training takes on one node, whatever the algorithm; counted on a separate model."""
         train, batch = self.train_samples, self._a_batch()
         data = [train, *([self.test_samples] if self.test_samples is not None else [])]
-        counter = self.sketch if numerics == "none" else self._counter(0)
+        counter = self.sketch if numerics == "none" or self._counted.in_parts else self._counter(0)
         return counter.memory(batch, data)
 
     def replica(

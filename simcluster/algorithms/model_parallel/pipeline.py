@@ -127,9 +127,8 @@ async def _flush(
             behind = await take(s + 1, f"gradients/{step}/{s}/{k}") if s < plan.last else pack(loss=losses[k])
             losses[k] = behind.values["loss"]  # type: ignore[assignment]
             above = behind.tensors[0] if behind.tensors else None
-            below, gradients = await node.compute(layers.backward, above, k, 1 / m, cost=cost.backward)
-            for place, gradient in zip(layers.parameters, gradients, strict=True):
-                sums[place].add_(gradient)
+            own = [sums[place] for place in layers.parameters]
+            below, _ = await node.compute(layers.backward, above, k, 1 / m, own, cost=cost.backward)
             if s > 0:
                 handed = [] if below is None else [below]
                 hand(s - 1, f"gradients/{step}/{s - 1}/{k}", pack(*handed, loss=losses[k]))

@@ -73,22 +73,46 @@ class Layer:
         return loss.item()
 
     def backward(
-        self, gradient: Tensor | None = None, micro: Hashable = 0, share: float = 1.0
+        self,
+        gradient: Tensor | None = None,
+        micro: Hashable = 0,
+        share: float = 1.0,
+        sums: Sequence[Tensor] | None = None,
     ) -> tuple[Tensor | None, list[Tensor]]:
         """Return (gradient by the inputs, gradients by *parameters*) and forget *micro*.
 
         *gradient* is the gradient by the outputs. After `loss`, omit it and give *share*, the micro-batch's share of
         the batch: the mean over a batch is the sum of the micro-batch means times their shares. The gradient by the
         inputs is None for the model's first layer, and where no earlier layer needs it.
+
+        With *sums*, add the gradients by *parameters* to these instead of returning them: each as soon as it is known,
+        so that they are never all in memory.
         """
         leaf, outputs, is_loss = self._take(micro)
         if is_loss:
             gradient = torch.full_like(outputs, share)
         wanted = [leaf, *self._trainable] if leaf.requires_grad else list(self._trainable)
         if gradient is None or not wanted or not outputs.requires_grad:
-            return None, [torch.zeros_like(parameter) for parameter in self._trainable]
+            return None, [torch.zeros_like(parameter) for parameter in self._trainable if sums is None]
+        if sums is not None:
+            return self._add_to(sums, leaf, outputs, gradient), []
         found = separate(torch.autograd.grad(outputs, wanted, gradient, allow_unused=True, materialize_grads=True))
         return (found[0], found[1:]) if leaf.requires_grad else (None, found)
+
+    def _add_to(self, sums: Sequence[Tensor], leaf: Tensor, outputs: Tensor, gradient: Tensor) -> Tensor | None:
+        """Add the gradients by the parameters to *sums*; return the one by *leaf*, if it has one."""
+        for parameter, total in zip(self._trainable, sums, strict=True):
+            parameter.grad = total  # which autograd adds to in place
+        wanted = [leaf, *self._trainable] if leaf.requires_grad else list(self._trainable)
+        try:
+            torch.autograd.backward(outputs, gradient, inputs=wanted)
+        finally:
+            for parameter in self._trainable:
+                parameter.grad = None
+        below, leaf.grad = leaf.grad, None
+        if not leaf.requires_grad:
+            return None
+        return torch.zeros_like(leaf) if below is None else below.contiguous()
 
     def fill(self, weights: Sequence[Tensor]) -> None:
         """Overwrite the weights of *parameters* in place. Between forward and backward it is allowed too, but backward

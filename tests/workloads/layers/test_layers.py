@@ -227,3 +227,27 @@ def test_a_module_without_parts_is_a_single_layer() -> None:
     batch = next(replica.batches())
     assert len(replica.layers()) == 1
     assert torch.equal(staged(replica, batch)[1][0], replica.loss_and_gradients(batch)[1][0])
+
+
+@pytest.mark.parametrize("name", ["mlp", "tied"])
+def test_gradients_added_as_they_are_found_are_the_bits_of_those_added_at_the_end(name: str) -> None:
+    replica = replica_of(WORKLOADS[name]())
+    batch = next(replica.batches())
+    count = len(list(replica.layers()))
+    stage, last = replica.layers().merged(0, count - 1), replica.layers().merged(count - 1, count)
+    sums, parts = ([torch.full_like(replica.shapes[p], 0.5, device="cpu") for p in stage.parameters] for _ in range(2))
+    for micro in range(2):
+        last.loss(stage.forward(batch.inputs, micro), batch.targets, micro)
+        above, own = last.backward(micro=micro)
+        last.loss(stage.forward(batch.inputs, (micro, "again")), batch.targets, (micro, "again"))
+        into = [torch.zeros_like(gradient) for gradient in own]
+        same, none = last.backward(None, (micro, "again"), 1.0, into)
+        assert above is not None
+        assert same is not None
+        assert torch.equal(above, same)
+        assert none == []
+        assert all(map(torch.equal, into, own))
+        for total, gradient in zip(sums, stage.backward(above, micro)[1], strict=True):
+            total.add_(gradient)
+        assert stage.backward(above, (micro, "again"), 1.0, parts) == (None, [])
+    assert all(map(torch.equal, sums, parts))
