@@ -1,6 +1,6 @@
 """The measuring program: every node runs it in place of an algorithm, on any backend.
 
-Measurements come in rounds: one sample of each kind for each pair of nodes, then a rehearsed step of all nodes with the
+Measurements come in rounds: one sample of each kind for each pair of nodes, then rehearsed steps of all nodes with the
 workload's work. A disturbance of a second or two therefore spoils one round, never all samples of one link. In a round
 the nodes take turns, by rank, so that measurements do not share links: one node measures with each other node, and the
 others answer. Symmetric quantities are measured from the lower rank only.
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from simcluster.calibrate import samples
-from simcluster.calibrate.rehearsal import pattern_of, rehearse
+from simcluster.calibrate.rehearsal import MOST_STEPS, pattern_of, rehearse
 from simcluster.calibrate.samples import BOTH, BURST, FILL, ROUND, SENDS, STREAM, SWAP_MESSAGES, sample_name
 from simcluster.experiment.node import prepare as prepare_experiment
 from simcluster.experiment.read import Experiment, read_experiment
@@ -90,7 +90,7 @@ class _Meter:
         watching = asyncio.create_task(self._watch())
         await self._in_turns(self._find_largest)
         if experiment is not None:
-            steps = WARM_UP + ROUNDS
+            steps = MOST_STEPS * (WARM_UP + ROUNDS)
             replica = experiment.workload.replica(self.node.rank, self.node.size, experiment.seed, steps=steps)
             batches = replica.batches()
         for self._number in range(-WARM_UP, ROUNDS):
@@ -179,7 +179,7 @@ class _Meter:
                 self._note(FILL, peer, len(body), sends_s)
 
     async def _step(self, replica: Any, batches: Iterator[Any]) -> None:
-        """Rehearse a step of training, including its waits, such as that for the batch."""
+        """Rehearse steps of training, including their waits, such as that for the batch."""
         weights_bytes = sum(tensor.nbytes for tensor in replica.parameters)
         sizes = {peer: min(weights_bytes, SWAP_MESSAGES * most) for peer, most in self._largest.items()}
 

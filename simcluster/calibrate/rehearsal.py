@@ -1,4 +1,4 @@
-"""A rehearsed step: every node computes a gradient, all exchange it, every node applies it.
+"""Rehearsed steps: in each, every node computes a gradient, all exchange it, every node applies it.
 
 The measuring program rehearses on the real nodes, and the same coroutine runs in the simulator with the fitted numbers:
 the difference is what the fitted numbers miss.
@@ -15,12 +15,16 @@ import torch
 
 from simcluster.calibrate.samples import STEP, SWAP, sample_name
 from simcluster.collectives.exchange import exchange
+from simcluster.payload import pack
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.transport import Cost, Transport
 
 RING, STAR = "ring", "star"
 READY, GO = "rehearse?", "rehearse"
+
+MOST_STEPS, REHEARSED_S = 10, 0.5
+"""A rehearsal takes up to this many steps in a row, fewer if their messages alone would take longer than this."""
 
 
 def pattern_of(number: int) -> str:
@@ -29,17 +33,17 @@ def pattern_of(number: int) -> str:
 
 
 async def run(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """Rehearse one step of {"pattern": ..., "work": [[kind, FLOPs], ...] by rank, "sizes": {peer: bytes} by rank}."""
+    """Rehearse {"pattern": ..., "steps": N, "work": [[kind, FLOPs], ...] by rank, "sizes": {peer: bytes} by rank}."""
     config = json.loads(config_json)
-    pieces = [Cost(flops, kind=kind) for kind, flops in config["work"][node.rank]]
+    pieces = iter([Cost(flops, kind=kind) for kind, flops in config["work"][node.rank]])
     sizes = {int(peer): size for peer, size in config["sizes"][node.rank].items()}
 
-    async def work(number: int) -> None:
-        if number < len(pieces):
-            await node.compute(int, cost=pieces[number])
+    async def work(*_: Any) -> None:
+        if (cost := next(pieces, None)) is not None:
+            await node.compute(int, cost=cost)
 
     pattern = config["pattern"]
-    swap_s, step_s = await rehearse(node, recorder.now, pattern, sizes, lambda: work(0), lambda _: work(1))
+    swap_s, step_s = await rehearse(node, recorder.now, pattern, sizes, work, work, config["steps"])
     for what, seconds in ((SWAP, swap_s), (STEP, step_s)):
         recorder.metric_at(recorder.now(), 0, sample_name(what, pattern, 0), seconds)
     return recorder.finish(None)
@@ -52,36 +56,40 @@ async def rehearse(
     sizes: Mapping[int, int],
     gradient: Callable[[], Awaitable[Any]],
     apply: Callable[[Any], Awaitable[Any]],
+    steps: int | None = None,
 ) -> tuple[float, float]:
-    """Exchange messages, then take one step; return how long each took here.
+    """Exchange messages, then take *steps* in a row; return how long the exchange and a step took here.
 
     *sizes* are the bytes for each peer: a star sends them whole, a ring in shares. TCP starts slowly on a connection
-    that has been idle, as in the first step of a run; in the step that follows the exchange, connections are in use, as
-    in later steps.
+    that has been idle, as in the first step of a run; in the steps that follow the exchange, connections are in use, as
+    in later steps. By default there are as many as fit into REHEARSED_S: nodes that share cores never repeat a step
+    exactly, so a single one says little about the next.
     """
-    await _begin_together(node)
+    await _begin_together(node, 1)
     start_s = now()
     await _swap(node, pattern, sizes)
     swapped_s = now() - start_s
-    await _begin_together(node)
+    fitting = max(1, min(MOST_STEPS, int(REHEARSED_S / max(swapped_s, 1e-9))))
+    steps = await _begin_together(node, steps or fitting)
     start_s = now()
-    found = await gradient()
-    await _swap(node, pattern, sizes)
-    await apply(found)
-    return swapped_s, now() - start_s
+    for _ in range(steps):
+        found = await gradient()
+        await _swap(node, pattern, sizes)
+        await apply(found)
+    return swapped_s, (now() - start_s) / steps
 
 
-async def _begin_together(node: Transport) -> None:
-    """Wait until every node has received everything sent to it, and for the last rank's signal."""
+async def _begin_together(node: Transport, steps: int) -> int:
+    """Wait until every node has received everything sent to it; return the last rank's *steps*."""
     last = node.size - 1
     if node.rank != last:
         await node.send(last, READY, None)
-        await node.recv(last, GO)
-        return
+        return int((await node.recv(last, GO))["steps"])
     for rank in range(last):
         await node.recv(rank, READY)
     for rank in range(last):
-        await node.send(rank, GO, None)
+        await node.send(rank, GO, pack(steps=steps))
+    return steps
 
 
 async def _swap(node: Transport, pattern: str, sizes: Mapping[int, int]) -> None:

@@ -41,6 +41,8 @@ LEAST_S = 1e-9
 """A smaller latency is a rounding error of the least squares; a smaller number has no meaningful spread."""
 
 PROGRAM = "simcluster.calibrate.rehearsal:run"
+PIECES_OF_A_STEP = 2
+"""A gradient, and its application."""
 
 
 def calibrated_document(calibration: Calibration) -> dict[str, Any]:
@@ -171,7 +173,9 @@ def _simulated(topology: Topology, rows: Sequence[Row], number: int) -> RunRecor
         elif what == STREAM:
             for a, b in ((row.rank, int(where)), (int(where), row.rank)):
                 sizes[a][str(b)] = min(SWAP_MESSAGES * size, most[a])
-    config = {"pattern": pattern_of(number), "work": work, "sizes": sizes}
+    # A piece replaced by another round's may leave one rank with fewer steps than another: all take the least.
+    steps = max(1, min(len(pieces) for pieces in work) // PIECES_OF_A_STEP)
+    config = {"pattern": pattern_of(number), "steps": steps, "work": work, "sizes": sizes}
     job = ClusterJob(topology.workers, json.dumps(config), program=PROGRAM, topology=topology)
     record: RunRecord = importlib.import_module("simcluster_backends.sim").run_cluster(job)
     if record.error is not None:
