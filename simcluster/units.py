@@ -81,7 +81,9 @@ class _Kind:
 
 
 _BANDWIDTH = _Kind("a bandwidth", BANDWIDTHS, "1 Gbps or 125 MB/s")
-_BANDWIDTH_OR_ZERO = _Kind("a bandwidth", BANDWIDTHS, "1 Gbps or 125 MB/s", may_be_zero=True)
+_BANDWIDTH_OR_ZERO = _Kind(
+    "a bandwidth", BANDWIDTHS, "1 Gbps, 125 MB/s or, for a link that is down, 0 bps", may_be_zero=True
+)
 _LATENCY = _Kind("a time", TIMES, "150 us", may_be_zero=True)
 _SIZE = _Kind("a size", SIZES, "16 GB or 64 KiB", may_be_zero=True)
 
@@ -166,7 +168,7 @@ def _nearest(unit: str, kind: _Kind) -> str:
     if _MEANT.get(unit) in kind.units:
         return f"did you mean {_MEANT[unit]!r}?"
     if unit in ("KB", "KB/s", "kb", "kb/s") and kind is not _LATENCY:
-        rest = "/s" if kind is _BANDWIDTH else ""
+        rest = "/s" if kind.units is BANDWIDTHS else ""
         return f"did you mean 'kB{rest}' (1000 bytes) or 'KiB{rest}' (1024)?"
     if f"{unit}/s" in kind.units:
         return f"did you mean {unit + '/s'!r}?"

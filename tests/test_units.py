@@ -213,6 +213,8 @@ def test_amounts_of_work_powers_and_prices_have_units_too(
         (units.parse_power, "5 watts", "did you mean 'W'?"),
         (units.parse_power, "-5 W", "negative"),
         (units.parse_price, "3 EUR/h", "no unit of price"),
+        (units.parse_bandwidth_or_zero, "down", "such as 1 Gbps, 125 MB/s or, for a link that is down, 0 bps"),
+        (units.parse_bandwidth_or_zero, "3 KB/s", "did you mean 'kB/s'"),
         (units.parse_price, "3 $", "did you mean 'USD/h'?"),
     ],
 )

@@ -42,7 +42,7 @@ class Recorder:
     *told_to_leave*: its algorithm is to end at the end of its step. *is_interrupted*: the run evaluates no more.
     *losses_are_planned*: nodes are lost only by the plan, unlike on real nodes and in their replay. *settle* is set by
     a backend if work can outlive the wait for it: it returns when the work in hand has ended, or False after the given
-    seconds. *alongside*, if a backend sets it, runs pieces of work in order, in another thread than the algorithm's.
+    seconds. *on_end* is called when the algorithm has ended. *alongside*, if a backend sets it, runs pieces of work in order, in another thread than the algorithm's.
     """
 
     def __init__(self, rank: int, name: str, now: Callable[[], float], keep: int = KEPT_SPANS) -> None:
@@ -60,6 +60,7 @@ class Recorder:
         self.is_interrupted = False
         self.losses_are_planned = True
         self.settle: Callable[[float], bool] = lambda patience_s: True
+        self.on_end: Callable[[], None] = lambda: None
         self.evaluations: list[Metric] = []
         self.alongside: Callable[[Callable[[], None]], Future[None]] | None = None
 
@@ -139,8 +140,9 @@ class Recorder:
 
     def end_algorithm(self) -> float:
         """Record and return the end of the algorithm; the rest, such as evaluation, is off the clock."""
-        self.record.finished_s = self.now()
-        return self.record.finished_s
+        finished_s = self.record.finished_s = self.now()
+        self.on_end()
+        return finished_s
 
     def finish(self, weights_sha256: str | None, finished_s: float | None = None) -> NodeRecord:
         """Close the record at *finished_s*, or now."""

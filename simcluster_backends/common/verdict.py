@@ -16,7 +16,7 @@ class Report(NamedTuple):
 
     *is_cut*: the plan had cut the node off from the lost peer. *absence* is why the node was absent before, None if it
     was there from the beginning. *others_ended*: all nodes that ended well had done so before; *ended_well* had. A
-    candidate for the run's error has *error*.
+    candidate for the run's error has *error*. *at_s* is when it happened, by the run's clock.
     """
 
     rank: int
@@ -26,6 +26,7 @@ class Report(NamedTuple):
     others_ended: bool = False
     error: RunError | None = None
     ended_well: int = 0
+    at_s: float = 0.0
 
 
 def excuse(report: Report) -> str | None:
@@ -41,12 +42,12 @@ def excuse(report: Report) -> str | None:
     return str(report.lost) if report.is_cut or report.absence is not None else None
 
 
-def excuses(reports: Iterable[Report], *, anybody_well: bool) -> dict[int, str]:
+def excuses(reports: Iterable[Report], *, any_ended_well: bool) -> dict[int, str]:
     """Return why each node of *reports* that has an `excuse` is lost, by rank.
 
     If no node has ended well, the run has failed, possibly because of a late node's error.
     """
-    given = {report.rank: excuse(report) for report in reports if anybody_well or report.is_cut}
+    given = {report.rank: excuse(report) for report in reports if any_ended_well or report.is_cut}
     return {rank: why for rank, why in given.items() if why is not None}
 
 
@@ -56,8 +57,8 @@ class Verdict:
 
     With *in_order*, reports come in order of occurrence, as only a simulator can ensure, and the first is the cause.
     On real nodes the survivors of a dead node, and theirs in turn, may report before the death is known. So the error
-    is the first unplanned death or failure of a node's own code; else the planned death or cut that a survivor could
-    not do without; else the first report.
+    is the first unplanned death or failure of a node's own code, by the times given with them, since a later one may be
+    reported sooner; else the planned death or cut that a survivor could not do without; else the first report.
 
     *planned* has the ranks that the fault plan kills; *cut_off* returns whether it has cut two ranks off from each
     other. `excuses` decides which reports are not failures. A node that left on request is no failure; one that
@@ -76,17 +77,17 @@ class Verdict:
     _left: bool = False  # a node has
     _before: dict[int, tuple[str, Report | None]] = field(default_factory=dict)  # by rank: why a node now back was lost
 
-    def died(self, rank: int, reason: str) -> None:
+    def died(self, rank: int, reason: str, at_s: float = 0.0) -> None:
         self._deaths.setdefault(rank, reason)
         if rank not in self.planned:
-            self._add(rank, PeerLost(rank, self.names[rank], reason))
+            self._add(rank, PeerLost(rank, self.names[rank], reason), at_s)
 
     def ended_well(self) -> None:
         """Count a node that ended well."""
         self._ended_well += 1
 
     @property
-    def anybody_well(self) -> bool:
+    def any_ended_well(self) -> bool:
         return bool(self._ended_well)
 
     def came(self, rank: int, reason: str) -> None:
@@ -105,15 +106,15 @@ class Verdict:
         elif reason == ABSENT:
             self._deaths[rank] = NEVER_JOINED
 
-    def failed(self, rank: int, failure: Failure) -> None:
+    def failed(self, rank: int, failure: Failure, at_s: float = 0.0) -> None:
         if failure.kind == LEFT:
             self.left(rank, failure.text)
         elif failure.kind == "peer_lost":
             self.raised(rank, PeerLost(failure.rank, self._name(failure.rank), failure.text))
         elif failure.kind == "start":
-            self.raised(rank, RunError(f"rank {rank} ({self.names[rank]}) could not start: {failure.text}"))
+            self.raised(rank, RunError(f"rank {rank} ({self.names[rank]}) could not start: {failure.text}"), at_s)
         elif failure.kind == "failed":
-            self.raised(rank, NodeFailed(rank, self.names[rank], failure.details or failure.text))
+            self.raised(rank, NodeFailed(rank, self.names[rank], failure.details or failure.text), at_s)
         else:
             self.has_failed = True  # it was stopped, which is not a cause
 
@@ -121,11 +122,11 @@ class Verdict:
         """Record that *rank* left on request."""
         self._deaths[rank], self._left = reason, True
 
-    def raised(self, rank: int, error: RunError) -> None:
+    def raised(self, rank: int, error: RunError, at_s: float = 0.0) -> None:
         """Record that *rank* could not continue: it lost a peer, or its own code raised."""
         if not isinstance(error, PeerLost):
             self.has_failed = True
-            self._add(rank, error)
+            self._add(rank, error, at_s)
             return
         absence, death = self._before.get(rank, (None, None))
         is_cut = self.cut_off(rank, error.rank)
@@ -149,11 +150,11 @@ class Verdict:
         rest = [cause for cause in self._causes if cause.lost is None or cause.rank not in excused]
         missed = [cause.lost for cause in rest if cause.lost is not None]
         cut = {cause.rank: cause.lost for cause in self._causes if cause.is_cut}
-        if cut and len(missed) == len(rest) and (missed or not self.anybody_well):
+        if cut and len(missed) == len(rest) and (missed or not self.any_ended_well):
             return cut[min(cut)]
         if rest:
             return rest[0].error if self.in_order else self._likeliest(rest)
-        return NobodyLeft(self._by_name(self._deaths)) if self._left and not self.anybody_well else None
+        return NobodyLeft(self._by_name(self._deaths)) if self._left and not self.any_ended_well else None
 
     @property
     def lost(self) -> dict[str, str]:
@@ -164,13 +165,13 @@ class Verdict:
             excused = {rank: why for rank, why in excused.items() if rank in late and not self.in_order}
         return self._by_name({**self._deaths, **excused})
 
-    def _add(self, rank: int, error: RunError) -> None:
-        self._causes.append(Report(rank, None, error=error, ended_well=self._ended_well))
+    def _add(self, rank: int, error: RunError, at_s: float) -> None:
+        self._causes.append(Report(rank, None, error=error, ended_well=self._ended_well, at_s=at_s))
 
     def _likeliest(self, causes: list[Report]) -> RunError:
-        own = next((cause.error for cause in causes if cause.lost is None), None)
-        if own is not None:
-            return own
+        own = [cause for cause in causes if cause.lost is None]
+        if own:
+            return min(own, key=lambda cause: cause.at_s).error
         losses = [cause.lost for cause in causes if cause.lost is not None]
         dead = next((lost for lost in losses if lost.rank in self._deaths), None)
         return PeerLost(dead.rank, dead.name, self._deaths[dead.rank]) if dead is not None else losses[0]
@@ -179,7 +180,7 @@ class Verdict:
         """Return why nodes are lost without having failed, by rank."""
         well, lost = self._ended_well, [cause for cause in self._causes if cause.lost is not None]
         reports = [cause._replace(others_ended=cause.ended_well == well) for cause in lost]
-        return dict(sorted(excuses(reports, anybody_well=self.anybody_well).items()))
+        return dict(sorted(excuses(reports, any_ended_well=self.any_ended_well).items()))
 
     def _by_name(self, reasons: dict[int, str]) -> dict[str, str]:
         return {self.names[rank]: reason for rank, reason in reasons.items()}

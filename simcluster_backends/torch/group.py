@@ -27,7 +27,7 @@ __all__ = ["Board", "Group", "HashStore", "Place", "PrefixStore", "Status", "Sto
 FOREVER = timedelta(days=365)
 """gloo ends a wait by closing everything, so a live run never lets it time out: the watchdog decides who is dead."""
 
-DATA_TAG, CONTROL_TAG, NOBODYS_TAG = 0, 1, 2
+DATA_TAG, CONTROL_TAG, UNUSED_TAG = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Group:
         if self._size > 1:
             with suppress(RuntimeError):  # only a gloo wait that times out closes them
                 other = (self._rank + 1) % self._size
-                self._gloo.recv([torch.empty(1)], other, NOBODYS_TAG).wait(timedelta(milliseconds=1))
+                self._gloo.recv([torch.empty(1)], other, UNUSED_TAG).wait(timedelta(milliseconds=1))
 
 
 def first_line(error: BaseException) -> str:

@@ -56,7 +56,7 @@ def conclude(
             outcome = _decoder.decode(outcomes[rank])
             nodes.append(put_back(outcome.record, Spool(outcome.content)))
             if outcome.failure is not None:
-                verdict.failed(rank, outcome.failure)
+                verdict.failed(rank, outcome.failure, outcome.record.finished_s or 0.0)
                 if outcome.failure.kind == "stopped":
                     verdict.own = verdict.own or run_error(outcome.failure, rank, names)
         else:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import logging
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -17,8 +20,11 @@ import simcluster
 from simcluster.cli.show import print_line
 from simcluster.logs import setup as logs
 from simcluster.logs.setup import KEYS, LogSettings
+from simcluster.runs.recorder import Recorder
 from simcluster_backends.common import narrator
 from simcluster_backends.common.log_line import MACHINE
+from simcluster_backends.common.machine import Machine
+from simcluster_backends.common.shares import Shares
 from simcluster_backends.sockets import run_cluster
 from tests.support.socket_runs import Running, job, wait_for
 
@@ -103,6 +109,44 @@ def test_a_node_whose_machine_tells_nothing_runs_and_says_the_rest(
     assert fields["rss_bytes"] is None
     assert fields["steps_per_s"] > 0
     assert "memory" not in said.getMessage()
+
+
+def test_a_sensor_that_hangs_does_not_silence_the_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    released = threading.Event()
+
+    def hangs(self: Machine) -> dict[str, float]:
+        released.wait()
+        return {}
+
+    monkeypatch.setattr(Machine, "read", hangs)
+    try:
+        with caplog.at_level(logging.INFO, logger="simcluster.node"):
+            simcluster.run(**RUN, backend="torch", out=tmp_path / "run", report=False)
+        (said,) = [record for record in caplog.records if record.name == "simcluster.node"]
+        assert "ended after" in said.getMessage()
+    finally:
+        released.set()
+
+
+def test_the_last_line_is_logged_when_the_algorithm_ends_not_at_the_next_interval(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(narrator, "FIRST_S", 3600.0)
+    logged = threading.Event()
+    monkeypatch.setattr(narrator.log, "info", lambda *given, **more: logged.set())
+    with caplog.at_level(logging.INFO, logger="simcluster.node"):
+        clock = itertools.count(1)
+        recorder = Recorder(0, "a", lambda: float(next(clock)))
+        device = SimpleNamespace(shares=Shares())
+        told = narrator.Narrator(SimpleNamespace(recorder=recorder, device=device, waits=list))  # type: ignore[arg-type]
+        told.begin()
+        recorder.end_algorithm()
+        assert logged.wait(60)  # the evaluation that follows may take minutes
+        logged.clear()
+        told.end()
+        assert not logged.is_set()
 
 
 def test_the_terminal_of_a_command_shows_no_lines_below_its_level(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,17 @@ def test_the_verdict_prefers_a_bug_to_the_losses_it_causes() -> None:
     assert verdict.error.rank == 1
 
 
+def test_of_several_failures_the_verdict_is_the_first_in_time_whatever_is_reported_first() -> None:
+    bug = Failure("failed", "ValueError: x", details="Traceback\nValueError: x")
+    verdict = Verdict(list("abcd"))
+    verdict.failed(0, bug, at_s=2.0)
+    verdict.died(3, "its process is gone", at_s=1.75)
+    verdict.failed(1, peer_lost(2))
+    verdict.failed(2, bug, at_s=1.5)
+    assert isinstance(verdict.error, NodeFailed)
+    assert verdict.error.rank == 2
+
+
 def test_the_verdict_on_somebody_who_waits_for_a_peer_that_ended_well_is_that_loss() -> None:
     verdict = Verdict(list("ab"))
     verdict.failed(0, Failure("peer_lost", "ended its algorithm", 1))

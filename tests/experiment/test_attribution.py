@@ -29,10 +29,10 @@ def test_a_late_comer_and_a_node_that_is_cut_off_are_lost_for_a_peer_and_a_bug_i
     report: Report, why: str | None
 ) -> None:
     assert excuse(report) == why
-    assert excuses([report], anybody_well=True) == ({} if why is None else {0: why})
+    assert excuses([report], any_ended_well=True) == ({} if why is None else {0: why})
 
 
 def test_if_no_node_ended_well_only_those_that_the_plan_has_cut_off_are_excused() -> None:
     reports = [Report(0, DEAD, is_cut=True), Report(1, DEAD, absence=CRASHED)]
-    assert list(excuses(reports, anybody_well=True)) == [0, 1]
-    assert list(excuses(reports, anybody_well=False)) == [0]
+    assert list(excuses(reports, any_ended_well=True)) == [0, 1]
+    assert list(excuses(reports, any_ended_well=False)) == [0]

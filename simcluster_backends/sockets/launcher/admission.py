@@ -97,7 +97,7 @@ class Comers:
     def joined(self, member: Member) -> None:
         """Expect *member*, which has connected in place of a lost node, perhaps started by hand."""
         if not member.is_coming:
-            member.begin_anew()
+            member.restart()
             self._expect(member)
 
     def lost(self, member: Member) -> None:
@@ -125,7 +125,7 @@ class Comers:
         await self._until(lambda: member.ended and member.exited and member.connection is None)
         if member.gone is None or member.is_coming:
             return  # it had finished, or was started elsewhere
-        member.begin_anew()
+        member.restart()
         self._expect(member)
         try:
             await self._start(member)

@@ -22,7 +22,7 @@ log = logging.getLogger("simcluster.sockets")
 class Departures:
     """The losses of *members*, reported to the other nodes and the verdict, and the end of their run.
 
-    *changed* is set at every change of a member.
+    *changed* is set at every change of a member; *at_s* returns the time by the run's clock.
     """
 
     def __init__(
@@ -34,9 +34,10 @@ class Departures:
         faults: Faults,
         comers: Comers,
         starters: Starters,
+        at_s: Callable[[], float],
     ) -> None:
         self._members, self._changed, self._verdict, self._dead_s = members, changed, verdict, dead_s
-        self._faults, self._comers, self._starters = faults, comers, starters
+        self._faults, self._comers, self._starters, self._at_s = faults, comers, starters, at_s
         self._loop = asyncio.get_running_loop()
         self.is_stopping = self.has_begun_to_end = False
 
@@ -124,7 +125,7 @@ class Departures:
         if member.ended or self.has_begun_to_end:
             return
         member.gone = reason = self._faults.planned.get(member.rank, reason)
-        self._verdict.died(member.rank, reason)
+        self._verdict.died(member.rank, reason, self._at_s())
         self.tell_others(member, reason)
 
     def give_up_on(self, member: Member) -> None:

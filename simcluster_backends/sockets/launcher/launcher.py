@@ -72,8 +72,9 @@ class Launcher:
         self._faults = Faults(job, self.members, options.dead_s, self._starters.signal, self._comers.bring)
         self.verdict = Verdict(list(job.names), self._faults.planned, self._faults.cut_off)
         self._departures = Departures(
-            self.members, self._changed, options.dead_s, self.verdict, self._faults, self._comers, self._starters
-        )
+            self.members, self._changed, options.dead_s, self.verdict, self._faults, self._comers, self._starters,
+            at_s=lambda: self._elapsed_s,
+        )  # fmt: skip
 
     async def run(self) -> RunRecord:
         """Run to the end. Raise UsageError if the rendezvous cannot be listened at."""
@@ -144,7 +145,7 @@ class Launcher:
 
     def _is_over(self) -> bool:
         """Whether no node lives and none is to join that could still change the result."""
-        decided = self.verdict.anybody_well or self.verdict.is_lost
+        decided = self.verdict.any_ended_well or self.verdict.is_lost
         to_come = self._faults.away or self._comers.any
         return all(member.ended for member in self.members) and (decided or not to_come)
 
@@ -187,7 +188,7 @@ class Launcher:
             if message.failure is None:
                 self.verdict.ended_well()
             else:
-                self.verdict.failed(member.rank, message.failure)
+                self.verdict.failed(member.rank, message.failure, message.record.finished_s or 0.0)
                 if member.has_left:
                     self._departures.let_go(member, message.failure.text)
                 elif not self._departures.is_stopping and message.failure.kind != "peer_lost":

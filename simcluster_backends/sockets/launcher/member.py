@@ -72,7 +72,7 @@ class Member:
         self.incarnation += 1
         self.is_coming = True
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Record its previous incarnation, if there was one, and begin the next."""
         if self.gone != ABSENT:
             self.before.append(replace(self._life(), metrics=[], spans=[], order=[]))

@@ -17,7 +17,7 @@ from simcluster.errors import Problem, UsageError
 
 AUTHORITY, LAUNCHER, COORDINATOR = "ca", "launcher", "coordinator"
 URI = "simcluster://node/"
-MADE_ANEW = "a new one: remove this one and run `simcluster keys init`"
+RENEW = "a new one: remove this one and run `simcluster keys init`"
 UNTOLD = (
     "before the handshake was done; the peer's log says why: likely only one side has --tls, or our certificate is of "
     "another authority, expired or missing"
@@ -80,7 +80,7 @@ def read_tls(folder: Path, name: str) -> Tls:
     except (ssl.SSLError, OSError) as error:
         raise UsageError(Problem("tls", f"{folder} for {name} ({error})", MADE_BY)) from None
     if wrong := _own_fault(server, client, name):
-        raise UsageError(Problem("tls", f"{certificate_file(folder, name)}: {wrong}", MADE_ANEW))
+        raise UsageError(Problem("tls", f"{certificate_file(folder, name)}: {wrong}", RENEW))
     return Tls(server, client)
 
 
@@ -95,7 +95,7 @@ def tls_of_coordinator(folder: Path) -> ssl.SSLContext:
     except (ssl.SSLError, OSError) as error:
         raise UsageError(Problem("tls", f"{certificate} ({error})", MADE_BY)) from None
     if wrong := _own_fault(server, trust(folder), COORDINATOR):
-        raise UsageError(Problem("tls", f"{certificate}: {wrong}", MADE_ANEW))
+        raise UsageError(Problem("tls", f"{certificate}: {wrong}", RENEW))
     return server
 
 

@@ -19,7 +19,7 @@ def test_what_several_lives_have_sent_adds_up_and_the_last_one_says_how_it_ended
     member.hear(Ordered(b"first"))
     member.hear(status(7, 3, {"life": 1}))
     member.gone = "killed"
-    member.begin_anew()
+    member.restart()
     assert (member.incarnation, member.is_coming, member.status, member.gone) == (1, True, None, "killed")
     member.is_coming, member.gone = False, None
     member.hear(Rows([Metric(1.5, 1, "b", "loss", 2.0)], []))
@@ -43,7 +43,7 @@ def test_whoever_has_not_been_there_has_no_life_before_its_first() -> None:
     member = Member(2, "c", by_hand=True)
     member.gone = ABSENT
     assert member.ended
-    member.begin_anew()
+    member.restart()
     assert member.gone == ABSENT
     assert (member.incarnation, member.before) == (1, [])
 
