@@ -42,7 +42,8 @@ class Recorder:
     *told_to_leave*: its algorithm is to end at the end of its step. *is_interrupted*: the run evaluates no more.
     *losses_are_planned*: nodes are lost only by the plan, unlike on real nodes and in their replay. *settle* is set by
     a backend if work can outlive the wait for it: it returns when the work in hand has ended, or False after the given
-    seconds. *on_end* is called when the algorithm has ended. *alongside*, if a backend sets it, runs pieces of work in order, in another thread than the algorithm's.
+    seconds. *on_end* is called when the algorithm has ended.
+    *alongside*, if a backend sets it, runs pieces of work in order, in another thread than the algorithm's.
     """
 
     def __init__(self, rank: int, name: str, now: Callable[[], float], keep: int = KEPT_SPANS) -> None:
