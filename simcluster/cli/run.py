@@ -53,16 +53,16 @@ def run(
     title = f"{Path(experiment).stem}{f' on {backend}' if backend else ''}"
     with (
         warnings_told(),
-        tracked(track, silent=as_json) as folders,
+        tracked(track, silent=as_json) as tracking,
         shown(title, watch=watch, as_json=as_json) as showing,
     ):
         from simcluster.experiment import run as run_experiment
 
         finished = run_experiment(
             experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=changed,
-            seed=seed, out=out, options=given, report=report, **showing,
+            seed=seed, out=out, options=given, report=report, follower=tracking.follower, **showing,
         )  # fmt: skip
-        folders.append(finished.folder)
+        tracking.folders.append(finished.folder)
     print_finished(finished, as_json=as_json)
 
 
@@ -86,6 +86,7 @@ def resume(
     tls: options.TlsFolder = None,
     plain_http: options.PlainHttp = False,
     more_options: options.BackendOptions = None,
+    track: Track = None,
     watch: options.Watch = False,
     show: Annotated[bool, Option("--list", help="Only list the checkpoints.")] = False,
     as_json: Json = False,
@@ -100,13 +101,17 @@ def resume(
         if show:
             _list(run, as_json)
             return
-        with shown(f"{run.name}, resumed", watch=watch, as_json=as_json) as showing:
+        with (
+            tracked(track, silent=as_json) as tracking,
+            shown(f"{run.name}, resumed", watch=watch, as_json=as_json) as showing,
+        ):
             from simcluster.experiment.run import resume as resume_run
 
             finished = resume_run(
                 run, step=step, backend=backend, topology=topology, overrides=overrides(sets), out=out, options=given,
-                report=report, **showing,
+                report=report, follower=tracking.follower, **showing,
             )  # fmt: skip
+            tracking.folders.append(finished.folder)
     print_finished(finished, as_json=as_json)
 
 

@@ -63,13 +63,13 @@ def sweep(
     from simcluster.sweeps import sweep as run_sweep
 
     bar = progress_bar(Path(experiment).stem, silent=as_json, estimate_s=ESTIMATE_S)
-    with tracked(track, silent=as_json) as folders, bar as progress:
+    with tracked(track, silent=as_json) as tracking, bar as progress:
         done = run_sweep(
             experiment, sets=sets or [], pairs=pairs or [], seeds=seeds, seed=seed, backend=backend, topology=topology,
             algorithm=algorithm, jobs=jobs, engine_name=engine, target=overrides(targets, "--target") or None,
             out=out, options=overrides(more_options, "--option"), report=report, progress=progress,
         )  # fmt: skip
-        folders.append(done.folder)
+        tracking.folders.append(done.folder)
     if as_json:
         print(done.table.to_json(orient="records", indent=2))
     else:

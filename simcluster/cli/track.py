@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 from typer import Argument, Option
 
 from simcluster.errors import Problem, RunError, UsageError
+
+if TYPE_CHECKING:
+    from simcluster.watching.telling import Follower
 
 TRACKERS = "mlflow, wandb or tensorboard"
 
@@ -19,7 +23,7 @@ Track = Annotated[
     Option(
         "--track",
         metavar="NAME[=INTO]",
-        help=f"Export the result to {TRACKERS}, as `simcluster export` does. May be repeated.",
+        help=f"Show the run in {TRACKERS} as it goes on; the result is that of `simcluster export`. May be repeated.",
     ),
 ]
 
@@ -45,18 +49,53 @@ def export(
         print(one.track(to, into))
 
 
-@contextmanager
-def tracked(wanted: Sequence[str] | None, *, silent: bool) -> Iterator[list[Path]]:
-    """Yield a list of folders; at the end, write each to every tracker that is *wanted*.
+@dataclass
+class Tracking:
+    """The *folders* to write at the end, and the *follower* that writes points of a run in progress, if wanted."""
 
-    An unavailable tracker is reported before anything runs. A failed run is written, too, if it has a folder.
+    follower: Follower | None
+    folders: list[Path] = field(default_factory=list)
+
+
+@contextmanager
+def tracked(wanted: Sequence[str] | None, *, silent: bool) -> Iterator[Tracking]:
+    """Yield a Tracking; at the end, write each of its folders to every tracker that is *wanted*.
+
+    An unavailable tracker is reported before anything runs. A failed run is written, too, if it has a folder. A tracker
+    that fails later costs a warning, not the run.
     """
-    from simcluster.results import load_run, load_sweep
+    trackers = _trackers(wanted)
+    if not trackers:
+        yield Tracking(None)
+        return
     from simcluster.runs.folder import SUMMARY
-    from simcluster.runs.sweep_folder import is_sweep
+    from simcluster.tracking.live import Following
+
+    following, written = Following(trackers), False
+    tracking = Tracking(following)
+    try:
+        yield tracking
+        written = True
+    except RunError as error:
+        if error.folder is not None and (Path(error.folder) / SUMMARY).is_file():
+            tracking.folders, written = [Path(error.folder)], True
+        raise
+    finally:
+        failed = following.end(keep=not written)
+        for why in failed.values():
+            print(f"warning: {why}; the run itself is unaffected", file=sys.stderr)
+        left = [tracker for tracker in trackers if tracker[0] not in failed]
+        for folder in tracking.folders if written else ():
+            _write(folder, left, sys.stderr if silent else sys.stdout)
+
+
+def _trackers(wanted: Sequence[str] | None) -> list[tuple[str, str | None]]:
+    """Return (name, into) of each tracker that is *wanted*. Raise UsageError with all problems."""
+    if not wanted:
+        return []
     from simcluster.tracking import check
 
-    trackers = [(name, into or None) for name, _, into in (text.partition("=") for text in wanted or [])]
+    trackers = [(name, into or None) for name, _, into in (text.partition("=") for text in wanted)]
     problems: list[Problem] = []
     for name, into in trackers:
         try:
@@ -65,21 +104,18 @@ def tracked(wanted: Sequence[str] | None, *, silent: bool) -> Iterator[list[Path
             problems += error.problems
     if problems:
         raise UsageError(problems)
-    folders: list[Path] = []
+    return trackers
 
-    def write(folder: Path) -> None:
-        found = load_sweep(folder) if is_sweep(folder) else load_run(folder)
-        for name, into in trackers:
-            print(found.track(name, into), file=sys.stderr if silent else sys.stdout)
 
-    try:
-        yield folders
-    except RunError as error:
-        if error.folder is not None and (Path(error.folder) / SUMMARY).is_file():
-            try:
-                write(Path(error.folder))
-            except RunError as failure:
-                error.add_note(str(failure))
-        raise
-    for folder in folders:
-        write(folder)
+def _write(folder: Path, trackers: list[tuple[str, str | None]], said_to: TextIO) -> None:
+    """Write *folder* to *trackers*; drop one that fails, with a warning."""
+    from simcluster.results import load_run, load_sweep
+    from simcluster.runs.sweep_folder import is_sweep
+
+    found = load_sweep(folder) if is_sweep(folder) else load_run(folder)
+    for name, into in list(trackers):
+        try:
+            print(found.track(name, into), file=said_to)
+        except RunError as failure:
+            print(f"warning: {failure}; the run itself is complete", file=sys.stderr)
+            trackers.remove((name, into))

@@ -86,7 +86,7 @@ def _times(plan: Experiment, job: ClusterJob, number: int, changed: Mapping[str,
     document = {**plan.document, "topology": replica(cluster, number), **changed, "checkpoint": None}
     again = read_experiment({key: value for key, value in document.items() if value is not None})
     alone = replace(
-        job, config_json=json.dumps(again.document), topology=again.topology, keeping=None, watcher=None,
+        job, config_json=json.dumps(again.document), topology=again.topology, keeping=None, watcher=None, follower=None,
         on_progress=None, on_output=None, again=None,
     )  # fmt: skip
     remember(alone.config_json, again)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from simcluster.checkpoints.gather import Keeping
     from simcluster.fault_plans.kinds import Fault
     from simcluster.topology import Topology
-    from simcluster.watching.telling import Watcher
+    from simcluster.watching.telling import Follower, Watcher
 
 NODE_PROGRAM = "simcluster.experiment.node:run_node"
 
@@ -45,8 +45,8 @@ class ClusterJob:
     it first, and the clock starts once all have finished: reading data is not part of a run. *faults* count time from
     there. *time_s*, if given, is when every node must have ended its algorithm by itself; in real time, a backend drops
     nodes that have not some time later. *options* are the backend's own settings; it reports unknown ones.
-    *on_progress* is called with (rank, its last step); a *watcher* sees much more. *about* has name, algorithm,
-    topology and steps, for views of the run.
+    *on_progress* is called with (rank, its last step); a *watcher* sees much more, a *follower* every row that nodes
+    record. *about* has name, algorithm, topology and steps, for views of the run.
     """
 
     names: list[str]
@@ -67,6 +67,7 @@ class ClusterJob:
     again: Callable[[], tuple[str, str] | None] | None = None
     keeping: Keeping | None = None
     watcher: Watcher | None = None
+    follower: Follower | None = None
 
 
 def places(topology: Topology, options: Mapping[str, Any]) -> tuple[list[tuple[str, int] | None], list[Remote | None]]:

@@ -44,7 +44,7 @@ from simcluster.runs.folder import LOGS, SUMMARY, TRACEBACK, check_folder, defau
 from simcluster.runs.record import RunRecord
 from simcluster.runs.write import write_run
 from simcluster.version import __version__
-from simcluster.watching.telling import Watcher
+from simcluster.watching.telling import Follower, Watcher
 
 log = logging.getLogger("simcluster.run")
 
@@ -69,6 +69,7 @@ def run(
     progress: Progress | None = None,
     on_output: Output | None = None,
     watcher: Watcher | None = None,
+    follower: Follower | None = None,
     **keys: Any,
 ) -> Run:
     """Run *experiment* on *backend*: a file, a shipped name, or None with the file's keys as keyword arguments.
@@ -76,7 +77,7 @@ def run(
     `run("quickstart", backend="sockets")`, or `run(topology="smolcluster", algorithm="edp", workload="mnist_mlp",
     stop={"steps": 100})`. *overrides*: dotted keys, as in `--set`. *options*: the backend's own. *out*: the run folder,
     by default in `runs/`. *report*: can be skipped for large numbers of runs. *watcher*: sees the run live
-    (simcluster.watching) without affecting it.
+    (simcluster.watching) without affecting it. *follower*: sees its rows (simcluster.tracking.live).
 
     Raise UsageError before anything is written; RunError, with *seed* and *folder* filled in, after the failed run's
     folder has been written.
@@ -97,8 +98,9 @@ def run(
     )
     check_nothing_to_resume(_folder(plan, out))
     return run_plan(
-        plan, out=out, options=options, report=report, progress=progress, on_output=on_output, watcher=watcher
-    )
+        plan, out=out, options=options, report=report, progress=progress, on_output=on_output, watcher=watcher,
+        follower=follower,
+    )  # fmt: skip
 
 
 def resume(
@@ -114,6 +116,7 @@ def resume(
     progress: Progress | None = None,
     on_output: Output | None = None,
     watcher: Watcher | None = None,
+    follower: Follower | None = None,
 ) -> Run:
     """Resume the run in folder *run*, into *out* or the same folder, from its last complete checkpoint or that of
     *step*.
@@ -136,7 +139,8 @@ def resume(
     happened_s = None if plans_faults else _happened_s(found.manifest, summary)
     return run_plan(
         plan, out=folder if out is None else out, options=options, report=report, progress=progress,
-        on_output=on_output, watcher=watcher, begins_with=replace(begins_with, happened_s=happened_s),
+        on_output=on_output, watcher=watcher, follower=follower,
+        begins_with=replace(begins_with, happened_s=happened_s),
     )  # fmt: skip
 
 
@@ -158,6 +162,7 @@ def run_plan(
     progress: Progress | None = None,
     on_output: Output | None = None,
     watcher: Watcher | None = None,
+    follower: Follower | None = None,
     begins_with: Restored | None = None,
 ) -> Run:
     """Run a *plan* that has been read already; see `run`. *begins_with*: a checkpoint; see `resume`."""
@@ -172,7 +177,9 @@ def run_plan(
     warn_of_misspelt(plan)
     keeping, store = keeping_of(plan, folder, begins_with)
     replicas = take_option(plan, given)
-    job = replace(_job(plan, folder, given, progress, on_output, keeping), watcher=watcher)
+    job = replace(_job(plan, folder, given, progress, on_output, keeping), watcher=watcher, follower=follower)
+    if follower is not None:
+        follower.offset_s = keeping.began_s
     remember(job.config_json, plan)
     about(job=plan.name)
     log.info("%s on %s begins, of %d nodes, seed %d", plan.name, plan.backend, len(plan.topology.workers), plan.seed)

@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from simcluster.errors import Problem, RunError, UsageError, nearest
 from simcluster.paths.given_path import given_path
 from simcluster.runs.folder import RunFolder
 from simcluster.runs.sweep_folder import SweepFolder
 from simcluster.tracking.handover import Handover, hand_over
+
+if TYPE_CHECKING:
+    from simcluster.tracking.live import Draft, Heading
 
 
 class TrackingFailed(RunError):
@@ -31,6 +34,9 @@ class Tracker(Protocol):
 
     def write(self, run: Handover) -> bool:
         """Write *run*; return False, without changing anything, if it is there already."""
+
+    def draft(self, run: Heading) -> Draft:
+        """Begin a run that has no result yet."""
 
 
 KINDS = {
@@ -87,7 +93,7 @@ def export(source: RunFolder | SweepFolder, to: str, into: str | None = None) ->
     runs = {run.folder: run for run in points if run is not None}  # equal points of a sweep share a run
     counts = {True: 0, False: 0}
     try:
-        tracker = _open(to, into)
+        tracker = opened(to, into)
         for run in runs.values():
             counts[tracker.write(hand_over(run, *group))] += 1
     except (UsageError, RunError):
@@ -100,7 +106,8 @@ def export(source: RunFolder | SweepFolder, to: str, into: str | None = None) ->
     return Exported(counts[True], counts[False], without, tracker.where, tracker.look)
 
 
-def _open(to: str, into: str | None) -> Tracker:
+def opened(to: str, into: str | None) -> Tracker:
+    """Return the tracker named *to*, which writes below *into*."""
     module, _, name = KINDS[to][0].partition(":")
     tracker: Tracker = getattr(importlib.import_module(f"simcluster.tracking.{module}"), name)(into)
     return tracker

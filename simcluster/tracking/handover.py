@@ -9,6 +9,7 @@ import hashlib
 import math
 import posixpath
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -17,6 +18,7 @@ import msgspec
 
 from simcluster.runs.flat_config import flat
 from simcluster.runs.folder import CONFIG, REPORT, SUMMARY, RunFolder
+from simcluster.runs.record import Metric
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,6 +105,13 @@ def hand_over(run: RunFolder, group: str = "", swept: tuple[str, ...] = ()) -> H
         began_s=(run.folder / SUMMARY).stat().st_mtime,
         files=[path for name in (CONFIG, SUMMARY, REPORT) if (path := run.folder / name).is_file()],
     )
+
+
+def values_of(rows: Sequence[Metric]) -> list[Value]:
+    """Return the values of *rows*, which are all that were recorded under their names at their steps."""
+    import pandas as pd
+
+    return _values(pd.DataFrame(rows, columns=Metric._fields)) if rows else []
 
 
 def _values(metrics: pd.DataFrame) -> list[Value]:

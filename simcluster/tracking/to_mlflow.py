@@ -9,10 +9,15 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simcluster.tracking.handover import Handover, key_name
+from simcluster.tracking.handover import Handover, Value, key_name
+
+if TYPE_CHECKING:
+    from simcluster.tracking.live import Draft, Heading
 
 ID, COMPLETE = "simcluster.id", "simcluster.complete"
 METRICS_A_CALL, PARAMS_A_CALL = 1000, 100
@@ -53,18 +58,36 @@ class MlflowTracker:
             client.log_batch(created, params=params[start : start + PARAMS_A_CALL])
         ended_s = run.summary.get("elapsed_s", 0.0)
         totals = [(f"summary/{name}", run.last_step, ended_s, value) for name, value in run.summary.items()]
-        metrics = [
-            self._entities.Metric(key_name(name), value, began_ms + round(1000 * time_s), step)
-            for name, step, time_s, value in [*run.values, *totals]
-        ]
-        for start in range(0, len(metrics), METRICS_A_CALL):
-            client.log_batch(created, metrics=metrics[start : start + METRICS_A_CALL])
+        self.log(created, run.began_s, [*run.values, *(Value(*total) for total in totals)])
         for path in run.files:
             client.log_artifact(created, str(path))
         status = "FAILED" if run.failed else "FINISHED"
         client.set_terminated(created, status, end_time=began_ms + round(1000 * ended_s))
         client.set_tag(created, COMPLETE, "yes")
         return True
+
+    def draft(self, run: Heading) -> Draft:
+        started_ms, tags = round(1000 * run.began_s), {"simcluster.draft": "yes"}
+        created = self._client.create_run(
+            self._experiment(run.experiment), start_time=started_ms, run_name=run.name, tags=tags
+        )
+        return _Draft(self, created.info.run_id, run.began_s)
+
+    def log(self, run_id: str, began_s: float, values: Sequence[Value]) -> None:
+        """Write *values* in batches; time 0 is *began_s* of the epoch."""
+        began_ms = round(1000 * began_s)
+        metrics = [
+            self._entities.Metric(key_name(name), value, began_ms + round(1000 * time_s), step)
+            for name, step, time_s, value in values
+        ]
+        for start in range(0, len(metrics), METRICS_A_CALL):
+            self._client.log_batch(run_id, metrics=metrics[start : start + METRICS_A_CALL])
+
+    def end(self, run_id: str, *, keep: bool) -> None:
+        """End the draft *run_id*; remove it unless it is to be kept."""
+        self._client.set_terminated(run_id, "KILLED")
+        if not keep:
+            self._client.delete_run(run_id)
 
     def _experiment(self, name: str) -> str:
         if name not in self._experiments:
@@ -82,3 +105,18 @@ class MlflowTracker:
             else:
                 self._client.delete_run(found.info.run_id)
         return there
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """The run *run_id* of *tracker*, in progress since *began_s*."""
+
+    tracker: MlflowTracker
+    run_id: str
+    began_s: float
+
+    def add(self, values: Sequence[Value]) -> None:
+        self.tracker.log(self.run_id, self.began_s, values)
+
+    def close(self, *, keep: bool) -> None:
+        self.tracker.end(self.run_id, keep=keep)

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import importlib
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simcluster.tracking.handover import Handover, file_name, key_name
+from simcluster.tracking.handover import Handover, Value, file_name, key_name
+
+if TYPE_CHECKING:
+    from simcluster.tracking.live import Draft, Heading
 
 
 class TensorboardTracker:
@@ -30,6 +34,31 @@ class TensorboardTracker:
         _write_events(run, partial)
         partial.rename(folder)
         return True
+
+    def draft(self, run: Heading) -> Draft:
+        folder = self._into / file_name(run.experiment) / file_name(run.name) / f"running-{round(1000 * run.began_s)}"
+        return _Draft(folder, run.began_s)
+
+
+class _Draft:
+    """The points of a run in progress, in *folder*."""
+
+    def __init__(self, folder: Path, began_s: float) -> None:
+        self._folder, self._began_s = folder, began_s
+        self._summaries: Any = importlib.import_module("tensorboardX.summary")
+        writers: Any = importlib.import_module("tensorboardX.writer")
+        folder.mkdir(parents=True)
+        self._writer = writers.FileWriter(str(folder))
+
+    def add(self, values: Sequence[Value]) -> None:
+        for name, step, time_s, value in values:
+            self._writer.add_summary(self._summaries.scalar(key_name(name), value), step, self._began_s + time_s)
+        self._writer.flush()
+
+    def close(self, *, keep: bool) -> None:
+        self._writer.close()
+        if not keep:
+            shutil.rmtree(self._folder)
 
 
 def _write_events(run: Handover, folder: Path) -> None:

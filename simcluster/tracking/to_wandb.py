@@ -10,11 +10,15 @@ import importlib
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simcluster.tracking.handover import Handover, file_name
+from simcluster.tracking.handover import Handover, Value, file_name
+
+if TYPE_CHECKING:
+    from simcluster.tracking.live import Draft, Heading
 
 SETTINGS: dict[str, Any] = {
     "mode": "offline",
@@ -46,6 +50,39 @@ class WandbTracker:
             shutil.move(written, self._runs / written.name)
         return True
 
+    def draft(self, run: Heading) -> Draft:
+        wandb: Any = importlib.import_module("wandb")
+        begun: Any = wandb.init(
+            project=file_name(run.experiment), name=run.name, dir=self.where, tags=[run.backend],
+            settings=wandb.Settings(**SETTINGS),
+        )  # fmt: skip
+        _time_is_the_axis(begun)
+        return _Draft(begun)
+
+
+class _Draft:
+    """The run *begun* of W&B, in progress. It takes steps in order: points of an earlier step are left out."""
+
+    def __init__(self, begun: Any) -> None:
+        self._begun, self._step = begun, -1
+
+    def add(self, values: Sequence[Value]) -> None:
+        for step, found in groupby(values, key=lambda value: value.step):
+            if step > self._step:
+                self._begun.log({value.name: value.value for value in found}, step=step)
+                self._step = step
+
+    def close(self, *, keep: bool) -> None:
+        folder = Path(self._begun.dir).parent
+        self._begun.finish(exit_code=1)
+        if not keep:
+            shutil.rmtree(folder)
+
+
+def _time_is_the_axis(begun: Any) -> None:
+    begun.define_metric("time_s")
+    begun.define_metric("*", step_metric="time_s")
+
 
 def _write(run: Handover, folder: Path) -> Path:
     """Write *run* below *folder*; return its directory."""
@@ -55,8 +92,7 @@ def _write(run: Handover, folder: Path) -> Path:
         config=dict(run.params), tags=[run.tags["backend"]], settings=wandb.Settings(**SETTINGS),
     )  # fmt: skip
     try:
-        begun.define_metric("time_s")
-        begun.define_metric("*", step_metric="time_s")
+        _time_is_the_axis(begun)
         for step, values in groupby(run.values, key=lambda value: value.step):
             begun.log({value.name: value.value for value in values}, step=step)
         begun.summary.update({f"summary/{name}": value for name, value in (run.summary | run.tags).items()})

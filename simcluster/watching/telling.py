@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from simcluster.runs.summary import ACCURACY, LOSS
 from simcluster.watching.board import Line as MapLine
@@ -32,6 +32,26 @@ class Watcher(Protocol):
         """Offer news: call *telemetry* if it is wanted now."""
 
     def end(self, telemetry: Telemetry | None, error: str) -> None: ...
+
+
+class NodeRows(NamedTuple):
+    """All rows that node *name* has recorded so far: lists that grow while it runs."""
+
+    name: str
+    metrics: Sequence[Metric]
+    evaluations: Sequence[Metric]
+    is_lost: bool
+
+
+class Follower(Protocol):
+    """An observer of a run's rows. A backend calls it like a `Watcher`; *offset_s* is when its clock starts."""
+
+    offset_s: float
+
+    def begin(self, run: RunInfo) -> None: ...
+
+    def look(self, rows: Callable[[], Sequence[NodeRows]]) -> None:
+        """Offer news: call *rows* if they are wanted now."""
 
 
 @dataclass

@@ -22,7 +22,7 @@ from simcluster.runs.record import RunRecord
 from simcluster.testing import ComesBack
 from simcluster.topology import star
 from simcluster.watching.board import NodeTelemetry, Telemetry
-from simcluster.watching.telling import Noted, link_telemetry, run_info, with_rows
+from simcluster.watching.telling import NodeRows, Noted, link_telemetry, run_info, with_rows
 from simcluster.workloads.ledger import Ledger
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sim.cluster import Body, Cluster
@@ -147,7 +147,8 @@ def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Callable[[], T
 
     It is what is known at this instant of the simulated clock; observing it does not affect the run.
     """
-    workers, on_progress, watcher = cluster.topology.workers, job.on_progress, job.watcher
+    workers, on_progress = cluster.topology.workers, job.on_progress
+    watcher, follower = job.watcher, job.follower
     noted = [Noted() for _ in workers]  # remembers what it has read
 
     def telemetry() -> Telemetry:
@@ -156,15 +157,23 @@ def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Callable[[], T
         nodes = [_node_telemetry(cluster, *row) for row in zip(cluster.members, noted, strict=True)]
         return Telemetry(elapsed_s=cluster.loop.time(), nodes=nodes, links=links, faults=log.rows())
 
+    def rows() -> list[NodeRows]:
+        recorders = [node.recorder for node in cluster.members]
+        lost = [not node.alive for node in cluster.members]
+        named = zip(workers, recorders, lost, strict=True)
+        return [NodeRows(name, by.record.metrics, by.evaluations, is_lost) for name, by, is_lost in named]
+
     def on_step(rank: int, step: int) -> None:
         if on_progress is not None:
             on_progress(rank, step)
         if watcher is not None:
             watcher.look(telemetry)
+        if follower is not None:
+            follower.look(rows)
 
-    if watcher is not None:
-        watcher.begin(run_info(job.names, job.seed, job.about, "sim"))
-    if on_progress is not None or watcher is not None:
+    for observer in filter(None, (watcher, follower)):
+        observer.begin(run_info(job.names, job.seed, job.about, "sim"))
+    if on_progress is not None or watcher is not None or follower is not None:
         for member in cluster.members:
             member.on_step = on_step
     return telemetry

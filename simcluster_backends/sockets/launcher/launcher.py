@@ -15,7 +15,7 @@ from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import NOTICE_S
 from simcluster.runs.record import RunRecord
 from simcluster.watching.board import Telemetry
-from simcluster.watching.telling import link_telemetry
+from simcluster.watching.telling import NodeRows, link_telemetry
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sockets.launcher.admission import Comers, are_enough, begin_with, missing, refusal
 from simcluster_backends.sockets.launcher.checkpoints import FromNodes
@@ -85,7 +85,7 @@ class Launcher:
         await self._listener.start(open_socket(host, port, "rendezvous"))
         await self._reporter.begin(self._where)
         watching = asyncio.create_task(self._watch.run())
-        telling = asyncio.create_task(self._reporter.run(self._telemetry, self._ask_to_leave))
+        telling = asyncio.create_task(self._reporter.run(self._telemetry, self._rows, self._ask_to_leave))
         interrupted = True
         try:
             await self._start()
@@ -245,6 +245,9 @@ class Launcher:
         nodes = [member.telemetry(self._loop.time()) for member in self.members]
         links = link_telemetry(self.job.names, self.job.topology, [member.sent_to for member in self.members])
         return Telemetry(elapsed_s=self._elapsed_s, nodes=nodes, links=links, faults=list(self._faults.log.rows()))
+
+    def _rows(self) -> list[NodeRows]:
+        return [member.rows for member in self.members]
 
     def _beat(self) -> None:
         for member in self.members:

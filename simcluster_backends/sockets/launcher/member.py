@@ -10,7 +10,7 @@ from simcluster.experiment.job import ClusterJob, Remote
 from simcluster.paths.spool import Spool
 from simcluster.runs.record import Metric, NodeRecord, Span, put_back
 from simcluster.watching.board import NodeTelemetry
-from simcluster.watching.telling import Noted, with_rows
+from simcluster.watching.telling import NodeRows, Noted, with_rows
 from simcluster_backends.common.failure import LEFT
 from simcluster_backends.common.log_line import MACHINE
 from simcluster_backends.common.watchdog import Progress
@@ -129,6 +129,10 @@ class Member:
         """Its traffic, as last reported: rank of a peer -> [messages, bytes]."""
         said = self.outcome.record if self.outcome is not None else self.status
         return said.sent_to if said is not None else {}
+
+    @property
+    def rows(self) -> NodeRows:
+        return NodeRows(self.name, self.metrics, self.evaluations, self.gone is not None)
 
     def telemetry(self, now_s: float) -> NodeTelemetry:
         """Return its state for the run's report, at *now_s* of the loop's clock. Reads each metric and span once."""

@@ -22,6 +22,7 @@ from simcluster_backends.sockets.wire.keys import read_token
 
 if TYPE_CHECKING:
     from simcluster.watching.board import RunInfo, Telemetry
+    from simcluster.watching.telling import NodeRows
     from simcluster_backends.sockets.coordinator.client import Client
     from simcluster_backends.sockets.coordinator.desk import Desk
     from simcluster_backends.sockets.coordinator.service import Service
@@ -62,7 +63,7 @@ class Reporter:
 
     def __init__(self, job: ClusterJob, post: Post | None, interval_s: float) -> None:
         self._job, self._post, self._interval_s = job, post, interval_s
-        self._watcher = job.watcher
+        self._watcher, self._follower = job.watcher, job.follower
         self._attempt = 0
         self._warned = self._known = False
         self._run: RunInfo | None = None
@@ -74,13 +75,20 @@ class Reporter:
         job, drawn = self._job, self._job.topology if self._post is not None else None
         self._run = run_info(job.names, job.seed, job.about, "sockets", rendezvous, self._attempt, drawn=drawn)
         self._known = False
-        if self._watcher is not None:
-            self._watcher.begin(self._run)
+        for observer in filter(None, (self._watcher, self._follower)):
+            observer.begin(self._run)
         await self._tell("/runs", self._run)
 
-    async def run(self, telemetry: Callable[[], Telemetry], leave: Callable[[Collection[str]], object]) -> None:
+    async def run(
+        self,
+        telemetry: Callable[[], Telemetry],
+        rows: Callable[[], Sequence[NodeRows]],
+        leave: Callable[[Collection[str]], object],
+    ) -> None:
         """Report at every interval until cancelled. *leave* is called with the nodes that are asked to leave."""
-        while self._post is not None or self._watcher is not None:
+        while any(given is not None for given in (self._post, self._watcher, self._follower)):
+            if self._follower is not None:
+                self._follower.look(rows)
             if self._watcher is not None:
                 self._watcher.look(telemetry)
             if self._post is not None and (names := await self._tell("/telemetry", telemetry())):
