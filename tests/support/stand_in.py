@@ -269,7 +269,18 @@ def install() -> torch.device:
         for name in ("arange", "arange.start", "arange.start_step"):  # the usual ones resize what they write to
             library.impl(name, _arange, "PrivateUse1")
         _kept.append(library)
+        torch.tensor = _tensor
     return torch.device(NAME, 0)
+
+
+_made_by_torch = torch.tensor
+
+
+def _tensor(data: Any, *, device: Any = None, **how: Any) -> Tensor:
+    """Make the tensor on the host and move it; torch would do both where no subclass is asked."""
+    there = device is not None and torch.device(device).type == NAME
+    made = _made_by_torch(data, device=None if there else device, **how)
+    return made.to(device) if there else made
 
 
 def _empty(size: Any, *, dtype: Any = None, memory_format: Any = None, **_: Any) -> Tensor:
