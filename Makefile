@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference
+.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory
 
 install: $(STAMP)
 
@@ -78,6 +78,9 @@ fidelity-busy: $(STAMP)
 
 figures: $(STAMP)
 	$(BIN)/python -m tests.figures
+
+memory: $(STAMP)
+	$(BIN)/python -m tests.memory_table
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from simcluster.topology import Topology
 from simcluster.workloads import Replica
+from simcluster.workloads.costs.memory import Memory
 
 Settings = Mapping[str, Any]
 Algorithm = TypeVar("Algorithm", bound=Callable[..., Any])
@@ -43,7 +44,9 @@ class Facts:
 
     *copies*: copies of the trainable parameters (the size of gradients) that a rank holds besides its replica, at peak;
     None if unknown. Messages count where they are held: a send holds a frozen copy until it has left, a received
-    message is held until used. *shares*: the shares of the model that a rank holds, at least and on average.
+    message is held until used. *phases*, in place of *copies* where ranks hold parts of the model: what each rank
+    holds in each phase, from a replica without values, the settings, the memory that a whole model takes, and whether
+    processes hold parts, too. *shares*: the shares of the model that a rank holds, at least and on average.
 
     *world*, *cut*: raise UsageError if the settings do not fit the world size, or if the replica's model cannot be
     split for it. The algorithm raises the same when it runs.
@@ -60,6 +63,7 @@ class Facts:
     """
 
     copies: Callable[[int, int, Settings], float] | None = None
+    phases: Callable[[Replica, Settings, Memory, bool], list[list[Memory]]] | None = None
     shares: Callable[[int, Settings], Shares] = lambda size, settings: Shares()
     world: Callable[[int, Settings], object] = lambda size, settings: None
     cut: Callable[[Replica, int, Settings], object] | None = None

@@ -31,6 +31,7 @@ from simcluster.experiment.checkpointing import (
 from simcluster.experiment.fit import left_out
 from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
+from simcluster.experiment.needed import predict_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory, warn_of_misspelt
 from simcluster.experiment.read import NAMED, Experiment, read_experiment
@@ -168,7 +169,7 @@ def run_plan(
     """Run a *plan* that has been read already; see `run`. *begins_with*: a checkpoint; see `resume`."""
     folder = _folder(plan, out)
     check_folder(folder)
-    check_memory(plan)
+    needed = check_memory(plan)
     given = dict(options or {})
     if given.get("portable") and plan.numerics == "none":
         raise UsageError(Problem("portable", "true with numerics: none", "numerics: real, since nothing is computed"))
@@ -194,6 +195,7 @@ def run_plan(
         raise
     try:
         samples = conclude(record, plan, keeping)
+        predict_memory(record, needed)
         record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
         record.extra["portable"] = job.options.get("portable", False)
         record.extra["one_machine"] = plan.backend == "sockets" and not any(job.addresses) and not any(job.remotes)

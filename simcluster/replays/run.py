@@ -13,6 +13,7 @@ import msgspec
 
 from simcluster.errors import ABSENT, NotReplayable, Problem, ReplayDiverged, UsageError
 from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.needed import predict_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory
 from simcluster.experiment.read import read_experiment
@@ -65,11 +66,12 @@ def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool
     folder = given_path(out) if out is not None else recorded.folder.with_name(recorded.folder.name + "-replay")
     plan = read_experiment(recorded.config, backend="sim")
     check_folder(folder)
-    check_memory(plan)
+    needed = check_memory(plan)
     job = ClusterJob(plan.topology.workers, json.dumps(plan.document), plan.seed, topology=plan.topology)
     remember(job.config_json, plan)
     began_s = time.perf_counter()  # only reported
     record: RunRecord = importlib.import_module("simcluster_backends.sim.replay.player").replay_cluster(job, orders)
+    predict_memory(record, needed)
     record.wall_s = time.perf_counter() - began_s
     weights = check_same(recorded, record)
     record.extra["lost"] = recorded.summary.get("lost", {})

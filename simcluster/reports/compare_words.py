@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simcluster.runs import words
 from simcluster.runs.compare import TOLERANCE
-from simcluster.runs.prediction import PHASES, Predicted
+from simcluster.runs.prediction import PHASES, Predicted, PredictedMemory
+from simcluster.units import format_size
 
 if TYPE_CHECKING:
     from simcluster.runs.compare import Judgement, Pair
@@ -38,6 +39,7 @@ def describe(pair: Pair) -> str:
         _settings(pair),
         _metrics(pair),
         _sides(pair, "node", OF_NODES, "weights", "weights_sha256"),
+        columns(describe_memory(pair.memory)) if pair.memory else "",
         _links(pair),
         columns(describe_phases(pair.phases)) if pair.phases else "",
         columns(describe_links(pair.transits)) if pair.transits and not pair.is_elsewhere else "",
@@ -219,6 +221,17 @@ def describe_phases(phases: Mapping[str, Mapping[str, Predicted]]) -> list[list[
         rows.append([name, *(cell for phase in PHASES for cell in _three(of_phases[phase]))])
     if len(phases) > MAX_NODES:
         rows.append([f"and {len(phases) - MAX_NODES} more nodes"])
+    return rows
+
+
+def describe_memory(memory: Mapping[str, PredictedMemory]) -> list[list[str]]:
+    """Return rows: a heading, then each node with what was counted for it and how much its process grew."""
+    rows = [["memory", "predicted", "grown", ""]]
+    for name, each in list(memory.items())[:MAX_NODES]:
+        cells = [words.ABSENT if size is None else format_size(size) for size in each]
+        rows.append([name, *cells, "" if each.ratio is None else f"x{each.ratio:.3g}"])
+    if len(memory) > MAX_NODES:
+        rows.append([f"and {len(memory) - MAX_NODES} more nodes"])
     return rows
 
 

@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from simcluster.errors import UsageError
-from simcluster.runs.prediction import Predicted, links, phases
+from simcluster.runs.prediction import Predicted, PredictedMemory, links, memory, phases
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
@@ -24,7 +24,7 @@ IDENTITY = ("name", "backend", "algorithm", "topology", "seed", "status", "weigh
 COUNTS = ("steps", "messages_sent", "bytes_sent")
 RESULTS = ("loss", "accuracy")
 BILL = ("joules", "price_usd")
-MEMORY = ("peak_rss_bytes", "grown_rss_bytes")
+MEMORY = ("peak_rss_bytes", "grown_rss_bytes", "predicted_peak_bytes")
 NODE_NUMBERS = ("compute_s", "wait_s", "bytes_sent", "bytes_received", "messages_sent", *MEMORY, *BILL)
 
 TOLERANCE: Final = 1e-3
@@ -199,6 +199,11 @@ class Pair:
         return phases(*both) if both else {}
 
     @cached_property
+    def memory(self) -> dict[str, PredictedMemory]:
+        """Node -> memory predicted by the simulated run and measured in the real one; else both of b."""
+        return memory(*(self.predicted_and_measured or (self.b, self.b)))
+
+    @cached_property
     def transits(self) -> dict[str, Predicted]:
         """Link -> time from send to receipt of what crossed it; empty unless one run predicts the other."""
         both = self.predicted_and_measured
@@ -257,6 +262,7 @@ class Pair:
             "phases": {
                 node: {phase: pair._asdict() for phase, pair in times.items()} for node, times in self.phases.items()
             },
+            "memory": {node: each._asdict() | {"ratio": each.ratio} for node, each in self.memory.items()},
             "transits": {link: pair._asdict() for link, pair in self.transits.items()},
         }
 

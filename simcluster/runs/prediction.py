@@ -38,6 +38,31 @@ class Predicted(NamedTuple):
         return self.measured_s / self.predicted_s if self.predicted_s else None
 
 
+class PredictedMemory(NamedTuple):
+    """The memory that was counted for a node before a run, and how much its process grew; None if unknown."""
+
+    predicted_peak_bytes: int | None
+    grown_rss_bytes: int | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Growth over prediction; None if either is unknown."""
+        if not self.predicted_peak_bytes or self.grown_rss_bytes is None:
+            return None
+        return self.grown_rss_bytes / self.predicted_peak_bytes
+
+
+def memory(predicted: RunFolder, measured: RunFolder) -> dict[str, PredictedMemory]:
+    """Node -> memory, of the nodes that both runs have; empty if neither number is known of any."""
+    a, b = predicted.summary["nodes"], measured.summary["nodes"]
+    found = {
+        name: PredictedMemory(a[name].get("predicted_peak_bytes"), b[name].get("grown_rss_bytes"))
+        for name in b
+        if name in a
+    }
+    return found if any(each != (None, None) for each in found.values()) else {}
+
+
 def phases(predicted: RunFolder, measured: RunFolder) -> dict[str, dict[str, Predicted]]:
     """Node -> phase -> times, of the nodes that both runs have."""
     a, b = _phases_by_node(predicted), _phases_by_node(measured)

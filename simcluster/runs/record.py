@@ -73,6 +73,7 @@ class NodeRecord:
     simcluster.process.kernels does; None if nothing was computed, or the node never handed in its record.
     *peak_rss_bytes* is the peak of its process's resident memory until its record was complete, *grown_rss_bytes* how
     much that is above the process just before the workload was made; None in the simulator, where nodes share one.
+    *predicted_peak_bytes* is the memory that was counted for it before the run; None if it is unknown.
     """
 
     rank: int
@@ -104,6 +105,7 @@ class NodeRecord:
     numerics: dict[str, str] | None = None
     peak_rss_bytes: int | None = None
     grown_rss_bytes: int | None = None
+    predicted_peak_bytes: int | None = None
 
     @property
     def digest(self) -> str:

@@ -95,6 +95,7 @@ class Node(Struct):
     price_usd: Amount = None
     peak_rss_bytes: Count | None = None
     grown_rss_bytes: int | None = None
+    predicted_peak_bytes: Count | None = None
     incarnation: Count = 0
 
 

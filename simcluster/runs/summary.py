@@ -120,6 +120,7 @@ def _node(node: NodeRecord, bill: Bill) -> dict[str, Any]:
         **bill._asdict(),
         "peak_rss_bytes": node.peak_rss_bytes,
         "grown_rss_bytes": node.grown_rss_bytes,
+        "predicted_peak_bytes": node.predicted_peak_bytes,
         "weights_sha256": node.weights_sha256,
         "finished_s": node.finished_s,
         **({"incarnation": node.incarnation} if node.incarnation else {}),

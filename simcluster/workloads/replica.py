@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from simcluster.compute import HOST
 from simcluster.transport import Cost
 from simcluster.workloads.costs.counter import Counter
+from simcluster.workloads.costs.memory import Held
 from simcluster.workloads.evaluable import Evaluable
 from simcluster.workloads.global_rng import borrowed, drawn_from
 from simcluster.workloads.initial.deferred import Deferred, Refuses
@@ -230,12 +231,16 @@ class Replica(Evaluable):
         return share_of(modules, self._trainable, self._rank, size)
 
     def _shard_of(self, share: Share, part: Part, size: int) -> TensorShard:
-        costs = partial(self._counter.shares, size=size)
-        return TensorShard(share, size, part, costs, self._counter.loss, self._drawing, self._make_layer)
+        costs, held = (partial(count, size=size) for count in (self._counter.shares, self._counter.held_by_share))
+        return TensorShard(share, size, part, costs, held, self._counter.loss, self._drawing, self._make_layer)
 
     def layer_costs(self, batch: Batch) -> list[LayerCost]:
         """Return the cost of each layer for such a (micro-)batch; counted once per shape on a separate model."""
         return self._counter.layers(batch)
+
+    def held(self, batch: Batch) -> list[Held]:
+        """Return what each layer holds between its passes for such a (micro-)batch: see `count_held`."""
+        return self._counter.held(batch)
 
     def state(self) -> dict[str, Tensor]:
         """Return copies of everything that training changes: "model.<name>" and "optimizer.<parameter>.<name>"."""

@@ -25,14 +25,5 @@ def one_bit_adam_copies(rank: int, size: int, settings: Settings) -> float:
     return 3.0 + max(2.0 + (2.0 / size if size > 1 else 0.0), 4.0)
 
 
-def zero_copies(rank: int, size: int, settings: Settings) -> float:
-    # A copy of the part that it updates. Per step in flight: the flat gradient, its sum, and the data going out and
-    # coming in meanwhile. Plus weights in flight. From stage 2 on these are a layer or two, of a size not known here.
-    steps = 1.0 + float(settings["staleness"])
-    if settings["stage"] < 2:
-        return (1.0 / size if settings["stage"] else 1.0) + 3.0 * steps + 1.0
-    return (1.0 if settings["stage"] == 2 else 0.0) / size + steps / size
-
-
 def zero_shares(size: int, settings: Settings) -> Shares:
     return Shares(*(1.0 / size if settings["stage"] >= stage else 1.0 for stage in (3, 2, 1)))

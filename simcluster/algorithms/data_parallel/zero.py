@@ -14,7 +14,8 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.data_parallel.facts import zero_copies, zero_shares
+from simcluster.algorithms.data_parallel.facts import zero_shares
+from simcluster.algorithms.data_parallel.zero_memory import zero_phases
 from simcluster.algorithms.data_parallel.zero_sums import Gradient, Sums
 from simcluster.algorithms.data_parallel.zero_weights import Held, Weights
 from simcluster.algorithms.facts import Facts, by_samples
@@ -26,7 +27,7 @@ from simcluster.workloads.layers.part import Part
 from simcluster.workloads.shares import weight_of
 
 
-@Facts(copies=zero_copies, shares=zero_shares, whole=lambda settings: settings.get("stage") != 3, evenly=by_samples)
+@Facts(phases=zero_phases, shares=zero_shares, whole=lambda settings: settings.get("stage") != 3, evenly=by_samples)
 async def zero(
     node: Transport,
     replica: Replica,
@@ -102,6 +103,7 @@ async def _backward(node: Transport, replica: Replica, batch: Batch, weights: We
             passing, gradients = await node.compute(layer.backward, passing, 0, weight, cost=cost.backward)
         for place, new in zip(layer.parameters, gradients, strict=True):
             found[place] = found[place].add_(new) if place in found else gradient.keep(new)
+        gradients.clear()  # held here no longer than needed
         for unit in (unit for unit in weights.units if unit.layer == layer.number):  # complete with this layer
             await gradient.leave(unit, flatten([found.pop(place) for place in unit.places]))
     gradient.leave_all()

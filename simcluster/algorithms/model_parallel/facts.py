@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from simcluster.algorithms.facts import Settings, Shares
-from simcluster.algorithms.model_parallel.order import ranks_of, stages_of, takes_no_part
+from simcluster.algorithms.model_parallel.order import ranks_of, stages_of
 from simcluster.algorithms.model_parallel.pipeline_plan import plan_of
 from simcluster.workloads import Replica
-
-
-def parted_copies(rank: int, size: int, settings: Settings) -> float:
-    # While weights are gathered, rank 0 holds those of every rank, any other a frozen copy of its part.
-    if rank == 0:
-        return 1.0 if size > 1 else 0.0
-    return 0.0 if takes_no_part(rank, size, settings) else 1.0 / stages_of(size, settings)
 
 
 def parted_shares(size: int, settings: Settings) -> Shares:

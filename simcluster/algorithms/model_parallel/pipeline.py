@@ -15,8 +15,9 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, by_samples, never
-from simcluster.algorithms.model_parallel.facts import parted_copies, parted_shares, pipeline_cut
+from simcluster.algorithms.model_parallel.facts import parted_shares, pipeline_cut
 from simcluster.algorithms.model_parallel.gathering import Gathering
+from simcluster.algorithms.model_parallel.memory import pipeline_phases
 from simcluster.algorithms.model_parallel.order import Order, ranks_of, takes_no_part
 from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, Task, plan_of
 from simcluster.algorithms.model_parallel.placement import placed
@@ -32,7 +33,7 @@ from simcluster.workloads.streams import micro_batches as cut
 
 
 @Facts(
-    copies=parted_copies, shares=parted_shares, cut=pipeline_cut, whole=never, evenly=by_samples, places=placed,
+    phases=pipeline_phases, shares=parted_shares, cut=pipeline_cut, whole=never, evenly=by_samples, places=placed,
     idle=takes_no_part,
 )  # fmt: skip
 async def pipeline(

@@ -16,8 +16,9 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, by_samples, never
-from simcluster.algorithms.model_parallel.facts import parted_copies, parted_shares
+from simcluster.algorithms.model_parallel.facts import parted_shares
 from simcluster.algorithms.model_parallel.gathering import gather
+from simcluster.algorithms.model_parallel.memory import tensor_phases
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.collectives import all_reduce
 from simcluster.transport import Transport
@@ -26,7 +27,7 @@ from simcluster.workloads.layers.tensor_shard import TensorShard
 
 
 @Facts(
-    copies=parted_copies,
+    phases=tensor_phases,
     shares=parted_shares,
     cut=lambda replica, size, settings: replica.tensor_shard(),
     stays=lambda _: "each rank holds a shard of every layer, cut for this world size",

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from simcluster.compute import to_host
 from simcluster.errors import Problem
 from simcluster.transport import Cost
-from simcluster.workloads.costs.memory import Memory, count_memory
+from simcluster.workloads.costs.memory import Held, Memory, count_held, count_memory
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.layers.layer_costs import LayerCost, count_layers
 from simcluster.workloads.layers.layers import modules_in_order
@@ -104,6 +104,22 @@ class Counter:
         if self.counted.draws is None:
             self.gradient(batch)
         return self.once(("shares", size, *_shapes(batch)), "the model's layers", count)
+
+    def held(self, batch: Batch) -> list[Held]:
+        """Return `count_held` of the layers, for such a (micro-)batch."""
+
+        def count() -> list[Held]:
+            return count_held(modules_in_order(self.a_model()), self.loss, self.like_batch(batch))
+
+        return self.once(("held", *_shapes(batch)), "the model's layers", count)
+
+    def held_by_share(self, batch: Batch, size: int) -> list[Held]:
+        """Return `count_held` of the modules of one of *size* tensor-parallel shards."""
+
+        def count() -> list[Held]:
+            return count_held(self.share(size).modules, self.loss, self.like_batch(batch))
+
+        return self.once(("held", size, *_shapes(batch)), "the model's layers", count)
 
     def share(self, size: int) -> Share:
         """Return the share of the first of *size* tensor-parallel ranks; the others' have the same shapes."""

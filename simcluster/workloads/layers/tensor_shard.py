@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from simcluster.compute import is_on_host
 from simcluster.transport import Cost
+from simcluster.workloads.costs.memory import Held
 from simcluster.workloads.layers.layer_costs import LayerCost, count_modules
 from simcluster.workloads.layers.layers import Drawing, Layer
 from simcluster.workloads.layers.part import Part
@@ -139,11 +140,12 @@ class TensorShard:
         size: int,
         part: Part,
         costs: Callable[[Batch], list[PieceCost]],
+        held: Callable[[Batch], list[Held]],
         loss: Loss,
         drawing: Drawing,
         layer: Callable[..., Layer] = Layer,
     ) -> None:
-        self.part, self.cuts, self.costs = part, share.cuts, costs
+        self.part, self.cuts, self.costs, self.held = part, share.cuts, costs, held
         self._size = size
         trainable = [share.of(number) for number in range(len(share.modules))]
         places = {id(parameter): place for place, parameter in enumerate(share.parameters)}

@@ -249,10 +249,10 @@ def test_sockets_give_the_bits_of_the_simulator(tmp_path: Path) -> None:
 
 
 def test_a_model_that_fits_into_no_rank_is_trained_in_parts(tmp_path: Path) -> None:
-    """0.3 billion parameters: 1.2 GB of weights, as much of gradients, twice of moments, on ranks of 2 GB."""
+    """0.3 billion parameters: 1.2 GB of weights, as much of gradients, twice of moments, on ranks of 2.2 GB."""
     source: dict[str, Any] = {
         "name": "parts",
-        "topology": {"generator": "star", "workers": 8, "device": {"flops": "1 TFLOP/s", "memory": "2 GB"}},
+        "topology": {"generator": "star", "workers": 8, "device": {"flops": "1 TFLOP/s", "memory": "2.2 GB"}},
         "algorithm": {"name": "zero", "stage": 1},
         "workload": {"name": "gpt", "size": "1.3b", "layers": 4, "batch_size": 1, "context": 128},
         "stop": {"steps": 1},

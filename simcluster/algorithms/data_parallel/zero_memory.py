@@ -1,0 +1,81 @@
+"""The memory that each rank of ZeRO holds, phase by phase. See `Facts.phases`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from simcluster.algorithms.facts import Settings
+from simcluster.collectives.flat import lengths_of
+from simcluster.workloads import Replica
+from simcluster.workloads.costs.memory import Memory, joint_bytes
+from simcluster.workloads.layer_units import cut_into_units, units_of_layers
+
+
+def zero_phases(replica: Replica, settings: Settings, whole: Memory, in_parts: bool) -> list[list[Memory]]:
+    size, stage = len(replica.batch_sizes), settings["stage"]
+    units = cut_into_units(replica)
+    layers = [sum(unit.size_bytes for unit in used) for used in units_of_layers(replica, units)]
+    shared = sum(replica.shapes[place].nbytes for place in replica.layers().shared())
+    largest, steps = max(unit.size_bytes for unit in units), 1 + settings["staleness"]
+    held = joint_bytes(replica.held(next(replica.batches())))
+    found = []
+    for rank in range(size):
+        mine = []
+        for unit in units:
+            like = replica.shapes[unit.places[0]]
+            numbers = unit.size_bytes // like.element_size()
+            part = lengths_of(numbers, size)[rank] if stage else numbers
+            mine.append(torch.empty(part, dtype=like.dtype, device="meta"))
+        own = sum(vector.nbytes for vector in mine)
+        replicated = whole.weights - (whole.gradients if in_parts and stage == 3 else 0)
+        rests = replace(
+            whole, weights=replicated + own, gradients=0, optimizer=replica.pieces(mine).state_bytes, activations=0
+        )
+        # In every sum over ranks, a part going out and one coming in.
+        passing = 2 * (whole.gradients if stage < 2 else largest) // size
+        if stage < 2:  # all layers' gradients are kept, the last also as it was found
+            kept = steps * whole.gradients
+            backward = replace(rests, gradients=kept + largest, activations=held)
+            # In stage 0 a whole sum is put together from parts.
+            sums = replace(rests, gradients=kept, messages=passing + (0 if stage else whole.gradients + largest))
+            found.append([backward, sums])
+        else:  # while the last but one arrives, each layer's gradient is held, and the next layer's weights
+            moments = _moments(layers, shared, settings["prefetch"] if stage == 3 else None)
+            gathered, gradients = max(moments, key=sum)
+            gradients += steps * own
+            backward = replace(rests, weights=rests.weights + gathered, gradients=gradients, activations=held)
+            found.append([replace(backward, messages=passing)])
+        if stage == 3:
+            # Unit by unit, whole and in parts, or whole and in its place; only rank 0 keeps them.
+            sizes = [unit.size_bytes for unit in units]
+            before = [sum(sizes[:number]) if rank == 0 else 0 for number in range(len(units))]
+            taken = [
+                replace(rests, weights=rests.weights + b, messages=2 * u) for b, u in zip(before, sizes, strict=True)
+            ]
+            found[-1].append(replace(max(taken, key=lambda each: each.total), gradients=own))
+        elif stage:  # all units are gathered at once, each put together from parts
+            found[-1].append(replace(rests, gradients=own, messages=whole.gradients + largest))
+    return found
+
+
+def _moments(layers: Sequence[int], shared: int, prefetch: int | None) -> list[tuple[int, int]]:
+    """Return, for each layer forward and then backward, the bytes of gathered weights and of gradients.
+
+    Gathered are the layer in use and *prefetch* ahead of it, and it is there once more until it is in its place; none
+    is if *prefetch* is None. A gradient is there once more as a vector, which is summed until the next one is complete.
+    Those of *shared* parameters wait for the first layer that uses them.
+    """
+    count, moments = len(layers), []
+    passes = [*layers, *reversed(layers)]
+    for at, layer in enumerate(passes):
+        ahead = 0 if prefetch is None else sum(passes[at + 1 : at + 1 + prefetch])
+        gathered = 0 if prefetch is None else ahead + layer
+        if at < count:
+            moments.append((gathered + (0 if prefetch is None else layer), 0))
+            continue
+        summed = passes[at - 1] + shared if at > count else 0
+        moments += [(gathered, layer + summed), (ahead, 2 * layer + summed)]
+    return moments

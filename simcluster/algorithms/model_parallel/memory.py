@@ -1,0 +1,86 @@
+"""The memory that each rank of a partitioned model holds, phase by phase. See `Facts.phases`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simcluster.algorithms.facts import Settings
+from simcluster.algorithms.model_parallel.order import ranks_of
+from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, plan_of
+from simcluster.workloads import Replica
+from simcluster.workloads.costs.memory import Held, Memory, joint_bytes
+from simcluster.workloads.streams import micro_batches as cut
+
+
+def pipeline_phases(replica: Replica, settings: Settings, whole: Memory, in_parts: bool) -> list[list[Memory]]:
+    size = len(replica.batch_sizes)
+    ranks, m = ranks_of(settings["order"], size), settings["micro_batches"] or size
+    names = ("schedule", "chunks", "cuts", "flops_per_s", "bandwidth_Bps")
+    plan = plan_of(replica, size, len(ranks), m, *(settings[name] for name in names))
+    batch = next(replica.joined_batches())
+    held, whole = replica.held(cut(batch, m)[0]), replace(whole, batch=batch.inputs.nbytes + batch.targets.nbytes)
+    looks_on = Memory(whole.weights if not in_parts else whole.weights - whole.gradients, 0, 0, 0, 0, whole.data)
+    found = [[looks_on] for _ in range(size)]
+    parts = {rank: _bytes(replica, plan.places(i)) for i, rank in enumerate(ranks)}
+    for i, rank in enumerate(ranks):
+        found[rank] = [_of_stages(replica, plan, i, m, held, whole, settings, in_parts)]
+    if tuple(ranks) != (0,):
+        from_others = max(own for rank, own in parts.items() if rank != 0)
+        found[0].append(replace(found[0][0], weights=whole.weights, gradients=0, activations=0, messages=from_others))
+    return found
+
+
+def _of_stages(
+    replica: Replica, plan: Plan, i: int, m: int, held: list[Held], whole: Memory, settings: Settings, in_parts: bool
+) -> Memory:
+    """Return training with stages i, p + i, ..., which takes more than sending their weights afterwards."""
+    mine = [plan.bounds[chunk * plan.p + i] for chunk in range(plan.chunks)]
+    own, stashed = _bytes(replica, plan.places(i)), [joint_bytes(held[first:end]) for first, end in mine]
+    now = most = 0
+    for way, chunk, _ in ORDERS[settings["schedule"]](plan.p, i, m, plan.chunks):
+        now += stashed[chunk] if way == "forward" else -stashed[chunk]
+        most = max(most, now)
+    # The sums, and what one micro-batch adds to them.
+    added = max(_bytes(replica, plan.layers.merged(*bounds).parameters) for bounds in mine)
+    # Activations or their gradient, one going out while one comes in.
+    passed = [sum(plan.costs[b - 1].output_bytes for b in bounds if b) for bounds in mine]
+    return replace(
+        whole,
+        weights=whole.weights - whole.gradients + own if in_parts else whole.weights,
+        gradients=own + added,
+        optimizer=replica.part(plan.places(i)).state_bytes,
+        activations=most,
+        messages=max(passed),
+    )
+
+
+def tensor_phases(replica: Replica, settings: Settings, whole: Memory, in_parts: bool) -> list[list[Memory]]:
+    size, shard = len(replica.batch_sizes), replica.tensor_shard()
+    batch = next(replica.joined_batches())
+    sizes = [parameter.nbytes for parameter in shard.part.parameters]
+    own, cut = sum(sizes), sum(sizes[place] for place in shard.cuts)
+    layers = [layer for piece in shard.pieces for layer in (piece.whole, piece.shard) if layer] + [shard.last]
+    added = max(sum(sizes[place] for place in layer.parameters) for layer in layers)
+    # What is summed over ranks: the share, the sum, and a part going out and one coming in.
+    costs = shard.costs(batch)
+    summed = max((cost.shard.output_bytes for cost in costs), default=0)
+    streams = sum(cost.join.output_bytes for cost in costs)
+    untrained = whole.weights - whole.gradients
+    training = replace(
+        whole,
+        weights=(untrained if in_parts else whole.weights) + (own if in_parts else cut),
+        gradients=own + added,
+        optimizer=shard.part.state_bytes,
+        activations=joint_bytes(shard.held(batch)) + streams,
+        batch=batch.inputs.nbytes + batch.targets.nbytes,
+        messages=summed + 2 * summed // size,
+    )
+    rest = replace(training, gradients=2 * own if shard.part.clips else own, activations=0)  # clipped ones are copies
+    if size == 1:
+        return [[training, rest]]
+    gathers = replace(rest, weights=whole.weights + cut, messages=cut)
+    return [[training, rest, gathers], *([training, rest] for _ in range(size - 1))]
+
+
+def _bytes(replica: Replica, places: list[int]) -> int:
+    return sum(replica.shapes[place].nbytes for place in places)

@@ -1,0 +1,92 @@
+"""The memory that each node needs: what the check before a run allows, and what a summary predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from simcluster.algorithms.facts import Facts, facts_of
+from simcluster.errors import UsageError
+from simcluster.experiment.measurements import SNAPSHOTS
+from simcluster.experiment.part import OBSERVED_RANK, in_parts, may_stand
+from simcluster.experiment.read import Experiment
+from simcluster.runs.record import RunRecord
+from simcluster.workloads.costs.memory import Memory
+
+
+class Needed(NamedTuple):
+    """The *memory* of one node at its peak; *is_known*: with all that the algorithm holds, else without."""
+
+    memory: Memory
+    is_known: bool
+
+
+def needed_memory(plan: Experiment) -> dict[str, Needed]:
+    """Return what each node needs, by name; empty if it cannot be counted.
+
+    A model whose loss fails here is left to fail in the run, which reports the cause.
+    """
+    try:
+        return _needed(plan)
+    except UsageError:
+        if plan.numerics == "none":
+            raise
+        return {}  # the model, or its layers, cannot do without values
+    except Exception:
+        return {}
+
+
+def _needed(plan: Experiment) -> dict[str, Needed]:
+    facts, size, settings = facts_of(plan.algorithm), len(plan.topology.workers), plan.algorithm_settings
+    # The coordinator of real nodes makes no model: it may not fit here.
+    makes_none = plan.numerics == "none" or plan.backend != "sim" or facts.phases is not None
+    memory = plan.workload.memory("none" if makes_none else "real")
+    if facts.phases is not None:
+        replica = plan.workload.replica(0, size, plan.seed, steps=1, numerics="none")
+        phases = facts.phases(replica, settings, memory, in_parts(plan, size))
+    else:
+        phases = [[_whole(facts, rank, size, plan, memory)] for rank in range(size)]
+    is_known = facts.phases is not None or facts.copies is not None
+    found = {}
+    for rank, name in enumerate(plan.topology.workers):
+        if rank == OBSERVED_RANK or may_stand(rank, plan.faults):
+            phases[rank] = _evaluated(phases[rank], memory.weights, plan)
+        found[name] = Needed(max(phases[rank], key=lambda phase: phase.total), is_known)
+    return found
+
+
+def _whole(facts: Facts, rank: int, size: int, plan: Experiment, memory: Memory) -> Memory:
+    """Return what a rank with a whole model holds."""
+    if facts.copies is None:
+        return memory
+    return replace(memory, messages=round(facts.copies(rank, size, plan.algorithm_settings) * memory.gradients))
+
+
+def _evaluated(phases: list[Memory], weights: int, plan: Experiment) -> list[Memory]:
+    """Return *phases* of a rank that evaluates *weights* during them and at the end."""
+    if plan.workload.test_samples is None:
+        return phases
+    # A model held in parts is evaluated where it is at the end; any other way takes another model.
+    parted = in_parts(plan, len(plan.topology.workers))
+    often = _evaluations(plan, parted)
+    snapshots = min(SNAPSHOTS, often) * weights
+    ends = replace(phases[-1], gradients=0, activations=0, batch=0, messages=0, evaluation=0 if parted else weights)
+    if often:
+        phases = [replace(phase, evaluation=weights + snapshots) for phase in phases]
+    return [*phases, ends]
+
+
+def _evaluations(plan: Experiment, parted: bool) -> int:
+    """Return how many evaluations there are before the run's end; in parts, only where rank 0 has a whole model."""
+    if not parted or facts_of(plan.algorithm).whole(plan.algorithm_settings):
+        return plan.steps // plan.evaluate_every
+    every = plan.algorithm_settings.get("gather_interval")
+    return 0 if every is None else (plan.steps - 1) // max(every, plan.evaluate_every)
+
+
+def predict_memory(record: RunRecord, needed: Mapping[str, Needed]) -> None:
+    """Note in *record* what its nodes were to need, where it is known."""
+    for node in record.nodes:
+        found = needed.get(node.name)
+        node.predicted_peak_bytes = found.memory.total if found is not None and found.is_known else None

@@ -1,0 +1,1 @@
+"""`make memory`: what real processes grow by, besides what was predicted, for docs/memory.md."""
