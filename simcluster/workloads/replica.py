@@ -231,7 +231,7 @@ class Replica(Evaluable):
         return share_of(modules, self._trainable, self._rank, size)
 
     def _shard_of(self, share: Share, part: Part, size: int) -> TensorShard:
-        costs, held = (partial(count, size=size) for count in (self._counter.shares, self._counter.held_by_share))
+        costs, held = partial(self._counter.shares, size=size), partial(self._counter.held_by_share, size=size)
         return TensorShard(share, size, part, costs, held, self._counter.loss, self._drawing, self._make_layer)
 
     def layer_costs(self, batch: Batch) -> list[LayerCost]:
