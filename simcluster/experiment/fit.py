@@ -13,7 +13,7 @@ from simcluster.documents.reading import Reading
 from simcluster.documents.user_code import calling
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.keys import ExperimentBlock
-from simcluster.process.memory import memory_bytes
+from simcluster.process.memory import memory_bytes, return_freed_memory
 from simcluster.topology import Topology
 from simcluster.units import format_size
 from simcluster.workloads import Replica, Workload
@@ -37,6 +37,8 @@ def count_steps(
         if numerics == "real":
             # A simulator holds all replicas in this process; the nodes of other backends may be elsewhere.
             check_host(workload, size if top.backend == "sim" else 1)
+        if in_parts and top.backend != "sim":
+            return_freed_memory()  # this process tries the layers of a model that may be larger than its memory
         replica = workload.replica(0, size, top.seed, steps, epochs, numerics=numerics, in_parts=in_parts)
         if numerics == "none":
             replica.gradient_cost(next(replica.batches()))
