@@ -7,7 +7,6 @@ import torch
 
 from simcluster.compute import HOST, device_of
 from simcluster.errors import UsageError
-from simcluster.topology import loads
 
 
 def has(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -59,15 +58,3 @@ def test_the_processor_asks_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("simcluster.compute.place.accelerators", asked)
     assert device_of("cpu") is HOST
-
-
-def test_a_topology_names_it_node_by_node() -> None:
-    links = "links: [{between: [a, b], type: ethernet-1g}]"
-    nodes = loads(f"nodes: {{a: {{device: x86-laptop}}, b: {{device: x86-laptop, compute: 'cuda:1'}}}}\n{links}").nodes
-    assert (nodes["a"].compute, nodes["b"].compute) == ("cpu", "cuda:1")
-
-
-@pytest.mark.parametrize("wrong", ["gpu", "cuda:x", "cuda:-1", "CPU", ""])
-def test_any_other_word_is_refused(wrong: str) -> None:
-    with pytest.raises(UsageError, match="cpu, cuda, cuda:1, mps or auto"):
-        loads(f"nodes: {{a: {{device: x86-laptop, compute: {wrong!r}}}}}")

@@ -31,7 +31,7 @@ class Node:
     starts simcluster there, *processes* times. *send_overhead_s* and *recv_overhead_s* occupy the node per message, one
     message after another. *host_bandwidth_Bps* limits the sum of its sending and receiving, over all links.
     *send_buffer_bytes*: per peer, a `send` of up to this size returns at once, before it has left. Nodes of one
-    *machine* share its cores. A real node's replica is on the device that *compute* names.
+    *machine* share its cores.
     """
 
     name: str
@@ -50,7 +50,6 @@ class Node:
     processes: int | None = None
     machine: str | None = None
     spread: Spread = NONE
-    compute: str = "cpu"
 
     @property
     def is_worker(self) -> bool:

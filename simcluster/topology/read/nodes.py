@@ -30,7 +30,6 @@ _SITE = re.compile(r"[^\x00-\x1f]{1,64}")
 # The command must never look like an option of the program that starts it.
 _WORD = re.compile(r"[^\x00-\x1f\x7f-][^\x00-\x1f\x7f]{0,1023}")
 _ARGUMENT = re.compile(r"[^\x00-\x1f\x7f]{0,1024}")
-_COMPUTE = re.compile(r"cpu|cuda(:[0-9]{1,3})?|mps|auto")
 _PYTHON = "a Python there, by name or path, in which simcluster is installed"
 
 
@@ -89,7 +88,6 @@ class NodeBlock(LaunchBlock, DeviceBlock):
     gateway: Flag = True
     machine: Annotated[str, text(NODE_NAME, NODE_NAME_EXPECTED)] | None = None
     spread: NodeSpread = NONE
-    compute: Annotated[str, text(_COMPUTE, "cpu, cuda, cuda:1, mps or auto")] = "cpu"
 
     @classmethod
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
