@@ -79,12 +79,13 @@ def calibrate(
     overrides: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
     seed: int = 0,
+    compute: str | None = None,
 ) -> Calibration:
     """Measure every link and every device of *topology* on *backend*.
 
     *workload* is an experiment's value for this key, *overrides* are an experiment's dotted keys; without a workload,
-    devices are not measured. *options* are the backend's: a rendezvous and a key for nodes started by hand. Raises
-    UsageError for an invalid request, RunError if a node or a connection is lost.
+    devices are not measured. *options* are the backend's: a rendezvous and a key for nodes started by hand. *compute*:
+    what every node computes on. Raises UsageError for an invalid request, RunError if a node or a connection is lost.
     """
     experiment = {
         "name": "calibration",
@@ -93,7 +94,7 @@ def calibrate(
         "workload": workload or "quadratic",
         "stop": {"steps": 1},
     }
-    plan = read_experiment(experiment, overrides, seed=seed, backend=backend)
+    plan = read_experiment(experiment, overrides, seed=seed, backend=backend, compute=compute)
     workers = plan.topology.workers
     if len(workers) < 2 and workload is None:
         raise UsageError(Problem("topology", f"{len(workers)} worker", "two, or a workload to measure"))

@@ -71,6 +71,10 @@ OtherAlgorithm = Annotated[
         autocompletion=names_of("algorithms"),
     ),
 ]
+Compute = Annotated[
+    str | None,
+    Option(metavar="NAME", help="What every node computes on: cpu, cuda, cuda:N, mps, or auto for what is there."),
+]
 BackendOptions = Annotated[
     list[str] | None,
     Option(

@@ -22,6 +22,7 @@ def run(
     algorithm: options.OtherAlgorithm = None,
     sets: Sets = None,
     seed: Annotated[int | None, Option(metavar="N", help="The seed of all randomness.")] = None,
+    compute: options.Compute = None,
     out: Annotated[Path | None, Option(metavar="DIR", help="The run folder; by default in runs/.")] = None,
     report: Report = True,
     rendezvous: options.Rendezvous = None,
@@ -60,7 +61,7 @@ def run(
 
         finished = run_experiment(
             experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=changed,
-            seed=seed, out=out, options=given, report=report, follower=tracking.follower, **showing,
+            seed=seed, compute=compute, out=out, options=given, report=report, follower=tracking.follower, **showing,
         )  # fmt: skip
         tracking.folders.append(finished.folder)
     print_finished(finished, as_json=as_json)
@@ -71,6 +72,7 @@ def resume(
     backend: options.BackendName = None,
     topology: options.OtherTopology = None,
     sets: Sets = None,
+    compute: options.Compute = None,
     step: Annotated[int | None, Option(metavar="N", help="The checkpoint's step; by default the last.")] = None,
     out: Annotated[Path | None, Option(metavar="DIR", help="The run folder; by default RUN itself.")] = None,
     report: Report = True,
@@ -108,8 +110,8 @@ def resume(
             from simcluster.experiment.run import resume as resume_run
 
             finished = resume_run(
-                run, step=step, backend=backend, topology=topology, overrides=overrides(sets), out=out, options=given,
-                report=report, follower=tracking.follower, **showing,
+                run, step=step, backend=backend, topology=topology, overrides=overrides(sets), compute=compute,
+                out=out, options=given, report=report, follower=tracking.follower, **showing,
             )  # fmt: skip
             tracking.folders.append(finished.folder)
     print_finished(finished, as_json=as_json)

@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from simcluster.catalogue import names
-from simcluster.cli.options import Json, KeyFile, Rendezvous, Sets, TopologyFile, overrides, real_options
+from simcluster.cli.options import Compute, Json, KeyFile, Rendezvous, Sets, TopologyFile, overrides, real_options
 from simcluster.cli.show import check_target, write_file
 from simcluster.errors import Problem, UsageError, nearest
 
@@ -165,6 +165,7 @@ def calibrate(
     sets: Sets = None,
     backend: Annotated[str, Option(metavar="NAME", help="sockets, or sim to check the method itself.")] = "sockets",
     seed: Annotated[int, Option(metavar="N", help="The seed of the workload's data.")] = 0,
+    compute: Compute = None,
     rendezvous: Rendezvous = None,
     key_file: KeyFile = None,
     as_json: Json = False,
@@ -186,7 +187,7 @@ def calibrate(
     block = {"path" if ":" in workload else "name": workload}
     calibration = measure(
         cluster, backend=backend, workload=None if workload == "none" else block, overrides=overrides(sets),
-        options=real_options(None, rendezvous=rendezvous, key_file=key_file), seed=seed,
+        options=real_options(None, rendezvous=rendezvous, key_file=key_file), seed=seed, compute=compute,
     )  # fmt: skip
     write_file(target, calibrated_text(calibration, date.today()))
     if as_json:

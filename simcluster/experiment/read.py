@@ -24,6 +24,8 @@ from simcluster.fault_plans.kinds import Fault
 from simcluster.fault_plans.read import read_faults
 from simcluster.process.intra_op import one_thread
 from simcluster.topology import Topology
+from simcluster.topology.model.compute import wrong_compute
+from simcluster.topology.read.overrides import ALL
 from simcluster.workloads import Workload
 from simcluster.workloads.workload import Numerics
 
@@ -71,17 +73,18 @@ def read_experiment(
     algorithm: str | None = None,
     seed: int | None = None,
     backend: str | None = None,
+    compute: str | None = None,
     faults: Sequence[Mapping[str, Any]] = (),
 ) -> Experiment:
     """Read *source*: a path, the name of a shipped experiment, or the keys themselves.
 
     *overrides* map dotted keys to values (`{"algorithm.pull_interval": 4}`, `{"topology.nodes.pi4.device": ...}`);
-    *topology*, *algorithm*, *seed* and *backend* replace those of the file; *faults* are added to its own. Raise
-    UsageError with every problem found.
+    *topology*, *algorithm*, *seed* and *backend* replace those of the file, and *compute* that of every node;
+    *faults* are added to its own. Raise UsageError with every problem found.
     """
     reading = Reading(*_open(source))
     options = {"topology": topology, "algorithm": algorithm, "seed": seed, "backend": backend}
-    of_topology = _override(reading, options, overrides or {})
+    of_topology = _compute(reading, compute) | _override(reading, options, overrides or {})
     own = reading.document.data.get("faults") or []
     if faults and isinstance(own, list):
         reading.document.data["faults"] = [*own, *(dict(fault) for fault in faults)]
@@ -107,6 +110,14 @@ def _open(source: str | Path | Mapping[str, Any]) -> tuple[Document, Path]:
     if not isinstance(document.data, dict):
         raise UsageError(document.problem((), expected="a mapping with the keys " + ", ".join(KEYS)))
     return document, path.resolve().parent
+
+
+def _compute(reading: Reading, compute: str | None) -> dict[str, Any]:
+    """Return the override of the topology that makes every node compute on *compute*."""
+    wrong = wrong_compute(compute) if compute is not None else ""
+    if wrong:
+        reading.problems.append(Problem("--compute", repr(compute), wrong))
+    return {} if compute is None or wrong else {f"nodes.{ALL}.compute": compute}
 
 
 def _override(reading: Reading, options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,6 +64,7 @@ def run(
     algorithm: str | Callable[..., Any] | Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
     seed: int | None = None,
+    compute: str | None = None,
     out: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
     report: bool = True,
@@ -76,9 +77,10 @@ def run(
     """Run *experiment* on *backend*: a file, a shipped name, or None with the file's keys as keyword arguments.
 
     `run("quickstart", backend="sockets")`, or `run(topology="smolcluster", algorithm="edp", workload="mnist_mlp",
-    stop={"steps": 100})`. *overrides*: dotted keys, as in `--set`. *options*: the backend's own. *out*: the run folder,
-    by default in `runs/`. *report*: can be skipped for large numbers of runs. *watcher*: sees the run live
-    (simcluster.watching) without affecting it. *follower*: sees its rows (simcluster.tracking.live).
+    stop={"steps": 100})`. *overrides*: dotted keys, as in `--set`. *compute*: what every node computes on. *options*:
+    the backend's own. *out*: the run folder, by default in `runs/`. *report*: can be skipped for large numbers of runs.
+    *watcher*: sees the run live (simcluster.watching) without affecting it. *follower*: sees its rows
+    (simcluster.tracking.live).
 
     Raise UsageError before anything is written; RunError, with *seed* and *folder* filled in, after the failed run's
     folder has been written.
@@ -95,8 +97,9 @@ def run(
         overrides = {**(overrides or {}), "algorithm": _block(algorithm)}
         algorithm = None
     plan = read_experiment(
-        experiment, overrides, topology=topology, algorithm=algorithm, seed=seed, backend=backend, faults=planned()
-    )
+        experiment, overrides, topology=topology, algorithm=algorithm, seed=seed, backend=backend, compute=compute,
+        faults=planned(),
+    )  # fmt: skip
     check_nothing_to_resume(_folder(plan, out))
     return run_plan(
         plan, out=out, options=options, report=report, progress=progress, on_output=on_output, watcher=watcher,
@@ -111,6 +114,7 @@ def resume(
     backend: str | None = None,
     topology: str | Path | Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
+    compute: str | None = None,
     out: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
     report: bool = True,
@@ -131,7 +135,7 @@ def resume(
     if not folder.is_dir():
         raise CheckpointError("run", f"no folder {folder}", "the folder of a run with checkpoints")
     found = last_complete(folder, step)
-    plan = read_experiment(found.manifest.config, overrides, topology=topology, backend=backend)
+    plan = read_experiment(found.manifest.config, overrides, topology=topology, backend=backend, compute=compute)
     summary = read_summary(folder) if (folder / SUMMARY).is_file() else None
     if step is None and (summary is None or summary["status"] != "done"):
         found = last_before_the_end(folder, plan)

@@ -92,7 +92,7 @@ def sweep(
     *values* map dotted keys to lists; *sets* and *pairs* are texts as on the command line. *seeds*: runs per
     combination. *jobs* processes run at once, by default one per core. *out*, by default below `runs/`, keeps every run
     ever made there. *target*, such as {"accuracy": 0.9}, adds the time to reach it to the table. *report* may be turned
-    off. *replaced* are topology, algorithm and backend, as for `run`; *options* are the backend's.
+    off. *replaced* are topology, algorithm, compute and backend, as for `run`; *options* are the backend's.
 
     Raises UsageError with the problems of all points, before anything is written. A run that fails is a row.
     """

@@ -57,6 +57,7 @@ def whatif(
     parts: str | Path | None = None,
     jobs: int | None = None,
     engine_name: str = "local",
+    compute: str | None = None,
     out: str | Path | None = None,
     report: bool = True,
     progress: Progress | None = None,
@@ -80,7 +81,7 @@ def whatif(
         raise UsageError(Problem("--seeds", str(seeds), f"1 to {MOST_SEEDS}"))
     processes = checked_jobs(jobs)
     fixed = {**fixed, **(overrides or {}), "numerics": "real" if wanted.learns else "none"}
-    read = partial(read_experiment, experiment, topology=topology, algorithm=algorithm, backend="sim")
+    read = partial(read_experiment, experiment, topology=topology, algorithm=algorithm, compute=compute, backend="sim")
     try:
         plan = read(fixed, seed=seed)
     except UsageError:

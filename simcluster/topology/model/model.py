@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import networkx
 
 from simcluster.errors import nearest
+from simcluster.topology.model.compute import CPU
 from simcluster.topology.model.conditions import Background, BackgroundFlow, Jitter, RateTrace
 from simcluster.topology.model.device import Device
 from simcluster.topology.model.routing import Routes
@@ -31,7 +32,7 @@ class Node:
     starts simcluster there, *processes* times. *send_overhead_s* and *recv_overhead_s* occupy the node per message, one
     message after another. *host_bandwidth_Bps* limits the sum of its sending and receiving, over all links.
     *send_buffer_bytes*: per peer, a `send` of up to this size returns at once, before it has left. Nodes of one
-    *machine* share its cores.
+    *machine* share its cores. *compute* is what was asked for, such as "cuda:1" or "auto".
     """
 
     name: str
@@ -50,6 +51,7 @@ class Node:
     processes: int | None = None
     machine: str | None = None
     spread: Spread = NONE
+    compute: str = CPU
 
     @property
     def is_worker(self) -> bool:

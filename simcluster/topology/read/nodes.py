@@ -14,6 +14,7 @@ from pydantic_core import InitErrorDetails
 from simcluster.documents.models import Block, Wrong, fault
 from simcluster.documents.reading import Reading
 from simcluster.documents.values import Bandwidth, Flag, Latency, Size, text, whole
+from simcluster.topology.model.compute import CPU, wrong_compute
 from simcluster.topology.model.model import Node
 from simcluster.topology.model.spread import NONE
 from simcluster.topology.read.devices import DeviceBlock
@@ -49,6 +50,12 @@ def _words(words: object) -> tuple[str, ...]:
         if fits and _WORD.fullmatch(words[0]):
             return tuple(words)
     raise Wrong("a list of words that start simcluster there: [uv, run, simcluster]")
+
+
+def _compute(value: object) -> str:
+    if wrong := wrong_compute(value):
+        raise Wrong(wrong)
+    return str(value)
 
 
 class LaunchBlock(Block):
@@ -88,6 +95,7 @@ class NodeBlock(LaunchBlock, DeviceBlock):
     gateway: Flag = True
     machine: Annotated[str, text(NODE_NAME, NODE_NAME_EXPECTED)] | None = None
     spread: NodeSpread = NONE
+    compute: Annotated[str, PlainValidator(_compute)] = CPU
 
     @classmethod
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:

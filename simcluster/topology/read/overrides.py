@@ -5,6 +5,7 @@ The values are checked later, with everything else.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,6 +19,12 @@ from simcluster.topology.read.network import NETWORK_KEYS
 from simcluster.topology.read.nodes import LAUNCH_KEYS, NODE_KEYS
 from simcluster.topology.read.spread import SPREAD_KEYS
 
+ALL = "*"
+"""In place of a node's name: every worker."""
+
+BARE = ("switch", "host")
+"""Kinds of nodes that compute nothing."""
+
 
 def apply(document: Document, overrides: Mapping[str, Any]) -> list[Problem]:
     """Put every override into *document*; return the problems of those that fit nowhere.
@@ -27,12 +34,23 @@ def apply(document: Document, overrides: Mapping[str, Any]) -> list[Problem]:
     problems: list[Problem] = []
     for key, value in overrides.items():
         try:
-            path = _path(document, key)
+            paths = _paths(document, key)
             value = parse_value(value) if isinstance(value, str) else value
-            document.override(path, value, f"override {key}")
+            for path in paths:
+                document.override(path, copy.deepcopy(value), f"override {key}")
         except UsageError as error:
             problems += error.problems
     return problems
+
+
+def _paths(document: Document, key: str) -> list[KeyPath]:
+    """Return the place of *key*, or those that it has at all workers: nodes.*.compute."""
+    parts, nodes = key.split("."), document.get(("nodes",))
+    if parts[:2] != ["nodes", ALL] or len(parts) < 3 or not isinstance(nodes, dict):
+        return [_path(document, key)]
+    _check_keys(key, parts[2:], NODE_KEYS)
+    workers = [name for name, block in nodes.items() if not (isinstance(block, dict) and block.get("kind") in BARE)]
+    return [("nodes", name, *parts[2:]) for name in workers]
 
 
 def _path(document: Document, key: str) -> KeyPath:
