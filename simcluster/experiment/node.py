@@ -17,6 +17,7 @@ from simcluster.compute import HOST, device_of, name_of
 from simcluster.errors import ENDED, NeedsValues, PeerLost
 from simcluster.experiment.part import OBSERVED_RANK, Part, in_parts
 from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.warm_up import warm_up
 from simcluster.process.kernels import numerics
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
 from simcluster.runs.record import NodeRecord
@@ -50,6 +51,7 @@ def prepare(config_json: str) -> None:
     """Read the experiment with its code and data, and count costs, before the clock starts; see `ClusterJob`."""
     # On tensors without values, which costs are counted on, some work makes torch import its compiler: do it now.
     importlib.import_module("torch._dynamo")
+    warm_up()
     _empty_bytes[:] = [rss_bytes()]
     experiment = _experiment(config_json)
     size = len(experiment.topology.workers)

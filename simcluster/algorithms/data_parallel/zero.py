@@ -103,7 +103,7 @@ async def _backward(node: Transport, replica: Replica, batch: Batch, weights: We
             passing, gradients = await node.compute(layer.backward, passing, 0, weight, cost=cost.backward)
         for place, new in zip(layer.parameters, gradients, strict=True):
             found[place] = found[place].add_(new) if place in found else gradient.keep(new)
-        gradients.clear()  # held here no longer than needed
+        gradients.clear()  # held no longer than needed
         for unit in (unit for unit in weights.units if unit.layer == layer.number):  # complete with this layer
             await gradient.leave(unit, flatten([found.pop(place) for place in unit.places]))
     gradient.leave_all()
