@@ -132,7 +132,12 @@ def run(tmp_path: Path, limits: dict[str, int], **changes: Any) -> Any:
 
 
 def test_what_just_fits_runs_and_a_byte_less_does_not(tmp_path: Path) -> None:
-    run(tmp_path, {"a": SERVER, "b": WORKER})
+    nodes = run(tmp_path, {"a": SERVER, "b": WORKER}).summary["nodes"]
+    assert {name: node["predicted_peak_bytes"] for name, node in nodes.items()} == {
+        "a": SERVER,
+        "b": WORKER,
+        "c": WORKER,
+    }
     for name, limit in (("a", SERVER), ("b", WORKER)):
         with pytest.raises(UsageError, match=rf"nodes\.{name}\.memory: found .* on {name}, 1 B too little"):
             run(tmp_path, {name: limit - 1})
@@ -168,7 +173,8 @@ def test_of_an_algorithm_of_ones_own_only_the_replica_is_counted_and_the_error_s
     (tmp_path / "mine.py").write_text("async def mine(node, replica):\n    pass\n")
     own = {"path": f"{tmp_path}/mine.py:mine"}
     evaluated = TOTAL + 2 * WEIGHTS  # in another model, from a copy
-    run(tmp_path, {"a": evaluated, "b": TOTAL}, algorithm=own)
+    finished = run(tmp_path, {"a": evaluated, "b": TOTAL}, algorithm=own)
+    assert {node["predicted_peak_bytes"] for node in finished.summary["nodes"].values()} == {None}
     with pytest.raises(UsageError, match=r"plus the memory of \S+mine\.py:mine, which is not counted"):
         run(tmp_path, {"a": evaluated - 1}, algorithm=own)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.reports.compare_words import MAX_LINKS, MAX_NODES, describe_links, describe_phases
+from simcluster.reports.compare_words import MAX_LINKS, MAX_NODES, describe_links, describe_memory, describe_phases
 from simcluster.results import Run, compare
 from simcluster.runs.prediction import Predicted, lateness, length, merged, transits
 from simcluster.runs.record import Span
@@ -46,6 +46,32 @@ def test_clocks_that_began_late_are_set_so_that_nothing_is_received_before_it_wa
     assert [late[rank] for rank in range(3)] == [0.0, 1.5, 2.5]
     assert all(min(times) + late[to] - late[source] >= 0.0 for (source, to), times in told.items())
     assert set(lateness({(0, 1): [0.5], (1, 0): [0.25]}).values()) == {0.0}
+
+
+def test_memory_is_growth_over_the_simulators_prediction(tmp_path: Path) -> None:
+    def nodes(folder: str, backend: str, grown: dict[str, int | None], predicted: int | None) -> Run:
+        a, b = (Recorder(rank, name, lambda: 1.0) for rank, name in enumerate("ab"))
+        record = record_of(a, b, elapsed_s=1.0)
+        for node in record.nodes:
+            node.grown_rss_bytes, node.predicted_peak_bytes = grown[node.name], predicted
+        config = made_up_config(backend=backend, topology=two_nodes())
+        return Run(write_run(tmp_path / folder, config, load(two_nodes()), record, "0.1.0"))
+
+    simulated = nodes("sim", "sim", {"a": None, "b": None}, 1_000_000)
+    real = nodes("real", "sockets", {"a": 1_250_000, "b": None}, 2_000_000)
+    (pair,) = compare(real, simulated).pairs
+    assert pair.memory == {"a": (1_000_000, 1_250_000), "b": (1_000_000, None)}
+    told = pair.to_dict()["memory"]
+    assert told["a"] == {"predicted_peak_bytes": 1_000_000, "grown_rss_bytes": 1_250_000, "ratio": 1.25}
+    assert told["b"]["ratio"] is None
+    assert describe_memory(pair.memory) == [
+        ["memory", "predicted", "grown", ""],
+        ["a", "1 MB", "1.25 MB", "x1.25"],
+        ["b", "1 MB", "-", ""],
+    ]
+    # Of two real runs, the second stands beside its own prediction.
+    (pair,) = compare(simulated, nodes("again", "sim", {"a": None, "b": None}, None)).pairs
+    assert pair.memory == {}
 
 
 def test_phases_are_told_apart_and_waiting_is_talking_without_computing(both: tuple[Run, Run]) -> None:
