@@ -61,8 +61,8 @@ class Points:
         self._returned: set[tuple[str, int]] = set()
         self._read: dict[str, tuple[int, int]] = {}
 
-    def take(self, nodes: Sequence[NodeRows]) -> list[Value]:
-        """Return the new points, of the steps that every node with rows has passed, lost ones aside."""
+    def take(self, nodes: Sequence[NodeRows], *, is_over: bool = False) -> list[Value]:
+        """Return the new points: of steps that every node with rows has passed, lost ones aside; all if *is_over*."""
         for node in nodes:
             metrics, evaluations = self._read.get(node.name, (0, 0))
             counts = len(node.metrics), len(node.evaluations)
@@ -71,7 +71,7 @@ class Points:
                     self._pending[metric.step].append(metric._replace(time_s=metric.time_s + self._offset_s))
             self._read[node.name] = counts
         passed = [node.metrics[-1].step for node in nodes if node.metrics and not node.is_lost]
-        ready = sorted(step for step in self._pending if step < min(passed, default=0))
+        ready = sorted(step for step in self._pending if is_over or step < min(passed, default=0))
         rows = [row for step in ready for row in self._pending.pop(step)]
         self._returned |= {(row.name, row.step) for row in rows}
         return values_of(rows)
@@ -107,13 +107,13 @@ class Following:
     def end(self, *, keep: bool) -> dict[str, str]:
         """Remove the drafts, or *keep* them with all points; return why trackers failed, by name."""
         if keep:
-            self._deliver()
+            self._deliver(is_over=True)
         for writer in self._writers:
             writer.put(keep)
-        return {writer.name: why for writer in self._writers if (why := writer.failure())}
+        return {writer.to: why for writer in self._writers if (why := writer.failure())}
 
-    def _deliver(self) -> None:
-        if values := self._points.take(self._last()):
+    def _deliver(self, *, is_over: bool = False) -> None:
+        if values := self._points.take(self._last(), is_over=is_over):
             for writer in self._writers:
                 writer.put(values)
 
@@ -123,7 +123,7 @@ class _Writer(threading.Thread):
 
     def __init__(self, to: str, into: str | None) -> None:
         super().__init__(name=f"tracker {to}", daemon=True)
-        self._to, self._into = to, into
+        self.to, self._into = to, into
         self._queue: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._error, self._is_dropped = "", False
 
@@ -138,12 +138,12 @@ class _Writer(threading.Thread):
         if self.ident is None:
             return ""
         self.join(END_S)
-        return f"{self._to} has not answered for {END_S:g} s" if self.is_alive() else self._error
+        return f"{self.to} has not answered for {END_S:g} s" if self.is_alive() else self._error
 
     def run(self) -> None:
         draft: Draft | None = None
         try:
-            tracker = opened(self._to, self._into)
+            tracker = opened(self.to, self._into)
             while not isinstance(message := self._queue.get(), bool):
                 if self._is_dropped:
                     continue
@@ -157,4 +157,4 @@ class _Writer(threading.Thread):
             if draft is not None:
                 draft.close(keep=message)
         except Exception as error:  # a tracker's package may raise anything
-            self._error = f"{self._to} failed with {type(error).__name__}: {error}"
+            self._error = f"{self.to} failed with {type(error).__name__}: {error}"

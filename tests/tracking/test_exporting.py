@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +33,9 @@ class Notes:
     def __init__(self) -> None:
         self.runs: list[Handover] = []
 
+    def draft(self, run: Any) -> Any:
+        return SimpleNamespace(add=list, close=lambda keep: None)
+
     def write(self, run: Handover) -> bool:
         new = run.id not in [known.id for known in self.runs]
         self.runs += [run] if new else []
@@ -41,7 +45,8 @@ class Notes:
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
     found = Notes()
-    monkeypatch.setattr("simcluster.tracking.exporting._open", lambda to, into: found)
+    monkeypatch.setattr("simcluster.tracking.live.opened", lambda to, into: found)
+    monkeypatch.setattr("simcluster.tracking.exporting.opened", lambda to, into: found)
     return found
 
 
