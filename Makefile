@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Enough steps that neither the first ones nor a pause of the machine decide the time; evaluated at the end only.
+DEMO := --topology runs/this-machine.yaml --set stop.steps=1000 --set evaluate_every=1000
 
 .PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory
 
@@ -17,8 +19,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	mkdir -p runs
 	$(BIN)/simcluster calibrate this-machine --out runs/this-machine.yaml
-	$(BIN)/simcluster run experiments/quickstart.yaml --topology runs/this-machine.yaml --backend sim --set evaluate_every=200 --out runs/demo-sim
-	$(BIN)/simcluster run experiments/quickstart.yaml --topology runs/this-machine.yaml --backend sockets --set evaluate_every=200 --out runs/demo-sockets
+	$(BIN)/simcluster run experiments/quickstart.yaml $(DEMO) --backend sim --out runs/demo-sim
+	$(BIN)/simcluster run experiments/quickstart.yaml $(DEMO) --backend sockets --out runs/demo-sockets
 	$(BIN)/simcluster compare runs/demo-sim runs/demo-sockets
 
 test: $(STAMP)

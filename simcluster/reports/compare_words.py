@@ -43,6 +43,7 @@ def describe(pair: Pair) -> str:
         _links(pair),
         columns(describe_phases(pair.phases)) if pair.phases else "",
         columns(describe_links(pair.transits)) if pair.transits and not pair.is_elsewhere else "",
+        _compared(pair),
     ]
     return "\n\n".join(block for block in blocks if block)
 
@@ -119,6 +120,19 @@ def _times(pair: Pair) -> str:
         inside = f", which lies {'inside' if pair.interval['inside'] else 'outside'}"
     where = " on one machine" if pair.is_elsewhere else ""
     return f"predicted {a}{expected}, measured {b}{where}{inside}{ratio}"
+
+
+def _compared(pair: Pair) -> str:
+    """Return a line that says what was predicted and measured; "" unless both ran to the end."""
+    if pair.predicted_and_measured is None or pair.elapsed_ratio is None:
+        return ""
+    predicted, measured = (run.summary for run in pair.predicted_and_measured)
+    if predicted["steps"] != measured["steps"] or {predicted["status"], measured["status"]} != {"done"}:
+        return ""
+    what = f"{words.count(measured['steps'])} steps of {measured['algorithm']} on {measured['topology']}"
+    predicted_s = pair.interval["median"] if pair.interval is not None else predicted["elapsed_s"]
+    times = f"predicted {words.seconds(predicted_s)}, measured {words.seconds(measured['elapsed_s'])}"
+    return f"Compared: {what}, {times}, measured / predicted {pair.elapsed_ratio:.3f}"
 
 
 def _totals(pair: Pair) -> str:

@@ -20,7 +20,7 @@ from typing import cast
 from simcluster.errors import HandshakeRefused, ProtocolError
 from simcluster_backends.sockets.net.send_queue import Left, Sending, SendQueue
 from simcluster_backends.sockets.net.shared_memory import SharedMemory
-from simcluster_backends.sockets.net.tls import in_words, names_in
+from simcluster_backends.sockets.net.tls import ClosedUnread, in_words, names_in
 from simcluster_backends.sockets.wire.frame import CHUNK_BYTES, Frame, Kind, OtherVersion, Outgoing
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 from simcluster_backends.sockets.wire.reader import USUAL, FrameReader, Limits
@@ -239,8 +239,8 @@ class Connection(asyncio.BufferedProtocol):
             self.on_lost(self._reason)
         elif not self._failed:
             self._failed = True
-            refused = isinstance(exc, ssl.SSLError)
-            self._on_fail(self, (HandshakeRefused if refused else ConnectionResetError)(self._reason))
+            unread = ClosedUnread if self._encrypted else ConnectionResetError
+            self._on_fail(self, (HandshakeRefused if isinstance(exc, ssl.SSLError) else unread)(self._reason))
 
     def _set_socket(self, change: Callable[[socket.socket], object]) -> None:
         """Apply *change* to the socket, if it is still open. uvloop's sockets lack `shutdown`."""

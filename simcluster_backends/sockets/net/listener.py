@@ -14,7 +14,7 @@ from simcluster.errors import HandshakeRefused, ProtocolError, RunError
 from simcluster_backends.common.event_loop import KEEPER
 from simcluster_backends.sockets.net.addresses import show_endpoint
 from simcluster_backends.sockets.net.connection import HANDSHAKE_TIMEOUT_S, LAST_WORD_S, Connection
-from simcluster_backends.sockets.net.tls import Tls, in_words
+from simcluster_backends.sockets.net.tls import ClosedUnread, Tls, in_words
 from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER, Handshake
 from simcluster_backends.sockets.wire.reader import USUAL, Limits
 
@@ -27,6 +27,8 @@ LOGGED = 5
 TOO_MANY = "too many connections that have not finished their handshake"
 BACKLOG = 100
 RETRY_S = 0.1
+REFUSALS = 3
+"""One may be a coincidence, such as a reset of the network."""
 
 log = logging.getLogger("simcluster.sockets")
 
@@ -165,9 +167,11 @@ async def connect(
     """Return a connection after its handshake; *on_open* was called with it before its first frame.
 
     Retry for *timeout_s* while there is no answer or the peer closes first, as it does with too many strangers; then
-    raise RunError or HandshakeRefused. Raise HandshakeRefused or ProtocolError at once if retrying would not help, and
-    RunError if the peer *was_there* before and its address refuses now: its process is gone.
+    raise RunError or HandshakeRefused. Raise HandshakeRefused or ProtocolError at once if retrying would not help, as
+    after REFUSALS connections in a row that the peer closed once it could verify our certificate; and RunError if the
+    peer *was_there* before and its address refuses now: its process is gone.
     """
+    unread = 0
     loop, where = asyncio.get_running_loop(), show_endpoint(host, port)
     secure, end_s = tls.client if tls is not None else None, loop.time() + timeout_s
 
@@ -201,6 +205,9 @@ async def connect(
             raise HandshakeRefused(f"{where}: {in_words(error)}") from None
         except OSError as error:
             reason = in_words(error)
+            unread = unread + 1 if isinstance(error, ClosedUnread) else 0
+            if unread == REFUSALS:
+                raise HandshakeRefused(f"{where}: {reason}") from None
             if was_there and isinstance(error, ConnectionRefusedError):
                 raise RunError(f"nothing listens at {where} any more: {reason}") from None
             if loop.time() + RETRY_S > end_s:

@@ -24,6 +24,14 @@ UNTOLD = (
 )
 """An event loop closes a connection before OpenSSL's alert is sent, so the refused side can only guess."""
 
+
+class ClosedUnread(ConnectionResetError):
+    """A peer closed a connection after TLS's handshake and before ours: most likely it refuses our certificate.
+
+    In TLS 1.3 the connecting side is done before its certificate is verified.
+    """
+
+
 MADE_BY = "a file made by `simcluster keys init`, which adds whatever the folder lacks"
 
 
