@@ -32,9 +32,15 @@ def catalogue(kind: str) -> dict[str, str]:
         from simcluster.topology.presets.links import DEVICES, LINKS
 
         presets: Mapping[str, Any] = LINKS if kind == "links" else DEVICES
-        return {name: str(preset) for name, preset in sorted(presets.items())}
+        return {name: _of_preset(preset) for name, preset in sorted(presets.items())}
     functions: Mapping[str, Callable[..., Any]] = getattr(import_module(f"simcluster.{kind}"), kind.upper())
     return {name: _in_words(function) for name, function in sorted(functions.items())}
+
+
+def _of_preset(preset: Any) -> str:
+    """The numbers of a link or a device, those of its accelerator included."""
+    found = getattr(preset, "accelerator", None)
+    return str(preset) if found is None else f"{preset}; on {found.kind}: {preset.on(found.kind)}"
 
 
 def names(kind: str) -> list[str]:

@@ -35,16 +35,17 @@ def replica(topology: Topology, number: int) -> dict[str, Any]:
                 block["ack_share"] = min(MOST_ACK_SHARE, link.ack_share * link.spread.factor("ack_share", number))
     for name, node in topology.nodes.items():
         if (document["nodes"][name] or {}).pop("spread", None):
-            document["nodes"][name] |= _node(node, number)
+            document["nodes"][name] |= _node(node, number, document["nodes"][name])
     return document
 
 
-def _node(node: Node, number: int) -> dict[str, Any]:
+def _node(node: Node, number: int, block: dict[str, Any]) -> dict[str, Any]:
     seconds = {"send_overhead": node.send_overhead_s, "recv_overhead": node.recv_overhead_s}
     factor = node.spread.factor
     keys: dict[str, Any] = {key: write_latency(value * factor(key, number)) for key, value in seconds.items() if value}
     if node.device is not None and node.device.profile is not None:
         slower, kinds = factor("profile", number), node.device.profile.kinds
         slowed = {kind: {int(flops): value * slower for flops, value in points} for kind, points in kinds}
-        keys["profile"] = profile_block(slowed)
+        profile = {"profile": profile_block(slowed)}
+        keys |= profile if node.device.cpu is None else {"accelerator": (block.get("accelerator") or {}) | profile}
     return keys

@@ -89,7 +89,7 @@ def _of_nodes(topology: Topology) -> Iterator[Change]:
 
 
 def twice_as_fast(device: Device) -> dict[str, Any]:
-    """Return a node's keys that make *device* twice as fast at any work."""
+    """Return a node's keys that make *device* twice as fast at any work on the part that computes."""
     keys: dict[str, Any] = {"flops": write_rate(2 * device.flops_per_s)}
     if math.isfinite(device.memory_bandwidth_Bps):
         keys["memory_bandwidth"] = write_bandwidth(2 * device.memory_bandwidth_Bps)
@@ -99,7 +99,7 @@ def twice_as_fast(device: Device) -> dict[str, Any]:
     if device.profile is not None:
         halved = {kind: {int(flops): seconds / 2 for flops, seconds in points} for kind, points in device.profile.kinds}
         keys["profile"] = profile_block(halved)
-    return keys
+    return {".".join((*device.own_keys, key)): value for key, value in keys.items()}
 
 
 def _inside(names: Iterable[str], keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,10 +233,10 @@ def _new_devices(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator
         device = topology.nodes[name].device
         assert device is not None, "a worker has a device"
         for offer in parts.devices if name in wanted else ():
-            new = DEVICES[offer.name]
+            new = DEVICES[offer.name].on(topology.nodes[name].compute)
             faster = new.flops_per_s > device.flops_per_s and new.operator_overhead_s <= device.operator_overhead_s
             steadier = device.straggler is not None and new.flops_per_s >= device.flops_per_s
-            if not faster and not steadier:
+            if not new.has_what_it_is_asked or (not faster and not steadier):
                 continue
             block = topology.document["nodes"][name] or {}
             replaced = {*DEVICE_KEYS} - {"price_per_hour"}  # which is assumed to stay

@@ -184,7 +184,11 @@ def mesh(size: int) -> dict[str, Any]:
         for number, a in enumerate(names)
         for b in names[number + 1 :]
     ]
-    return {"name": f"mesh-{size}", "nodes": {name: {"device": "mac-mini-m4"} for name in names}, "links": links}
+    return {
+        "name": f"mesh-{size}",
+        "nodes": {name: {"device": "mac-mini-m4", "compute": "auto"} for name in names},
+        "links": links,
+    }
 
 
 @pytest.fixture(scope="module")

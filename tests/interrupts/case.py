@@ -90,7 +90,7 @@ def experiment(case: Case) -> dict[str, Any]:
         "name": "interrupted",
         "topology": {
             "name": "three",
-            "nodes": {node: {"device": "mac-mini-m4-pro"} for node in NODES},
+            "nodes": {node: {"device": "mac-mini-m4-pro", "compute": "auto"} for node in NODES},
             "links": [{"between": list(link), "type": "thunderbolt-5"} for link in links],
         },
         "algorithm": {**name, **ALGORITHMS[case.algorithm]},

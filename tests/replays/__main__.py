@@ -30,7 +30,8 @@ def experiment(algorithm: Any, steps: int) -> dict[str, Any]:
         "name": "replay",
         "topology": {
             "name": "star",
-            "nodes": {name: {"device": "mac-mini-m4"} for name in names} | {"sw": {"kind": "switch"}},
+            "nodes": {name: {"device": "mac-mini-m4", "compute": "auto"} for name in names}
+            | {"sw": {"kind": "switch"}},
             "links": [{"between": [name, "sw"], "bandwidth": "1 Gbps", "latency": "50 us"} for name in names],
         },
         "algorithm": algorithm,

@@ -44,9 +44,9 @@ def topology_document() -> dict[str, Any]:
     return {
         "name": "smolcluster",
         "nodes": {
-            "mini1": {"device": "mac-mini-m4"},
-            "mini2": {"device": "mac-mini-m4"},
-            "mini3": {"device": "mac-mini-m4"},
+            "mini1": {"device": "mac-mini-m4", "compute": "auto"},
+            "mini2": {"device": "mac-mini-m4", "compute": "auto"},
+            "mini3": {"device": "mac-mini-m4", "compute": "auto"},
             "pi5": {"device": "raspberry-pi-5"},
             "pi4": {"device": "raspberry-pi-4"},
             "sw0": {"kind": "switch"},

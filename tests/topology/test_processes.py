@@ -13,7 +13,14 @@ TWO: dict[str, Any] = {
     "name": "two",
     "launch": {"python": "/opt/my venv/bin/python"},
     "nodes": {
-        "a": {"device": "mac-mini-m4", "ssh": "me@a", "address": "10.0.0.1", "port": 7000, "site": "desk"},
+        "a": {
+            "device": "mac-mini-m4",
+            "compute": "auto",
+            "ssh": "me@a",
+            "address": "10.0.0.1",
+            "port": 7000,
+            "site": "desk",
+        },
         "b": {"flops": "1 GFLOP/s", "ssh": "b", "nproc_per_node": 1, "command": ["uv", "run", "simcluster"]},
     },
     "links": [{"between": ["a", "b"], "bandwidth": "1 Gbps", "latency": "100 us"}],

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 from simcluster.topology.draw.labels import Box, between, overlap, place_labels, touches
 from simcluster.topology.draw.layout import Point, Size, place, scale
 from simcluster.topology.draw.style import NAME_SIZE, PAGE_STYLE, SMALL_SIZE, SVG_STYLE, svg_text, text_width
+from simcluster.topology.model.compute import CPU
 from simcluster.topology.model.device import Device
 from simcluster.topology.model.model import Link, Node, Topology
 from simcluster.units import format_bandwidth, format_latency, format_size
@@ -83,7 +84,7 @@ def draw_html(topology: Topology, link_use: LinkUse | None = None) -> str:
     ranks = {name: str(rank) for rank, name in enumerate(topology.workers)}
     nodes = []
     for node in topology.nodes.values():
-        words = (node.device.name if node.device else node.kind, str(node.device or ""))
+        words = (node.device.name if node.device else node.kind, _speed(node.device) if node.device else "")
         nodes.append((ranks.get(node.name, ""), node.name, *words, node.site or "", node.address or ""))
     links = []
     for link in topology.links:
@@ -139,7 +140,12 @@ def _size(node: Node) -> Size:
 
 
 def _about(device: Device) -> list[str]:
-    return [device.name] if device.straggler is None else [device.name, str(device.straggler)]
+    name = device.name if device.computes_on == CPU else f"{device.name} on {device.computes_on}"
+    return [name] if device.straggler is None else [name, str(device.straggler)]
+
+
+def _speed(device: Device) -> str:
+    return f"on {device.computes_on}: {device}"
 
 
 def _labels(topology: Topology, link_use: LinkUse | None) -> list[list[str]]:
@@ -246,7 +252,7 @@ def _box(node: Node, drawing: _Drawing, rank: int | None) -> str:
         top = y - height / 2 + 17
         words = svg_text(x, top, f"{rank} · {node.name}", "name")
         words += "".join(svg_text(x, top + 17 + _LINE_HEIGHT * k, line, "small") for k, line in enumerate(lines))
-        about = f"rank {rank}, {node.name}: {node.device}. {node.device.source}"
+        about = f"rank {rank}, {node.name}: {_speed(node.device)}. {node.device.source}"
     return f'<g class="{node.kind}"><title>{escape(about)}</title>{shape}{words}</g>'
 
 

@@ -138,8 +138,9 @@ def _node_lines(topology: Topology) -> list[str]:
             rows.append(("-", node.name, node.kind, node.site or ""))
             continue
         overheads = (("send", node.send_overhead_s), ("receive", node.recv_overhead_s))
+        asked = f", asked for {node.compute}" if node.compute != node.device.computes_on else ""
         about = [
-            devices[node.device],
+            f"on {node.device.computes_on}{asked}: {devices[node.device]}",
             "" if node.gateway else "forwards nothing",
             f"at {node.address}" + (f":{node.port}" if node.port is not None else "") if node.address else "",
             node.site or "",

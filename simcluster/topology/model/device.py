@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from simcluster.topology.model.compute import AUTO, CPU, kind_of
 from simcluster.topology.model.stragglers import Straggler
 from simcluster.units import (
     format_latency,
@@ -43,6 +44,22 @@ class Profile:
 
 
 @dataclass(frozen=True)
+class Accelerator:
+    """The numbers of a machine's accelerator, as those of a Device; *kind* is cuda or mps.
+
+    *memory_bytes* is None if it has none of its own and uses the machine's.
+    """
+
+    kind: str
+    flops_per_s: float
+    memory_bandwidth_Bps: float = math.inf
+    memory_bytes: int | None = None
+    work_overhead_s: float = 0.0
+    operator_overhead_s: float = 0.0
+    profile: Profile | None = None
+
+
+@dataclass(frozen=True)
 class Device:
     """A roofline of *flops_per_s* and *memory_bandwidth_Bps*, and everything that makes work slower than that.
 
@@ -52,6 +69,8 @@ class Device:
     - *profile*: kinds of work that were measured take the measured time instead of all the above.
     - *straggler*: occasional slowdown on top. None: never.
     - *power_idle_W*, *power_busy_W* and *price_USD_per_h* are None if unknown; both powers are given, or neither.
+    - *computes_on*: the part whose numbers these are, cpu or an accelerator. *cpu* is the same device on its CPU if the
+      numbers are those of its *accelerator*, else None.
 
     *name* is the preset's, or "custom". *source* says where the numbers come from.
     """
@@ -68,6 +87,42 @@ class Device:
     power_idle_W: float | None = None
     power_busy_W: float | None = None
     price_USD_per_h: float | None = None
+    accelerator: Accelerator | None = None
+    computes_on: str = CPU
+    cpu: Device | None = None
+
+    def on(self, compute: str) -> Device:
+        """Return this device, which has the numbers of its CPU, with those of the part that *compute* asks for.
+
+        auto is the accelerator, if there is one. Without numbers of its own, an accelerator has those given.
+        """
+        kind, found = kind_of(compute), self.accelerator
+        if kind == CPU or (kind == AUTO and found is None):
+            return self
+        if found is None or kind not in (AUTO, found.kind):
+            return replace(self, computes_on=compute)
+        return replace(
+            self,
+            flops_per_s=found.flops_per_s,
+            memory_bandwidth_Bps=found.memory_bandwidth_Bps,
+            memory_bytes=self.memory_bytes if found.memory_bytes is None else found.memory_bytes,
+            work_overhead_s=found.work_overhead_s,
+            operator_overhead_s=found.operator_overhead_s,
+            profile=found.profile,
+            computes_on=found.kind if kind == AUTO else compute,
+            cpu=self,
+        )
+
+    @property
+    def own_keys(self) -> tuple[str, ...]:
+        """The place of the numbers in use in a node of a topology file: the node itself, or its accelerator."""
+        return ("accelerator",) if self.cpu is not None else ()
+
+    @property
+    def has_what_it_is_asked(self) -> bool:
+        """Whether the numbers in use are of what was asked for: a preset without an accelerator has none for it."""
+        found = self.accelerator
+        return self.computes_on == CPU or self.cpu is not None or (self.name == "custom" and found is None)
 
     def __str__(self) -> str:
         """Return the numbers for people: 2.9 TFLOP/s, memory 16 GB at 103 GB/s, 20 us per operator, 4 W to 40 W."""

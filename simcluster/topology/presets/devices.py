@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from simcluster.topology.model.device import Device
+from simcluster.topology.model.device import Accelerator, Device
 from simcluster.units import parse_bandwidth, parse_latency, parse_power, parse_rate, parse_size
 
 _Sourced: TypeAlias = tuple[str, str, str]
@@ -43,8 +43,29 @@ def _slower_than_x86(factor: int, why: str) -> _Sourced:
     return f"{factor * 40} us", f"{factor * 5} us", f"overhead estimate: {factor} times the x86-laptop's, {why}"
 
 
-def _device(numbers: str, source: str, overhead: _Sourced = _MPS_OVERHEAD, power: _Sourced | None = None) -> Device:
-    """Return the device with *numbers*: its name, its rate, the bandwidth of its memory, and its memory.
+# Philip Turner's gist 3bda14e876a635e73745c42f2eb240c8: Float32 products on the matrix units of the CPU.
+_M1_MAX = "the 2.0 TFLOP/s that the two units of an M1 Max reach in a product of 1280, measured (gist 3bda14e8)"
+
+
+def _matrix_units(GHz: float, units: int = 1) -> str:
+    """Return the source of the rate of a CPU whose clusters of fast cores have one matrix unit each."""
+    words = "its matrix unit; estimate: half of " if units == 1 else "its two matrix units; estimate: "
+    faster = f", times {GHz:g}/3.2 for the clock" if GHz != 3.2 else ""
+    return f"CPU, {words}{_M1_MAX}{faster}"
+
+
+_AS_X86 = _slower_than_x86(1, "whose single core is about as fast")
+
+
+def _device(
+    numbers: str,
+    source: str,
+    overhead: _Sourced,
+    power: _Sourced | None = None,
+    accelerator: Accelerator | None = None,
+    accelerator_source: str = "",
+) -> Device:
+    """Return the device with *numbers* of its CPU: its name, its rate, the bandwidth of its memory, and its memory.
 
     *power* is at the wall, idle and under load.
     """
@@ -52,38 +73,57 @@ def _device(numbers: str, source: str, overhead: _Sourced = _MPS_OVERHEAD, power
     flops, memory_bandwidth, memory = sizes.split(", ")
     work, operator, overhead_source = overhead
     idle, busy, power_source = power or ("", "", "")
+    sources = [source, overhead_source, *([accelerator_source] if accelerator else [])]
     return Device(
         name,
         parse_rate(flops),
         parse_bandwidth(memory_bandwidth),
         parse_size(memory),
-        source="; ".join([source, overhead_source, *([f"power {power_source}"] if power else [])]),
+        source="; ".join([*sources, *([f"power {power_source}"] if power else [])]),
         work_overhead_s=parse_latency(work),
         operator_overhead_s=parse_latency(operator),
         power_idle_W=parse_power(idle) if power else None,
         power_busy_W=parse_power(busy) if power else None,
+        accelerator=accelerator,
     )
 
 
+def _mac(numbers: str, cpu: str, gpu: str, power: _Sourced | None = None) -> Device:
+    """Return a Mac: *numbers* as of `_device`, with the rate of the GPU after that of the CPU; sources of both."""
+    name, _, sizes = numbers.partition(": ")
+    flops, gpu_flops, memory_bandwidth, memory = sizes.split(", ")
+    work, operator, overhead_source = _MPS_OVERHEAD
+    rates = parse_rate(gpu_flops), parse_bandwidth(memory_bandwidth)
+    accelerator = Accelerator(
+        "mps", *rates, work_overhead_s=parse_latency(work), operator_overhead_s=parse_latency(operator)
+    )
+    about = f"{gpu}; {overhead_source}"
+    return _device(f"{name}: {flops}, {memory_bandwidth}, {memory}", cpu, _AS_X86, power, accelerator, about)
+
+
 _DEVICES = [
-    _device(
-        "mac-mini-m1: 1.73 TFLOP/s, 59 GB/s, 16 GB",
+    _mac(
+        "mac-mini-m1: 1 TFLOP/s, 1.73 TFLOP/s, 59 GB/s, 16 GB",
+        _matrix_units(3.2),
         f"GPU of 8 cores, 2.6 TFLOP/s peak by Apple; {_TWO_THIRDS}; {_MEMORY} (68.3 GB/s)",
         power=("6.8 W", "39 W", _APPLE),
     ),
-    _device(
-        "mac-mini-m2: 2.4 TFLOP/s, 86 GB/s, 16 GB",
+    _mac(
+        "mac-mini-m2: 1.09 TFLOP/s, 2.4 TFLOP/s, 86 GB/s, 16 GB",
+        _matrix_units(3.49),
         f"GPU of 10 cores, 3.6 TFLOP/s peak by Apple; {_TWO_THIRDS}; {_MEMORY} (100 GB/s)",
         power=("7 W", "50 W", _APPLE),
     ),
-    _device(
-        "mac-mini-m2-pro: 3.84 TFLOP/s, 172 GB/s, 16 GB",
+    _mac(
+        "mac-mini-m2-pro: 2.18 TFLOP/s, 3.84 TFLOP/s, 172 GB/s, 16 GB",
+        _matrix_units(3.49, 2),
         "GPU of 16 cores; estimate: 1.6 times the mac-mini-m2 of 10 cores of the same generation; "
         f"{_MEMORY} (200 GB/s)",
         power=("7 W", "100 W", _APPLE),
     ),
-    _device(
-        "mac-mini-m4: 2.9 TFLOP/s, 103 GB/s, 16 GB",
+    _mac(
+        "mac-mini-m4: 1.38 TFLOP/s, 2.9 TFLOP/s, 103 GB/s, 16 GB",
+        _matrix_units(4.4),
         _M4_MEASURED,
         power=(
             "4 W",
@@ -92,30 +132,36 @@ _DEVICES = [
             "stands in for the GPU (geerlingguy/top500-benchmark issue 47)",
         ),
     ),
-    _device(
-        "mac-mini-m4-pro: 4.64 TFLOP/s, 235 GB/s, 24 GB",
+    _mac(
+        "mac-mini-m4-pro: 2.81 TFLOP/s, 4.64 TFLOP/s, 235 GB/s, 24 GB",
+        _matrix_units(4.5, 2),
         f"GPU of 16 cores; estimate: 1.6 times the measured M4 of 10 cores (arXiv:2502.05317); {_MEMORY} (273 GB/s)",
         power=("5 W", "140 W", _APPLE),
     ),
-    _device(
-        "macbook-air-m1: 1.51 TFLOP/s, 59 GB/s, 8 GB",
+    _mac(
+        "macbook-air-m1: 1 TFLOP/s, 1.51 TFLOP/s, 59 GB/s, 8 GB",
+        _matrix_units(3.2),
         f"GPU of 7 cores; estimate: 7/8 of the mac-mini-m1; {_MEMORY} (68.3 GB/s)",
     ),
-    _device(
-        "macbook-air-m2: 1.92 TFLOP/s, 86 GB/s, 8 GB",
+    _mac(
+        "macbook-air-m2: 1.09 TFLOP/s, 1.92 TFLOP/s, 86 GB/s, 8 GB",
+        _matrix_units(3.49),
         f"GPU of 8 cores; estimate: 8/10 of the mac-mini-m2; {_MEMORY} (100 GB/s)",
     ),
-    _device(
-        "macbook-air-m3: 1.88 TFLOP/s, 86 GB/s, 8 GB",
+    _mac(
+        "macbook-air-m3: 1.27 TFLOP/s, 1.88 TFLOP/s, 86 GB/s, 8 GB",
+        _matrix_units(4.05),
         f"GPU of 8 cores; estimate: 8/10 of the macbook-pro-m3; {_MEMORY} (100 GB/s)",
     ),
-    _device(
-        "macbook-pro-m3: 2.35 TFLOP/s, 86 GB/s, 16 GB",
+    _mac(
+        "macbook-pro-m3: 1.27 TFLOP/s, 2.35 TFLOP/s, 86 GB/s, 16 GB",
+        _matrix_units(4.05),
         "GPU of 10 cores, 3.53 TFLOP/s peak (estimate: 1280 lanes x 2 x 1.38 GHz); "
         f"{_TWO_THIRDS}; {_MEMORY} (100 GB/s)",
     ),
-    _device(
-        "macbook-pro-m4: 2.9 TFLOP/s, 103 GB/s, 16 GB",
+    _mac(
+        "macbook-pro-m4: 1.38 TFLOP/s, 2.9 TFLOP/s, 103 GB/s, 16 GB",
+        _matrix_units(4.4),
         f"the chip of the mac-mini-m4, with a fan as well: {_M4_MEASURED}",
     ),
     _device(
@@ -139,10 +185,20 @@ _DEVICES = [
         ),
     ),
     _device(
-        "jetson-orin-nano: 853 GFLOP/s, 54 GB/s, 8 GB",
+        "jetson-orin-nano: 56 GFLOP/s, 34 GB/s, 8 GB",
+        "CPU, 6 x Cortex-A78AE x 16 x 1.5 GHz = 144 GFLOP/s peak; estimate: 0.39 of that, as the raspberry-pi-5 "
+        "reaches; memory estimate: half of NVIDIA's 68 GB/s",
+        _slower_than_x86(3, "as for the raspberry-pi-5, whose CPU is like this one"),
+        None,
+        Accelerator(
+            "cuda",
+            parse_rate("853 GFLOP/s"),
+            parse_bandwidth("54 GB/s"),
+            work_overhead_s=parse_latency("120 us"),
+            operator_overhead_s=parse_latency("15 us"),
+        ),
         "GPU, 1024 CUDA cores x 2 x 625 MHz = 1.28 TFLOP/s peak; estimate: two thirds of that, as the M4's GPU "
-        "reaches; memory estimate: 0.8 of NVIDIA's 68 GB/s",
-        _slower_than_x86(3, "as for the raspberry-pi-5, whose CPU is like the one that starts the GPU's kernels"),
+        "reaches; memory estimate: 0.8 of NVIDIA's 68 GB/s; overhead as on the CPU, which starts the GPU's kernels",
     ),
     _device(
         "x86-laptop: 300 GFLOP/s, 38 GB/s, 16 GB",

@@ -14,7 +14,8 @@ from pydantic_core import InitErrorDetails
 from simcluster.documents.models import Block, Keys, Wrong, block_of, fault, refuse, tried
 from simcluster.documents.values import Bandwidth, Latency, Positive, PositiveSize, Power, Price, Rate, one_of, time
 from simcluster.errors import nearest
-from simcluster.topology.model.device import Device, Profile
+from simcluster.topology.model.compute import ACCELERATORS
+from simcluster.topology.model.device import Accelerator, Device, Profile
 from simcluster.topology.model.stragglers import Straggler, Trace
 from simcluster.topology.presets.links import DEVICES
 from simcluster.topology.read.traces import TraceBlock, steps_of
@@ -102,6 +103,25 @@ def _straggler(value: object) -> Straggler:
     return made
 
 
+class AcceleratorBlock(Block):
+    """The accelerator of a node, by the fields of Accelerator; what is left out is the preset's."""
+
+    kind: Annotated[str, one_of(ACCELERATORS)] | None = None
+    flops_per_s: Rate | None = Field(None, alias="flops")
+    memory_bandwidth_Bps: Bandwidth | None = Field(None, alias="memory_bandwidth")
+    memory_bytes: PositiveSize | None = Field(None, alias="memory")
+    work_overhead_s: Latency | None = Field(None, alias="work_overhead")
+    operator_overhead_s: Latency | None = Field(None, alias="operator_overhead")
+    profile: Annotated[Profile, PlainValidator(_profile)] | None = None
+
+    def made(self, preset: Accelerator | None) -> Accelerator:
+        values = {name: getattr(self, name) for name in self.model_fields_set}
+        return replace(preset, **values) if preset is not None else Accelerator(**values)
+
+
+ACCELERATOR_KEYS = AcceleratorBlock.known.names
+
+
 class DeviceBlock(Block):
     """The keys of a node that describe its device, by the fields of Device."""
 
@@ -117,6 +137,7 @@ class DeviceBlock(Block):
     price_USD_per_h: Price | None = Field(None, alias="price_per_hour")
     profile: Annotated[Profile, PlainValidator(_profile)] | None = None
     straggler: Annotated[Straggler, PlainValidator(_straggler)] | None = None
+    accelerator: Annotated[AcceleratorBlock, PlainValidator(AcceleratorBlock.read)] | None = None
 
     @classmethod
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
@@ -127,10 +148,20 @@ class DeviceBlock(Block):
             yield fault(found=found, expected=expected, at_key=True)
         elif "power_idle" in given or "power_busy" in given:
             yield from _power_faults(given)
+        preset = DEVICES.get(given["device"]) if isinstance(given.get("device"), str) else None
+        own = given.get("accelerator")
+        if isinstance(own, Mapping) and (preset is None or preset.accelerator is None):
+            missing = {"kind": " or ".join(ACCELERATORS), "flops": "a rate with its unit, such as 14 TFLOP/s"}
+            for key, expected in missing.items():
+                if own.get(key) is None:
+                    yield fault("accelerator", key, expected=expected)
 
     def made(self) -> Device:
         """Return the preset with the node's own numbers, or a device of all numbers given."""
         values = {name: getattr(self, name) for name in self.model_fields_set & _OF_DEVICE}
+        if self.accelerator is not None:
+            preset = DEVICES[self.device].accelerator if self.device is not None else None
+            values["accelerator"] = self.accelerator.made(preset)
         if self.device is None:
             return Device(**{"name": "custom", "source": "given in the topology", **values})
         device = DEVICES[self.device]

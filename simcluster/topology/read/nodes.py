@@ -106,7 +106,7 @@ class NodeBlock(LaunchBlock, DeviceBlock):
 
     def node(self, name: str) -> Node:
         own = {key: getattr(self, key) for key in self.model_fields_set & _OF_NODE}
-        return Node(name, self.made(), command=self.words, **own)
+        return Node(name, self.made().on(self.compute), command=self.words, **own)
 
 
 NODE_KEYS = NodeBlock.known.names

@@ -13,7 +13,7 @@ from simcluster.documents.yaml import Document, parse_value
 from simcluster.documents.yaml_build import KeyPath
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology.read.conditions import BackgroundBlock, JitterBlock, RateTraceBlock
-from simcluster.topology.read.devices import STRAGGLER_KEYS
+from simcluster.topology.read.devices import ACCELERATOR_KEYS, STRAGGLER_KEYS
 from simcluster.topology.read.links import LINK_KEYS
 from simcluster.topology.read.network import NETWORK_KEYS
 from simcluster.topology.read.nodes import LAUNCH_KEYS, NODE_KEYS
@@ -80,6 +80,7 @@ def _path(document: Document, key: str) -> KeyPath:
 _INNER: dict[str, tuple[str, ...] | None] = {
     "straggler": STRAGGLER_KEYS,
     "profile": None,
+    "accelerator": ACCELERATOR_KEYS,
     "jitter": JitterBlock.known.names,
     "trace": RateTraceBlock.known.names,
     "background": BackgroundBlock.known.names,

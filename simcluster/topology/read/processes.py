@@ -1,8 +1,8 @@
 """Several processes on one machine, as a topology: each is a worker, and the machine is the switch between them.
 
 `mini1` with two processes becomes the workers `mini1_0` and `mini1_1`, linked by loopback to a switch `mini1`, which
-keeps its links. They share the device evenly: its FLOP/s, its memory and its price. A measured profile is that of one
-process, and stays.
+keeps its links. They share the device evenly: FLOP/s and memory of its CPU and of its accelerator, and its price. A
+measured profile is that of one process, and stays.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError
-from simcluster.topology.model.device import Device
+from simcluster.topology.model.device import Accelerator, Device
 from simcluster.topology.model.model import Topology
 from simcluster.topology.presets.generators import MOST_WORKERS
 from simcluster.topology.read.nodes import LAUNCH_KEYS
@@ -51,6 +51,8 @@ def with_processes(topology: Topology, document: Document) -> dict[str, Any] | N
             continue
         own.pop("kind", None)
         share = _share(topology.nodes[name].device, counts[name])
+        if "accelerator" in share:
+            share["accelerator"] = (own.get("accelerator") or {}) | share["accelerator"]
         for number, process in enumerate(_names(name, counts[name])):
             port = {"port": own["port"] + number} if own.get("port") is not None else {}
             made["nodes"][process] = own | share | port
@@ -69,14 +71,21 @@ def _names(name: str, count: int) -> list[str]:
 def _share(device: Device | None, count: int) -> dict[str, Any]:
     """Return the share of *device* of one of *count* processes, as keys of a node."""
     assert device is not None, "only workers have processes"
-    share: dict[str, Any] = {"flops": write_rate(device.flops_per_s / count)}
-    if math.isfinite(device.memory_bandwidth_Bps):
-        share["memory_bandwidth"] = write_bandwidth(device.memory_bandwidth_Bps / count)
-    if device.memory_bytes is not None:
-        share["memory"] = write_size(device.memory_bytes // count)
+    share = _numbers(device.cpu or device, count)
+    if device.accelerator is not None:
+        share["accelerator"] = _numbers(device.accelerator, count)
     if device.power_idle_W is not None and device.power_busy_W is not None:
         share["power_idle"] = f"{device.power_idle_W / count!r} W"
         share["power_busy"] = f"{device.power_busy_W / count!r} W"
     if device.price_USD_per_h is not None:
         share["price_per_hour"] = f"{device.price_USD_per_h / count!r} USD/h"
+    return share
+
+
+def _numbers(part: Device | Accelerator, count: int) -> dict[str, Any]:
+    share: dict[str, Any] = {"flops": write_rate(part.flops_per_s / count)}
+    if math.isfinite(part.memory_bandwidth_Bps):
+        share["memory_bandwidth"] = write_bandwidth(part.memory_bandwidth_Bps / count)
+    if part.memory_bytes is not None:
+        share["memory"] = write_size(part.memory_bytes // count)
     return share
