@@ -169,9 +169,9 @@ class Verdict:
         self._causes.append(Report(rank, None, error=error, ended_well=self._ended_well, at_s=at_s))
 
     def _likeliest(self, causes: list[Report]) -> RunError:
-        own = [cause for cause in causes if cause.lost is None]
+        own = [(cause.at_s, cause.error) for cause in causes if cause.lost is None and cause.error is not None]
         if own:
-            return min(own, key=lambda cause: cause.at_s).error
+            return min(own, key=lambda failure: failure[0])[1]
         losses = [cause.lost for cause in causes if cause.lost is not None]
         dead = next((lost for lost in losses if lost.rank in self._deaths), None)
         return PeerLost(dead.rank, dead.name, self._deaths[dead.rank]) if dead is not None else losses[0]

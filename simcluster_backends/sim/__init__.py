@@ -171,8 +171,11 @@ def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Callable[[], T
         if follower is not None:
             follower.look(rows)
 
-    for observer in filter(None, (watcher, follower)):
-        observer.begin(run_info(job.names, job.seed, job.about, "sim"))
+    info = run_info(job.names, job.seed, job.about, "sim")
+    if watcher is not None:
+        watcher.begin(info)
+    if follower is not None:
+        follower.begin(info)
     if on_progress is not None or watcher is not None or follower is not None:
         for member in cluster.members:
             member.on_step = on_step

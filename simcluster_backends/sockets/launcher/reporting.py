@@ -75,8 +75,10 @@ class Reporter:
         job, drawn = self._job, self._job.topology if self._post is not None else None
         self._run = run_info(job.names, job.seed, job.about, "sockets", rendezvous, self._attempt, drawn=drawn)
         self._known = False
-        for observer in filter(None, (self._watcher, self._follower)):
-            observer.begin(self._run)
+        if self._watcher is not None:
+            self._watcher.begin(self._run)
+        if self._follower is not None:
+            self._follower.begin(self._run)
         await self._tell("/runs", self._run)
 
     async def run(

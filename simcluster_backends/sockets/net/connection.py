@@ -19,7 +19,7 @@ from typing import cast
 
 from simcluster.errors import HandshakeRefused, ProtocolError
 from simcluster_backends.sockets.net.send_queue import Left, Sending, SendQueue
-from simcluster_backends.sockets.net.shared_memory import SharedMemory
+from simcluster_backends.sockets.net.shared_memory import SharedMemory, has_one_address
 from simcluster_backends.sockets.net.tls import ClosedUnread, in_words, names_in
 from simcluster_backends.sockets.wire.frame import CHUNK_BYTES, Frame, Kind, OtherVersion, Outgoing
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
@@ -63,9 +63,9 @@ class Connection(asyncio.BufferedProtocol):
         self._failed = self._closing = self._encrypted = False
         self._reason = ""
         self._descriptor = -1
-        self._shared: SharedMemory | None = None
         self.has_broken = False  # rather than been closed by either end
         self.fails_queue = True  # when it is lost
+        self.memory: SharedMemory | None = None  # if the peer may be on this machine
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -157,21 +157,8 @@ class Connection(asyncio.BufferedProtocol):
         queue.waits.extendleft(reversed(self.queue.waits))  # the end of the handshake
         self.queue, self.fails_queue = queue, False
         self.reader.open(previous)
-        transport = self._transport
-        if transport is not None and not self._encrypted:
-            own, peers = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-            if own and peers and own[0] == peers[0]:
-                self._shared = SharedMemory(self._loop, queue, self.reader, self.pump)
-
-    def offer_memory(self) -> None:
-        """Offer to share memory, if the peer may be on this machine and no offer has been made."""
-        if self._shared is not None and not self._closing:
-            self._shared.offer()
-
-    def accept_memory(self, offer: bytes) -> None:
-        """Use the memory that the peer offers, if it can be opened. Raise ProtocolError."""
-        if self._shared is not None:
-            self._shared.accept(offer)
+        if self._transport is not None and not self._encrypted and has_one_address(self._transport):
+            self.memory = SharedMemory(self._loop, queue, self.reader, self.pump)
 
     # called by asyncio
 
@@ -231,8 +218,8 @@ class Connection(asyncio.BufferedProtocol):
             self._deadline.cancel()
         if not self._closed.done():
             self._closed.set_result(None)
-        if self._shared is not None:
-            self._shared.close()
+        if self.memory is not None:
+            self.memory.close()
         if self.fails_queue:
             self.queue.fail(self._reason)
         if self.handshake.done:

@@ -100,8 +100,8 @@ class Link:
         if self.is_open:
             self.queue.put(sending)
             if self._connection is not None:
-                if frame.body_bytes >= SHARED_BYTES:
-                    self._connection.offer_memory()
+                if frame.body_bytes >= SHARED_BYTES and self._connection.memory is not None:
+                    self._connection.memory.offer()
                 self._connection.pump()
         else:
             sending.end(ConnectionResetError(self._lost or "the connection was closed"))
@@ -194,8 +194,8 @@ class Link:
         if frame.kind is Kind.ACK:
             self.queue.taken(frame.acknowledged)
         elif frame.kind is Kind.OFFER:
-            if self._connection is not None:
-                self._connection.accept_memory(frame.header)
+            if self._connection is not None and self._connection.memory is not None:
+                self._connection.memory.accept(frame.header)
             return
         else:
             self.on_frame(frame)

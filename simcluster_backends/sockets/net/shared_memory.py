@@ -72,6 +72,12 @@ class SharedMemory:
         self._on_free()
 
 
+def has_one_address(transport: asyncio.Transport) -> bool:
+    """Return whether both ends of *transport* have the same address, as those of one machine may."""
+    own, peers = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+    return bool(own and peers and own[0] == peers[0])
+
+
 class Offer(msgspec.Struct, frozen=True):
     """Where a peer finds the memory and the pipe of process *pid*; the memory ends with *nonce*."""
 
