@@ -1,5 +1,6 @@
 """`python -m tests.memory_table`: real processes and what they grow by, as a table in docs/memory.md.
 
+Rows are kept in --keep as they are measured, and parts may be measured apart; the page is written once all are there.
 Exit code 1 if a process grows by more than 1.3 times what was predicted, or if rank 0 grows over evaluations.
 """
 
@@ -10,35 +11,52 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.memory_table.cases import ALGORITHMS, EVALUATIONS, SIZES, Row, grown, over_evaluations
+from tests.memory_table.cases import ALGORITHMS, EVALUATIONS, SIZES, grown, over_evaluations
+from tests.memory_table.kept import Kept
 from tests.memory_table.report import flat_words, is_flat, report, table
 from tests.support.root import ROOT
 
 PAGE = ROOT / "docs" / "memory.md"
+KEPT = ROOT / "runs" / "memory"
 
 
 def main() -> int:
+    given = _arguments()
+    kept = Kept(given.keep)
+    is_part = given.algorithm or given.size or given.evaluations
+    if not is_part and not given.report:
+        kept.forget()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "run"
+        if not given.report:
+            sizes = given.size or ([] if given.evaluations and not given.algorithm else list(SIZES))
+            for size in sizes:
+                for algorithm in given.algorithm or ALGORITHMS:
+                    rows = grown(algorithm, size, folder)
+                    kept.rows(algorithm, size, rows)
+                    print("\n".join(table(rows)), flush=True)
+            if given.evaluations or not is_part:
+                for count in EVALUATIONS:
+                    kept.evaluated(count, over_evaluations(count, folder))
+    rows, flat = kept.all_rows(), kept.flat()
+    if flat is not None:
+        print(flat_words(flat))
+    if flat is not None and kept.is_complete():
+        given.out.write_text(report(rows, flat), encoding="utf-8")
+    return 0 if all(row.is_within for row in rows) and (flat is None or is_flat(flat)) else 1
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algorithm", action="append", choices=list(ALGORITHMS), help="only this one; may be repeated")
     parser.add_argument("--size", action="append", choices=list(SIZES), help="only this size; may be repeated")
-    parser.add_argument("--no-evaluations", action="store_true", help="without the runs with evaluations")
-    parser.add_argument("--out", type=Path, default=PAGE, help="the page, written if all was measured")
-    given = parser.parse_args()
-    rows: list[Row] = []
-    flat: tuple[int, int] | None = None
-    with tempfile.TemporaryDirectory() as scratch:
-        for size in given.size or SIZES:
-            for algorithm in given.algorithm or ALGORITHMS:
-                found = grown(algorithm, size, Path(scratch) / "run")
-                rows += found
-                print("\n".join(table(found)), flush=True)
-        if not given.no_evaluations:
-            few, many = (over_evaluations(count, Path(scratch) / "run") for count in EVALUATIONS)
-            flat = few, many
-            print(flat_words(flat), flush=True)
-    if flat is not None and not given.algorithm and not given.size:
-        given.out.write_text(report(rows, flat), encoding="utf-8")
-    return 0 if all(row.is_within for row in rows) and (flat is None or is_flat(flat)) else 1
+    parser.add_argument(
+        "--evaluations", action="store_true", help="only the runs with evaluations, besides those above"
+    )
+    parser.add_argument("--report", action="store_true", help="measure nothing, write the page from what is kept")
+    parser.add_argument("--keep", type=Path, default=KEPT, help="folder of what was measured")
+    parser.add_argument("--out", type=Path, default=PAGE, help="the page")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class Memory:
     - *optimizer*: its state after the first step.
     - *activations*: what the forward pass saves for the backward pass, without the batch and the weights.
     - *batch*: inputs and targets.
-    - *data*: all samples, since every node has them in memory.
+    - *data*: all samples, since every node has them in memory; a mapped file's count in full, as if all were read.
     - *messages*: what the algorithm sends, has received, or keeps besides the model.
     - *evaluation*: copies of the weights that wait for their evaluation, and the model that evaluates them.
 

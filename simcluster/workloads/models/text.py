@@ -21,14 +21,24 @@ HELD_OUT = 10
 
 @lru_cache(maxsize=2)
 def read_text(file: str | None = None) -> Tensor:
-    """Return the bytes of *file*, or of the package's text, as uint8. Raises UsageError if it cannot be read."""
+    """Return the bytes of *file*, or of the package's text, as uint8. Raises UsageError if it cannot be read.
+
+    A regular file is mapped: only what is read of it takes memory, which the system can take back.
+    """
     try:
+        if file is not None and Path(file).is_file() and Path(file).stat().st_size:
+            return _mapped(Path(file))
         content = lzma.decompress(EMBEDDED.read_bytes()) if file is None else Path(file).read_bytes()
     except OSError as error:
         raise UsageError(Problem("data", f"cannot read {file}: {error.strerror or error}", "")) from error
     if not content:
         raise UsageError(Problem("data", f"{file}, which is empty", "a file with text"))
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+def _mapped(path: Path) -> Tensor:
+    with path.open("rb"):  # torch does not say why it cannot
+        return torch.from_file(str(path), shared=False, size=path.stat().st_size, dtype=torch.uint8)
 
 
 @lru_cache(maxsize=4)

@@ -59,3 +59,15 @@ def test_a_file_that_is_missing_or_empty_is_told_by_name(tmp_path: Path):
     (tmp_path / "empty.txt").write_bytes(b"")
     with pytest.raises(UsageError, match=r"empty.txt, which is empty"):
         read_text(str(tmp_path / "empty.txt"))
+
+
+def test_a_file_is_mapped_with_the_bytes_that_reading_gives(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 40
+    (tmp_path / "text").write_bytes(content)
+    text = read_text(str(tmp_path / "text"))
+    assert text.numpy().tobytes() == content
+    maps = Path("/proc/self/maps")
+    if maps.is_file():
+        assert str(tmp_path / "text") in maps.read_text()
+    text[0] = 7  # in this process alone
+    assert (tmp_path / "text").read_bytes() == content

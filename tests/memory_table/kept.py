@@ -1,0 +1,48 @@
+"""What was measured, in files of a folder: one for each run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import msgspec
+
+from tests.memory_table.cases import ALGORITHMS, EVALUATIONS, SIZES, Row
+
+
+class Kept:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def forget(self) -> None:
+        for path in self._folder.glob("*.json"):
+            path.unlink()
+
+    def rows(self, algorithm: str, size: str, rows: list[Row]) -> None:
+        self._file(algorithm, size).write_bytes(msgspec.json.encode([asdict(row) for row in rows]))
+
+    def evaluated(self, count: int, grown_bytes: int) -> None:
+        self._file("evaluations", str(count)).write_bytes(msgspec.json.encode(grown_bytes))
+
+    def all_rows(self) -> list[Row]:
+        """Return all rows in the order of the table."""
+        files = [self._file(algorithm, size) for size in SIZES for algorithm in ALGORITHMS]
+        return [
+            row for file in files if file.is_file() for row in msgspec.json.decode(file.read_bytes(), type=list[Row])
+        ]
+
+    def flat(self) -> tuple[int, int] | None:
+        """Return growth over few and over many evaluations; None if one is missing."""
+        files = [self._file("evaluations", str(count)) for count in EVALUATIONS]
+        if not all(file.is_file() for file in files):
+            return None
+        few, many = (msgspec.json.decode(file.read_bytes(), type=int) for file in files)
+        return few, many
+
+    def is_complete(self) -> bool:
+        """Return whether every run of the table is there."""
+        return all(self._file(algorithm, size).is_file() for size in SIZES for algorithm in ALGORITHMS)
+
+    def _file(self, what: str, which: str) -> Path:
+        return self._folder / f"{what} {which}.json"
