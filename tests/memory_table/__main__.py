@@ -1,6 +1,6 @@
 """`python -m tests.memory_table`: real processes and what they grow by, as a table in docs/memory.md.
 
-Rows are kept in --keep as they are measured, and parts may be measured apart; the page is written once all are there.
+Rows are kept in --keep as they are measured, and parts may be measured apart: --report then writes the page.
 Exit code 1 if a process grows by more than 1.3 times what was predicted, or if rank 0 grows over evaluations.
 """
 
@@ -41,8 +41,8 @@ def main() -> int:
     rows, flat = kept.all_rows(), kept.flat()
     if flat is not None:
         print(flat_words(flat))
-    if flat is not None and kept.is_complete():
-        given.out.write_text(report(rows, flat), encoding="utf-8")
+    if given.report or not is_part:
+        given.out.write_text(report(rows, flat, kept.missing()), encoding="utf-8")
     return 0 if all(row.is_within for row in rows) and (flat is None or is_flat(flat)) else 1
 
 

@@ -40,9 +40,12 @@ class Kept:
         few, many = (msgspec.json.decode(file.read_bytes(), type=int) for file in files)
         return few, many
 
-    def is_complete(self) -> bool:
-        """Return whether every run of the table is there."""
-        return all(self._file(algorithm, size).is_file() for size in SIZES for algorithm in ALGORITHMS)
+    def missing(self) -> list[str]:
+        """Return the runs of the table that were not measured."""
+        runs = [(algorithm, size) for size in SIZES for algorithm in ALGORITHMS]
+        runs += [(str(count), "evaluations") for count in EVALUATIONS]
+        files = {run: self._file(*(run if run[1] in SIZES else reversed(run))) for run in runs}
+        return [" of ".join(run) if run[1] in SIZES else " ".join(run) for run in runs if not files[run].is_file()]
 
     def _file(self, what: str, which: str) -> Path:
         return self._folder / f"{what} {which}.json"

@@ -16,19 +16,20 @@ NOTES = Path(__file__).with_name("notes.md")
 WIDTH = 120
 
 
-def report(rows: Sequence[Row], flat: tuple[int, int]) -> str:
-    """Return the whole page."""
+def report(rows: Sequence[Row], flat: tuple[int, int] | None, missing: Sequence[str]) -> str:
+    """Return the whole page; *missing* are the runs of the table that were not measured."""
     release = ".".join(platform.release().split(".")[:2])
     beyond = sum(not row.is_within for row in rows)
     told = (
         f"Four real processes of one machine, {platform.system()} {release}, three steps, AdamW. The limit is "
         f"{MOST_RATIO:g} times the prediction; {beyond} of {len(rows)} processes are beyond it."
+        + (f" Not measured: {'; '.join(missing)}." if missing else "")
     )
     blocks = [
         "# Memory: predicted and measured\n\nMade by `make memory`.",
         "\n".join(wrap(told, WIDTH)),
         "\n".join(table(rows)),
-        "\n".join(wrap(flat_words(flat), WIDTH)),
+        *(["\n".join(wrap(flat_words(flat), WIDTH))] if flat is not None else []),
         NOTES.read_text(encoding="utf-8").rstrip(),
     ]
     return "\n\n".join(blocks) + "\n"
