@@ -16,7 +16,7 @@ COLUMNS: Final = {"crash": "crash", "restart": "restart", "late join": "join", "
 """Columns of the table by the kind of fault that each is about."""
 SILENT: Final = ("hang", "cut", "flap", "partition")
 """Kinds that are survived if they are short."""
-SLOW: Final = ("slow", "latency", "bandwidth", "loss")
+SLOW: Final = ("slow", "latency", "bandwidth", "loss", "reset")
 """Kinds that only take time."""
 
 

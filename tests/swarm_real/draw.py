@@ -22,7 +22,7 @@ SOON_DEAD_S: Final = 2.5
 ALONE: Final = 10
 """One seed in this number has a process of its own, which loads everything again."""
 
-PLANNED: Final = ("crash", "restart", "join", "leave", "hang", "slow", "cut", "flap", "partition")
+PLANNED: Final = ("crash", "restart", "join", "leave", "hang", "slow", "cut", "flap", "partition", "reset")
 FROM_OUTSIDE: Final = ("kill", "stop", "term", "post")
 AS_FAULT: Final = {"kill": "crash", "stop": "hang", "term": "leave", "post": "leave"}
 
@@ -126,7 +126,7 @@ class _Drawer:
         fault: dict[str, Any] = {"kind": kind, "node": node}
         if kind in ("cut", "flap"):
             fault = {"kind": kind, "link": dice.pick("link", self._links)}
-        elif kind == "partition":
+        elif kind in ("partition", "reset"):
             fault = {"kind": kind, "groups": [[node], [name for name in self._names if name != node]]}
         at_s = dice.uniform("at", 0.0, 1.2) * self._length_s
         self.faults.append(fault | {"at": _time(at_s)} | self._rest(dice, kind))

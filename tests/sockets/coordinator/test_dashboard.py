@@ -126,6 +126,33 @@ def test_a_browser_shows_the_run_once_it_has_the_token_and_keeps_that_to_itself(
 
 @needs_browser
 @pytest.mark.browser
+def test_a_page_draws_no_axis_before_the_first_step_and_boxes_that_hold_their_steps(
+    served: tuple[Service, Desk], tmp_path: Path
+) -> None:
+    service, desk = served
+    first = telemetry(0)
+    desk.begin(RunInfo(name="next", nodes=NAMES, steps=9999, map=map_of(load("smolcluster"))))
+    for _ in range(3):
+        desk.telemetry(first)
+    with browser(tmp_path) as tab:
+        tab.look(1200, dark=False)
+        tab.open(service.url + "/")
+        enter(tab, TOKEN)
+        tab.wait_for("!document.getElementById('board').hidden")
+        assert tab.ask("document.querySelectorAll('#charts figure').length") == 0
+        nodes = [node.model_copy(update={"step": 215_300}) for node in first.nodes]
+        desk.telemetry(first.model_copy(update={"elapsed_s": 1.0, "nodes": nodes}))
+        tab.wait_for("document.querySelectorAll('#charts figure').length > 0")
+        room = "(box, text) => box.left + 3 < text.left && text.right < box.right - 3"
+        fits = f"""[...document.querySelectorAll('#map rect.spot')].every((box) => {{
+            const next = [box.nextElementSibling, box.nextElementSibling.nextElementSibling];
+            return next.filter((text) => text && text.tagName === 'text').every((text) =>
+                ({room})(box.getBoundingClientRect(), text.getBoundingClientRect())); }})"""
+        assert tab.ask(fits)
+
+
+@needs_browser
+@pytest.mark.browser
 def test_a_browser_with_another_token_is_told_so_and_asked_again(served: tuple[Service, Desk], tmp_path: Path) -> None:
     with browser(tmp_path) as tab:
         tab.open(served[0].url + "/")

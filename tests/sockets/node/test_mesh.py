@@ -14,6 +14,7 @@ from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.net.addresses import open_socket
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.listener import connect
+from simcluster_backends.sockets.net.tls import Tls
 from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.shutdown_notice import seen_off
@@ -23,8 +24,9 @@ from simcluster_backends.sockets.wire.handshake import NEW, Handshake, Identity
 KEY, RUN, NAMES = b"k" * 32, b"r" * 16, ["a", "b", "c"]
 
 
-async def node(rank: int) -> Mesh:
-    mesh = Mesh(Member(rank, NAMES, Recorder(rank, NAMES[rank], lambda: 0.0)), KEY, RUN, b"")
+async def node(rank: int, tls: Tls | None = None) -> Mesh:
+    member = Member(rank, NAMES, Recorder(rank, NAMES[rank], lambda: 0.0))
+    mesh = Mesh(member, KEY, RUN, b"", tls=tls)
     await mesh.listener.start(open_socket("127.0.0.1", 0, "test"))
     return mesh
 

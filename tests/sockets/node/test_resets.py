@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,18 +13,20 @@ import torch
 from simcluster.errors import PeerLost
 from simcluster.payload import lend, pack
 from simcluster_backends.sockets.local import run_bodies
+from simcluster_backends.sockets.net.certificates import make_certificates
 from simcluster_backends.sockets.net.link import Link
+from simcluster_backends.sockets.net.tls import read_tls
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.transport import SocketTransport
-from tests.sockets.node.test_mesh import address, close, knocks, node, run
+from tests.sockets.node.test_mesh import NAMES, address, close, knocks, node, run
 
 RESETS = 100
 LENGTHS = (1, 50_000, 3, 400_000, 7)  # floats: several frames in one read, and several reads for one frame
 
 
-async def connected() -> tuple[Mesh, Mesh]:
-    """Two nodes; the second one has dialled."""
-    a, b = await node(0), await node(1)
+async def connected(tls: Path | None = None) -> tuple[Mesh, Mesh]:
+    """Two nodes; the second one has dialled. They use the certificates in *tls*, if given."""
+    a, b = [await node(rank, read_tls(tls, NAMES[rank]) if tls is not None else None) for rank in (0, 1)]
     absent = {2: "not there"}
     places = [address(a), address(b), ("", 0)]
     await asyncio.gather(a.connect(places, 10.0, absent), b.connect(places, 10.0, absent))
@@ -107,6 +110,28 @@ def test_a_new_connection_of_the_same_peer_replaces_one_whose_break_was_not_noti
         return found
 
     assert run(main) == [7, True, True, True]
+
+
+@pytest.mark.parametrize("resetting", [0, 1], ids=["at the end that accepted", "at the end that dialled"])
+def test_over_tls_a_connection_that_is_reset_is_taken_up_again_and_nothing_is_lost(
+    tmp_path: Path, resetting: int
+) -> None:
+    make_certificates(tmp_path / "tls", NAMES, 1)
+
+    async def main() -> list[Any]:
+        a, b = await connected(tmp_path / "tls")
+        here, there = a.member.links[1], b.member.links[0]
+        got = []
+        for number in range(5):
+            (here, there)[resetting].reset("for the test")
+            await SocketTransport(b.member, 0).send(0, "t", number)
+            got.append((await SocketTransport(a.member, 0).recv(1, "t"))["value"])
+        await until(lambda: alive(here) and alive(there))
+        encrypted = here._connection is not None and here._connection._encrypted
+        await close(a, b)
+        return [got, encrypted, max(here.resets, there.resets) >= 1]
+
+    assert run(main) == [[0, 1, 2, 3, 4], True, True]
 
 
 def test_a_break_that_only_the_end_notices_that_had_accepted_is_mended_from_there() -> None:

@@ -13,7 +13,8 @@ from tests.swarm.draw.dice import Dice
 
 OF_NODES: Final = ("crash", "restart", "join", "leave", "hang", "slow")
 OF_LINKS: Final = ("cut", "flap", "latency", "bandwidth", "loss")
-KINDS: Final = (*OF_NODES, *OF_LINKS, "partition")
+OF_GROUPS: Final = ("partition", "reset")
+KINDS: Final = (*OF_NODES, *OF_LINKS, *OF_GROUPS)
 DEAD_S: Final = 5.0
 """The default of *dead_s*."""
 
@@ -36,7 +37,7 @@ def kinds_of(case: Case) -> list[str]:
     dice = Dice(case.seed, "faults")
     known = KINDS if case.document["topology"]["links"] else OF_NODES
     if len(case.workers) == 1:
-        known = tuple(kind for kind in known if kind != "partition")
+        known = tuple(kind for kind in known if kind not in OF_GROUPS)
     kinds = [kind for kind in known if not dice.chance(f"{kind} is omitted", 0.5)]
     kinds = kinds or [dice.pick("the only kind", known)]
     weights = [dice.spread(f"weight of {kind}", 0.1, 1.0) for kind in kinds]
@@ -123,6 +124,8 @@ class _Drawer:
             return {"notice": self._time(dice.spread("notice", 0.01, 1.0) * end_s)} if dice.chance("hurry", 0.4) else {}
         if kind == "flap":
             return self._flaps(dice)
+        if kind == "reset":
+            return self._again(dice)
         if kind in ("slow", "latency", "bandwidth", "loss"):
             return self._slower(dice, kind) | self._spell(dice, end_s)
         lasts = self._silence(dice)

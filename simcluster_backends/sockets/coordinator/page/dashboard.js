@@ -108,7 +108,8 @@ function drawCharts() {
   }
   const found = [["training loss", of("loss"), number], ["held-out loss", evaluated("eval_loss"), number], ["held-out accuracy", evaluated("eval_accuracy"), number], ["steps a second", of("steps_per_s"), number],
     ["sent by all nodes", sent, rate], ["staleness, the largest", of("staleness"), number]];
-  const drawn = found.filter(([, points]) => points.length > 1);
+  // before the first step all moments are at time 0, and there is no axis
+  const drawn = found.filter(([, points]) => points.length > 1 && points[points.length - 1][0] > points[0][0]);
   const figures = drawn.map(() => element("figure"));
   $("charts").append(...figures); // all of them first: how wide one is depends on how many there are
   drawn.forEach((what, place) => chart(figures[place], ...what));
@@ -145,11 +146,12 @@ function drawMap(run, warned) {
     labels.push(shape("text", { class: "rate", x: at[0], y: at[1] }, `${Math.round(100 * busy)} %`));
   }
   for (const spot of map.spots) {
-    const node = nodes.get(spot.name), wide = Math.max(56, 9 * spot.name.length + 18);
+    const node = nodes.get(spot.name), step = node ? `step ${node.step}` : "";
+    const wide = Math.max(56, 9 * spot.name.length + 18, 8 * step.length + 18);
     const state = node && node.state === "lost" ? " lost" : warned.has(spot.name) ? " warned" : "";
     drawn.append(shape("rect", { class: `spot ${spot.kind}${state}`, x: x(spot.x) - wide / 2, y: y(spot.y) - 19, width: wide, height: 38, rx: 7 }));
     drawn.append(shape("text", { class: "title", x: x(spot.x), y: y(spot.y) - (node ? 7 : 0) }, spot.name));
-    if (node) drawn.append(shape("text", { x: x(spot.x), y: y(spot.y) + 9 }, `step ${node.step}`));
+    if (node) drawn.append(shape("text", { x: x(spot.x), y: y(spot.y) + 9 }, step));
   }
   drawn.append(...labels);
 }
