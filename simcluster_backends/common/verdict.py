@@ -171,7 +171,7 @@ class Verdict:
     def _likeliest(self, causes: list[Report]) -> RunError:
         own = [(cause.at_s, cause.error) for cause in causes if cause.lost is None and cause.error is not None]
         if own:
-            return min(own, key=lambda failure: failure[0])[1]
+            return min(own, key=lambda found: found[0])[1]
         losses = [cause.lost for cause in causes if cause.lost is not None]
         dead = next((lost for lost in losses if lost.rank in self._deaths), None)
         return PeerLost(dead.rank, dead.name, self._deaths[dead.rank]) if dead is not None else losses[0]

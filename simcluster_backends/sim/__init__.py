@@ -22,7 +22,7 @@ from simcluster.runs.record import RunRecord
 from simcluster.testing import ComesBack
 from simcluster.topology import star
 from simcluster.watching.board import NodeTelemetry, Telemetry
-from simcluster.watching.telling import NodeRows, Noted, link_telemetry, run_info, with_rows
+from simcluster.watching.telling import Follower, NodeRows, Noted, Watcher, link_telemetry, run_info, with_rows
 from simcluster.workloads.ledger import Ledger
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sim.cluster import Body, Cluster
@@ -171,12 +171,10 @@ def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Callable[[], T
         if follower is not None:
             follower.look(rows)
 
-    info = run_info(job.names, job.seed, job.about, "sim")
-    if watcher is not None:
-        watcher.begin(info)
-    if follower is not None:
-        follower.begin(info)
-    if on_progress is not None or watcher is not None or follower is not None:
+    observers: list[Watcher | Follower] = [observer for observer in (watcher, follower) if observer is not None]
+    for observer in observers:
+        observer.begin(run_info(job.names, job.seed, job.about, "sim"))
+    if on_progress is not None or observers:
         for member in cluster.members:
             member.on_step = on_step
     return telemetry
