@@ -17,6 +17,7 @@ from simcluster.calibrate.fit import Value, WayFit, fit_way, middle, quartiles
 from simcluster.calibrate.rounds import Rounds, undisturbed
 from simcluster.calibrate.samples import Row, pairs_of, rows_of, work_of
 from simcluster.errors import Problem, RunError, UsageError
+from simcluster.experiment.compute import check_compute
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.read import read_experiment
 from simcluster.process.intra_op import usable_cores
@@ -99,6 +100,7 @@ def calibrate(
     if len(workers) < 2 and workload is None:
         raise UsageError(Problem("topology", f"{len(workers)} worker", "two, or a workload to measure"))
     given = dict(options or {})
+    check_compute(plan, given)
     addresses, remotes = places(plan.topology, given) if plan.backend == "sockets" else ([], [])
     is_local = plan.backend == "sockets" and not any(addresses) and not any(remotes)
     real = {"real": plan.backend != "sim", "shared": is_local}

@@ -12,10 +12,23 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from simcluster.cli.options import Json, SshConfig, SshOptions, names_of
+from simcluster.cli.options import Compute, Json, SshConfig, SshOptions, names_of
+from simcluster.errors import Problem, UsageError
 from simcluster.units import format_size
 
-HEAD = ("node", "reach", "ssh", "python", "simcluster", "torch", "clock ms", "route", "free memory", "accelerator")
+HEAD = (
+    "node",
+    "reach",
+    "ssh",
+    "python",
+    "simcluster",
+    "torch",
+    "clock ms",
+    "route",
+    "free memory",
+    "accelerator",
+    "compute",
+)
 
 
 def doctor(
@@ -23,6 +36,7 @@ def doctor(
         str, Argument(metavar="TOPOLOGY", help="A topology file or name.", autocompletion=names_of("topologies"))
     ],
     timeout: Annotated[float, Option(metavar="SECONDS", help="The time that each machine has to answer.")] = 30.0,
+    compute: Compute = None,
     ssh_config: SshConfig = None,
     ssh_options: SshOptions = None,
     as_json: Json = False,
@@ -32,8 +46,12 @@ def doctor(
     Nothing is trained or changed. Exit code 1: a problem was found; each has a line with what to do.
     """
     from simcluster.topology import load
+    from simcluster.topology.model.compute import wrong_compute
+    from simcluster.topology.read.overrides import ALL
 
-    cluster = load(topology)
+    if compute is not None and (wrong := wrong_compute(compute)):
+        raise UsageError(Problem("--compute", repr(compute), wrong))
+    cluster = load(topology, overrides={f"nodes.{ALL}.compute": compute} if compute is not None else {})
     examine = importlib.import_module("simcluster_backends.sockets.doctor").doctor
     config = str(Path(ssh_config).absolute()) if ssh_config is not None else None
     rows: list[Any] = examine(cluster, timeout, config, ssh_options or [])
@@ -59,7 +77,7 @@ def _cells(row: Any) -> tuple[str, ...]:
     memory = "-" if row.free_memory_bytes is None else format_size(row.free_memory_bytes)
     reach = f"{row.way}{' ' + row.ssh if row.ssh else ''}{' at ' + row.address if row.address else ''}"
     known = [value or "-" for value in (row.python, row.simcluster, row.torch)]
-    return (row.node, reach, works, *known, clock, route, memory, row.accelerator or "-")
+    return (row.node, reach, works, *known, clock, route, memory, row.accelerator or "-", row.compute)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -24,6 +24,7 @@ from simcluster.experiment.fit import a_replica, report_settings
 from simcluster.overlays import World
 from simcluster.topology import Topology
 from simcluster.topology import load as load_topology
+from simcluster.topology.read.overrides import ALL
 from simcluster.workloads import WORKLOADS, Workload
 from simcluster.workloads.workload import Numerics
 
@@ -61,6 +62,8 @@ def _placed(problem: Problem, reading: Reading, source: object) -> Problem:
     if origin:
         # "override nodes.x.y" fits nowhere in the topology; "nodes.x.y (set by override nodes.x.y)" does, but is wrong.
         option = origin.removesuffix(")")
+        if key and f".{ALL}." in option:  # the key says at which node
+            return replace(problem, key=f"topology.{key.removesuffix(' (set by ')} (set for all nodes)")
         return replace(problem, key=f"topology.{option} (set by --set)" if key else f"--set topology.{option}")
     here = reading.document.problem(("topology",), expected="")
     if isinstance(source, str):  # not a file, then

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from simcluster.algorithms.facts import facts_of
 from simcluster.errors import Problem, UsageError
@@ -17,39 +18,70 @@ from simcluster.workloads import WORKLOADS
 log = logging.getLogger("simcluster.run")
 
 
+class Short(NamedTuple):
+    """A node has *limit* bytes of memory, less than it *needs*."""
+
+    limit: int
+    needs: Needed
+
+    @property
+    def needed(self) -> int:
+        return self.needs.memory.total
+
+
 def check_memory(plan: Experiment) -> dict[str, Needed]:
     """Return the memory that each node needs; see `needed_memory`.
 
     Raise UsageError if nodes have too little, with one problem for all nodes that share the same numbers.
     """
     needed = needed_memory(plan)
+    alike: dict[tuple[Short, bool], list[str]] = {}
+    for name, short in _short(plan, needed).items():
+        alike.setdefault((short, _own_memory(plan, name)), []).append(name)
+    if alike:
+        raise UsageError([_problem(plan, names, short, is_own) for (short, is_own), names in alike.items()])
+    return needed
+
+
+def too_small(plan: Experiment) -> dict[str, Short]:
+    """Return the nodes with too little memory on what they compute on."""
+    return _short(plan, needed_memory(plan))
+
+
+def _short(plan: Experiment, needed: dict[str, Needed]) -> dict[str, Short]:
     if not plan.check_memory:
-        return needed
+        return {}
     facts, size = facts_of(plan.algorithm), len(plan.topology.workers)
-    too_small: dict[tuple[int, Needed], list[str]] = {}
+    found = {}
     for rank, name in enumerate(plan.topology.workers):
         device = plan.topology.nodes[name].device
         limit = None if device is None or facts.idle(rank, size, plan.algorithm_settings) else device.memory_bytes
         if limit is not None and name in needed and needed[name].memory.total > limit:
-            too_small.setdefault((limit, needed[name]), []).append(name)
-    if too_small:
-        raise UsageError([_problem(plan, names, *numbers) for numbers, names in too_small.items()])
-    return needed
+            found[name] = Short(limit, needed[name])
+    return found
 
 
-def _problem(plan: Experiment, names: list[str], limit: int, needed: Needed) -> Problem:
+def _own_memory(plan: Experiment, name: str) -> bool:
+    """Return whether *name* computes on an accelerator with separate memory."""
+    device = plan.topology.nodes[name].device
+    found = device.accelerator if device is not None and device.cpu is not None else None
+    return found is not None and found.memory_bytes is not None
+
+
+def _problem(plan: Experiment, names: list[str], short: Short, is_own: bool) -> Problem:
     where = words.listing([*names[:3], f"{len(names) - 3} more"] if len(names) > 4 else names)
-    sizes = asdict(needed.memory)
-    messages, total = sizes.pop("messages"), needed.memory.total
+    sizes = asdict(short.needs.memory)
+    messages, key = sizes.pop("messages"), "accelerator.memory" if is_own else "memory"
     parts = [f"{format_size(size)} of {part}" for part, size in sizes.items() if size]
-    if needed.is_known:
+    if short.needs.is_known:
         parts.append(f"{format_size(messages)} of messages of {plan.algorithm_name}")
     else:
         parts.append(f"plus the memory of {plan.algorithm_name}, which is not counted")
     return Problem(
-        f"nodes.{names[0]}.memory",
-        f"{format_size(limit)} on {where}, {format_size(total - limit)} too little",
-        f"at least {format_size(total)} ({', '.join(parts)}), or check_memory: false",
+        f"nodes.{names[0]}.{key}",
+        f"{format_size(short.limit)} on {where}, {format_size(short.needed - short.limit)} too little",
+        f"at least {format_size(short.needed)} ({', '.join(parts)}){', or compute: cpu' if is_own else ''}, or "
+        "check_memory: false",
     )
 
 

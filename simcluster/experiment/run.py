@@ -28,6 +28,7 @@ from simcluster.experiment.checkpointing import (
     last_complete,
     restart_of,
 )  # fmt: skip
+from simcluster.experiment.compute import check_compute, settled
 from simcluster.experiment.fit import left_out
 from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
@@ -173,8 +174,10 @@ def run_plan(
     """Run a *plan* that has been read already; see `run`. *begins_with*: a checkpoint; see `resume`."""
     folder = _folder(plan, out)
     check_folder(folder)
-    needed = check_memory(plan)
     given = dict(options or {})
+    check_compute(plan, given)
+    plan = settled(plan)
+    needed = check_memory(plan)
     if given.get("portable") and plan.numerics == "none":
         raise UsageError(Problem("portable", "true with numerics: none", "numerics: real, since nothing is computed"))
     if stay_portable() and not given.get("portable"):

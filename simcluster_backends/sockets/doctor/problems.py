@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simcluster.process.accelerators import missing
+from simcluster.topology.model.compute import CPU
 from simcluster_backends.sockets.doctor.probe import Answers
 from simcluster_backends.sockets.launcher import orders
 
@@ -59,8 +61,8 @@ def why_not_asked(answers: Answers, target: str | None) -> Trouble:
     )
 
 
-def troubles_of(answers: Answers, here: orders.Fingerprint, own: str | None) -> list[Trouble]:
-    """Return all that is wrong with a node that has answered; *own* is its address."""
+def troubles_of(answers: Answers, here: orders.Fingerprint, own: str | None, compute: str = CPU) -> list[Trouble]:
+    """Return all that is wrong with a node that has answered; *own* is its address, *compute* what it computes on."""
     found = []
     if answers.fingerprint is not None and (words := orders.differences(here, answers.fingerprint)):
         found.append(Trouble("; ".join(words), "install the same there: a run compares them, and refuses"))
@@ -79,4 +81,7 @@ def troubles_of(answers: Answers, here: orders.Fingerprint, own: str | None) -> 
         found.append(Trouble(f"it has no route to {', '.join(unrouted)}", "add routes: docs/shelf.md"))
     if not facts.accelerator:
         found.append(Trouble("torch cannot be imported there", "pip install torch in the Python of the topology"))
+    elif wrong := missing(compute, facts.accelerators):
+        do = "install a torch and a driver for it there, or correct `compute` in the topology"
+        found.append(Trouble(f"compute: {compute} is not there; expected {wrong}", do))
     return found

@@ -13,6 +13,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import Remote
 from simcluster.process.platforms import need_unix
 from simcluster.topology import Node, Topology
+from simcluster.topology.model.compute import CPU
 from simcluster_backends.sockets.doctor.probe import Answers, probe
 from simcluster_backends.sockets.doctor.problems import Trouble, troubles_of, why_not_asked
 from simcluster_backends.sockets.doctor.routes import Route, route_to, why_unreachable
@@ -45,6 +46,7 @@ class Row:
     route: Route | None = None
     free_memory_bytes: int | None = None
     accelerator: str | None = None
+    compute: str = CPU
     problems: list[Trouble] = field(default_factory=list)
 
 
@@ -77,7 +79,7 @@ class _Examination:
         return await asyncio.gather(*(self._row(node, here) for node in self._nodes))
 
     async def _row(self, node: Node, here: Fingerprint) -> Row:
-        row = Row(node.name, self._ways[node.name], node.ssh, node.address)
+        row = Row(node.name, self._ways[node.name], node.ssh, node.address, compute=node.compute)
         looking = asyncio.create_task(self._look_for(node, row))
         if row.way != "by hand":
             self._fill(row, await self._answers(node), here)
@@ -140,7 +142,7 @@ class _Examination:
             row.accelerator = answers.facts.accelerator or None
         if answers.failure:
             row.problems.append(why_not_asked(answers, row.ssh if row.way == "ssh" else None))
-        row.problems += troubles_of(answers, here, row.address)
+        row.problems += troubles_of(answers, here, row.address, row.compute)
 
 
 def _way(node: Node) -> Way:

@@ -6,6 +6,7 @@ import importlib
 import socket
 from typing import Any
 
+from simcluster.process.accelerators import accelerators_here
 from simcluster.process.memory import free_memory_bytes
 from simcluster_backends.sockets.launcher.orders import Examine, Facts
 from simcluster_backends.sockets.net.addresses import facing
@@ -15,7 +16,8 @@ def examine(question: Examine) -> Facts:
     """Return the facts of this machine. Imports torch, which may take seconds."""
     unusable = {address: reason for address in question.own if (reason := why_not_ours(address))}
     sources = {address: facing(address) or "" for address in question.peers}
-    return Facts(free_memory_bytes(), accelerator(), unusable, sources)
+    name = accelerator()
+    return Facts(free_memory_bytes(), name, unusable, sources, accelerators_here() if name else {})
 
 
 def why_not_ours(address: str) -> str:

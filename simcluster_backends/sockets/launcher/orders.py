@@ -144,13 +144,15 @@ class Examine(msgspec.Struct, frozen=True, tag="examine"):
 class Facts(msgspec.Struct, frozen=True, tag="facts"):
     """Machine to doctor: *unusable* maps an own address to the reason, *sources* a peer's to the address that faces it.
 
-    A source is "" without a route. *accelerator* is "cuda ...", "mps" or "none", or "" without torch.
+    A source is "" without a route. *accelerator* is "cuda ...", "mps" or "none", or "" without torch; *accelerators*
+    has the number of each kind.
     """
 
     free_memory_bytes: int
     accelerator: str
     unusable: dict[str, str]
     sources: dict[str, str]
+    accelerators: dict[str, int] = {}
 
 
 FromMachine: TypeAlias = Report | Said | Exited | Clock | Facts
