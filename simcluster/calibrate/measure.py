@@ -29,6 +29,7 @@ from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.payload import pack
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
+from simcluster.topology.model.compute import CPU
 from simcluster.transport import ANY, Cost, Transport
 
 SIZES = (0, 1024, 4 * 1024, 16 * 1024, 64 * 1024, 256 * 1024, 1024**2, 4 * 1024**2)
@@ -75,7 +76,7 @@ async def measure(node: Transport, recorder: Recorder, config_json: str) -> Node
 class _Meter:
     """Takes samples at one node and records them, with its disturbances: a late event loop, and *stolen* CPU time.
 
-    On a *shared* machine, work is measured in CPU time: other nodes compete for its cores.
+    On a *shared* machine, work on the CPU is measured in CPU time: other nodes compete for its cores.
     """
 
     def __init__(self, node: Transport, recorder: Recorder, stolen: Callable[[], float], shared: bool) -> None:
@@ -185,14 +186,17 @@ class _Meter:
 
         async def gradient() -> Any:
             batch = next(batches)
-            return (await self._piece(replica.gradient_cost(batch), replica.loss_and_gradients, batch))[1]
+            return (await self._piece(replica, replica.gradient_cost(batch), replica.loss_and_gradients, batch))[1]
 
         async def apply(gradients: Any) -> None:
-            await self._piece(replica.apply_cost(), replica.apply, gradients)
+            await self._piece(replica, replica.apply_cost(), replica.apply, gradients)
 
         pattern = pattern_of(self._number)
         swap_s, step_s = await rehearse(self.node, self.recorder.now, pattern, sizes, gradient, apply)
         largest = max(sizes.values(), default=0)
+        device = replica.parameters[0].device
+        if device.type != CPU:
+            self._note(samples.ON, device.type, device.index or 0, 1.0)
         self._note(samples.SWAP, pattern, largest, swap_s)
         self._note(samples.STEP, pattern, largest, step_s)
 
@@ -252,9 +256,9 @@ class _Meter:
                 case "end":
                     return
 
-    async def _piece(self, cost: Cost, work: Callable[..., Any], *args: Any) -> Any:
+    async def _piece(self, replica: Any, cost: Cost, work: Callable[..., Any], *args: Any) -> Any:
         start_s = self.recorder.now()
-        if self._shared:
+        if self._shared and replica.parameters[0].device.type == CPU:
             result, work_s = await self.node.compute(_timed, work, *args, cost=cost)
         else:
             result = await self.node.compute(work, *args, cost=cost)

@@ -15,7 +15,7 @@ from typing import Any
 from simcluster.calibrate import fit
 from simcluster.calibrate.fit import Value, WayFit, fit_way, middle, quartiles
 from simcluster.calibrate.rounds import Rounds, undisturbed
-from simcluster.calibrate.samples import Row, pairs_of, rows_of, work_of
+from simcluster.calibrate.samples import Row, accelerator_of, pairs_of, rows_of, work_of
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.compute import check_compute
 from simcluster.experiment.job import ClusterJob, places
@@ -45,7 +45,8 @@ class LinkFit:
 class NodeFit:
     """A measured node: seconds by kind of work and FLOPs; overheads per message, None without a peer.
 
-    *send_buffer_bytes* is a lower bound on what it can send at once, to all peers together.
+    *send_buffer_bytes* is a lower bound on what it can send at once, to all peers together. *accelerator* is the kind
+    of the one that did its work; "" for the CPU.
     """
 
     name: str
@@ -53,6 +54,7 @@ class NodeFit:
     send_overhead_s: Value | None
     recv_overhead_s: Value | None
     send_buffer_bytes: float = 0.0
+    accelerator: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Calibration:
     """Measurements of *topology*. Links that no two workers use are left out.
 
     *rounds* are the undisturbed ones; each is fitted like the whole, which shows the spread of the numbers. *cores* are
-    those of this machine if all nodes were processes of it, else None.
+    those of this machine if all nodes were processes of it, else None. *real*: of real nodes, not of a simulation.
     """
 
     topology: Topology
@@ -70,6 +72,7 @@ class Calibration:
     elapsed_s: float
     rounds: Rounds
     cores: int | None = None
+    real: bool = False
 
 
 def calibrate(
@@ -120,7 +123,8 @@ def calibrate(
         failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
         failure.seed = seed
         raise failure
-    return replace(evaluate(plan.topology, record), cores=usable_cores() if is_local else None)
+    cores = usable_cores() if is_local else None
+    return replace(evaluate(plan.topology, record), cores=cores, real=plan.backend != "sim")
 
 
 def evaluate(topology: Topology, record: RunRecord) -> Calibration:
@@ -160,12 +164,14 @@ def _node(name: str, rank: int, rows: Sequence[Row], ways: tuple[WayFit, ...]) -
     own = [(way, 0 if way.a == rank else 1) for way in ways if rank in (way.a, way.b)]
     taken = work_of(rows, rank).items()
     work = {kind: {flops: quartiles(seconds) for flops, seconds in samples.items()} for kind, samples in taken}
+    accelerator = accelerator_of(rows, rank)
     if not own:
-        return NodeFit(name, work, None, None)
+        return NodeFit(name, work, None, None, accelerator=accelerator)
     return NodeFit(
         name,
         work,
         middle([way.send_overheads_s[end].value for way, end in own]),
         middle([way.recv_overheads_s[end].value for way, end in own]),
         min(way.send_buffers_bytes[end] for way, end in own),
+        accelerator,
     )

@@ -14,7 +14,7 @@ PairSamples: TypeAlias = dict[str, Samples]
 """The samples of one node with another, by what was measured: one of OF_PAIRS."""
 
 ROUND, STREAM, BURST, SENDS, BOTH, FILL, WORK = "round", "stream", "burst", "sends", "both", "fill", "work"
-STEP, SWAP, LATE, STOLEN = "step", "swap", "late", "stolen"
+STEP, SWAP, LATE, STOLEN, ON = "step", "swap", "late", "stolen", "on"
 OF_PAIRS = (ROUND, STREAM, BURST, SENDS, BOTH, FILL)
 """The first word of a sample's name. "work" and the words after it are not of pairs.
 
@@ -29,6 +29,7 @@ OF_PAIRS = (ROUND, STREAM, BURST, SENDS, BOTH, FILL)
 - swap: only its messages, over connections that have been idle.
 - late: the longest delay of the node's event loop in a round.
 - stolen: CPU time stolen by the host of a virtual machine in a round.
+- on: 1, for the accelerator of this kind and number N that did a round's work; absent if the CPU did.
 """
 
 STREAM_MESSAGES = 3
@@ -85,3 +86,8 @@ def work_of(rows: Iterable[Row], rank: int) -> dict[str, Samples]:
         if what == WORK and row.rank == rank:
             work.setdefault(kind, {}).setdefault(flops, []).append(row.seconds)
     return work
+
+
+def accelerator_of(rows: Iterable[Row], rank: int) -> str:
+    """Return the kind of accelerator that did node *rank*'s work; "" for the CPU."""
+    return next((row.parts[1] for row in rows if row.rank == rank and row.parts[0] == ON), "")

@@ -20,11 +20,20 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.runs import words
 from simcluster.runs.record import RunRecord
 from simcluster.topology import Topology, load
+from simcluster.topology.model.compute import CPU, kind_of
 from simcluster.topology.model.device import profile_block
 from simcluster.topology.model.spread import spread_block
 from simcluster.topology.read.spread import MOST_FACTOR
 from simcluster.topology.replicas import replica, rounds_of
-from simcluster.units import format_bandwidth, format_latency, format_size, write_bandwidth, write_latency, write_size
+from simcluster.units import (
+    format_bandwidth,
+    format_latency,
+    format_size,
+    write_bandwidth,
+    write_latency,
+    write_rate,
+    write_size,
+)
 
 DIGITS = 4
 """Significant digits of a measured number."""
@@ -85,11 +94,29 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
         if node.work:
             work = node.work.items()
             measured = {kind: {flops: _rounded(s.value) for flops, s in points.items()} for kind, points in work}
-            block["profile"] = (block.get("profile") or {}) | profile_block(measured)
+            _put_profile(block, calibration, node, profile_block(measured))
             block.pop("straggler", None)
         block.pop("spread", None)
     _add_spread(document, calibration)
     return document
+
+
+def _put_profile(block: dict[str, Any], calibration: Calibration, node: NodeFit, profile: dict[str, Any]) -> None:
+    """Put a measured *profile* where the numbers of the part are that computed, and say which part that was."""
+    given = calibration.topology.nodes[node.name]
+    device, place = given.device, block
+    assert device is not None, "a measured node is a worker"
+    on_accelerator = device.cpu is not None
+    if calibration.real:
+        on_accelerator = bool(node.accelerator)
+        if given.compute != CPU or node.accelerator:
+            asked = kind_of(given.compute) == node.accelerator
+            block["compute"] = given.compute if asked else node.accelerator or CPU
+    if on_accelerator and (device.accelerator is not None or device.name != "custom"):
+        place = block["accelerator"] = dict(block.get("accelerator") or {})
+        if node.accelerator and (device.accelerator is None or device.accelerator.kind != node.accelerator):
+            place |= {"kind": node.accelerator, "flops": write_rate(device.flops_per_s)}
+    place["profile"] = (place.get("profile") or {}) | profile
 
 
 def _ack_share(both_ways: float, half: bool | None = None) -> float:
