@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from simcluster.compute import HOST
 from simcluster.transport import Cost
 from simcluster.workloads.costs.counter import Counter
-from simcluster.workloads.costs.memory import Held
 from simcluster.workloads.evaluable import Evaluable
 from simcluster.workloads.global_rng import borrowed, drawn_from
 from simcluster.workloads.initial.deferred import Deferred, Refuses
 from simcluster.workloads.initial.tape import Unrecordable
+from simcluster.workloads.layers.held import Held
 from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer, Layers, modules_in_order
 from simcluster.workloads.layers.part import Part

@@ -10,8 +10,9 @@ import torch
 from simcluster.algorithms.facts import Settings
 from simcluster.collectives.flat import lengths_of
 from simcluster.workloads import Replica
-from simcluster.workloads.costs.memory import Memory, joint_bytes
+from simcluster.workloads.costs.memory import Memory
 from simcluster.workloads.layer_units import cut_into_units, units_of_layers
+from simcluster.workloads.layers.held import joint_bytes
 
 
 def zero_phases(replica: Replica, settings: Settings, whole: Memory, in_parts: bool) -> list[list[Memory]]:

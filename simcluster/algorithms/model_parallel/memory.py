@@ -8,7 +8,8 @@ from simcluster.algorithms.facts import Settings
 from simcluster.algorithms.model_parallel.order import ranks_of
 from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, plan_of
 from simcluster.workloads import Replica
-from simcluster.workloads.costs.memory import Held, Memory, joint_bytes
+from simcluster.workloads.costs.memory import Memory
+from simcluster.workloads.layers.held import Held, joint_bytes
 from simcluster.workloads.streams import micro_batches as cut
 
 

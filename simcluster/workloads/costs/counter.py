@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from simcluster.compute import to_host
 from simcluster.errors import Problem
 from simcluster.transport import Cost
-from simcluster.workloads.costs.memory import Held, Memory, count_held, count_memory
+from simcluster.workloads.costs.memory import Memory, count_memory
 from simcluster.workloads.global_rng import borrowed
+from simcluster.workloads.layers.held import Held, count_held
 from simcluster.workloads.layers.layer_costs import LayerCost, count_layers
 from simcluster.workloads.layers.layers import modules_in_order
 from simcluster.workloads.layers.part import count_part

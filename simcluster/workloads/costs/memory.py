@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from simcluster.workloads.layers.held import storages
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.saved import state_tensors
@@ -51,11 +51,11 @@ def count_memory(
 ) -> Memory:
     """Return the memory that training *model* takes. Computes the loss of *batch* once; changes only buffers."""
     trainable = [parameter for _, parameter in trainable_of(model)]
-    weights = _storages([*model.parameters(), *model.buffers()])
-    own, saved = _storages([batch.inputs, batch.targets]), _storages([])
+    weights = storages([*model.parameters(), *model.buffers()])
+    own, saved = storages([batch.inputs, batch.targets]), storages([])
 
     def keep(tensor: Tensor) -> Tensor:
-        saved.update(_storages([tensor]))
+        saved.update(storages([tensor]))
         return tensor
 
     with saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -64,57 +64,12 @@ def count_memory(
     _, optimizer, _ = rehearsed(trainable, make_optimizer, None)
     return Memory(
         weights=_bytes(weights),
-        gradients=_bytes(_storages(trainable)),
-        optimizer=_bytes(_storages(state_tensors(optimizer))),
+        gradients=_bytes(storages(trainable)),
+        optimizer=_bytes(storages(state_tensors(optimizer))),
         activations=_bytes({key: saved[key] for key in saved.keys() - weights.keys() - own.keys()}),
         batch=_bytes(own),
-        data=_bytes(_storages([part for samples in data for part in (samples.inputs, samples.targets)])),
+        data=_bytes(storages([part for samples in data for part in (samples.inputs, samples.targets)])),
     )
-
-
-Held: TypeAlias = dict[int, int]
-"""Bytes by storage; a storage that two layers hold has one key."""
-
-
-def count_held(modules: Sequence[nn.Module], loss: Loss, batch: Batch) -> list[Held]:
-    """Return, for each of *modules*, applied in order, what is held from its forward to its backward pass.
-
-    Those are its inputs, its outputs and what autograd saves, without the batch and the weights.
-    """
-    parameters = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
-    apart = _storages([*parameters, batch.inputs, batch.targets]).keys()
-    kept: list[dict[int, torch.UntypedStorage]] = []
-    value = batch.inputs
-    for number, module in enumerate(modules):
-        saved = _storages([])
-
-        def keep(tensor: Tensor, saved: dict[int, torch.UntypedStorage] = saved) -> Tensor:
-            saved.update(_storages([tensor]))
-            return tensor
-
-        leaf = value.detach()
-        if number and leaf.is_floating_point():
-            leaf.requires_grad_()
-        with saved_tensors_hooks(keep, lambda tensor: tensor):
-            outputs = module(leaf)
-            if number == len(modules) - 1:
-                outputs = loss(outputs, batch.targets)
-        kept.append(saved | _storages([leaf, outputs]))
-        value = outputs
-    return [{key: held.nbytes() for key, held in each.items() if key not in apart} for each in kept]
-
-
-def joint_bytes(held: Iterable[Held]) -> int:
-    """Return the bytes of all of *held* together, each storage counted once."""
-    together: Held = {}
-    for each in held:
-        together |= each
-    return sum(together.values())
-
-
-def _storages(tensors: Iterable[Tensor]) -> dict[int, torch.UntypedStorage]:
-    """Return the storages of *tensors*; views share one. They are kept alive, so that no address is reused."""
-    return {storage._cdata: storage for storage in [tensor.untyped_storage() for tensor in tensors]}
 
 
 def _bytes(storages: dict[int, torch.UntypedStorage]) -> int:

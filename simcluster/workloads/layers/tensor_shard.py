@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from simcluster.compute import is_on_host
 from simcluster.transport import Cost
-from simcluster.workloads.costs.memory import Held
+from simcluster.workloads.layers.held import Held
 from simcluster.workloads.layers.layer_costs import LayerCost, count_modules
 from simcluster.workloads.layers.layers import Drawing, Layer
 from simcluster.workloads.layers.part import Part
