@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
@@ -310,21 +309,3 @@ def counted() -> Iterator[Copies]:
         yield COPIES
     finally:
         COPIES = before
-
-
-@pytest.fixture
-def overlapping(stand_in: torch.device, monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    """The stand-in, from which copies are made while the host continues."""
-    monkeypatch.setattr("simcluster.compute.copies.overlaps", lambda device: True)
-    monkeypatch.setattr(
-        "simcluster.compute.copies.pinned_like", lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype)
-    )
-    return stand_in
-
-
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    """The stand-in, as the only accelerator of this machine."""
-    device = install()
-    monkeypatch.setattr("simcluster.compute.place.accelerators", lambda: [device])
-    return device
