@@ -90,6 +90,10 @@ def read_workload(
 ) -> tuple[Workload | None, dict[str, Any]]:
     """Return (the workload, its block resolved), with batch sizes by node if they are given so."""
     given = reading.document.get(batches.PATH)
+    if isinstance(given, list):
+        expected = "one number, one for each node ({mini1: 64, pi4: 4}), or a total by speed ({total: 160, by: device})"
+        reading.bad(batches.PATH, expected)
+        return None, {}
     if not isinstance(given, Mapping):
         return _read_workload(reading)
     if cluster is None:

@@ -32,6 +32,17 @@ def settled(plan: Experiment) -> Experiment:
     return read_experiment(plan.document, {f"topology.nodes.{name}.compute": CPU for name in names})
 
 
+def nodes_here(plan: Experiment, options: Mapping[str, Any]) -> set[str]:
+    """Return the real nodes that start on this machine; under torchrun or the like none is known to."""
+    workers = plan.topology.workers
+    if plan.backend == "torch":
+        return set() if "RANK" in os.environ else set(workers)
+    if plan.backend != "sockets":
+        return set()
+    placed = zip(workers, *places(plan.topology, options), strict=True)
+    return {name for name, address, remote in placed if address is None and remote is None}
+
+
 def check_compute(plan: Experiment, options: Mapping[str, Any]) -> None:
     """Raise UsageError for nodes that are asked to compute on what is not there.
 
@@ -59,12 +70,7 @@ def _of_numbers(plan: Experiment, asked: list[str]) -> list[Problem]:
 
 
 def _of_this_machine(plan: Experiment, asked: list[str], options: Mapping[str, Any]) -> list[Problem]:
-    here = set(plan.topology.workers)
-    if plan.backend == "torch" and "RANK" in os.environ:
-        return []  # started by torchrun or the like: each process knows its own machine
-    if plan.backend == "sockets":
-        elsewhere = zip(plan.topology.workers, *places(plan.topology, options), strict=True)
-        here = {name for name, address, remote in elsewhere if address is None and remote is None}
+    here = nodes_here(plan, options)
     there = accelerators_here() if here.intersection(asked) else {}
     found = [(name, plan.topology.nodes[name].compute) for name in asked if name in here]
     return [

@@ -28,7 +28,7 @@ from simcluster.experiment.checkpointing import (
     last_complete,
     restart_of,
 )  # fmt: skip
-from simcluster.experiment.compute import check_compute, settled
+from simcluster.experiment.compute import check_compute, nodes_here, settled
 from simcluster.experiment.fit import left_out
 from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
@@ -205,7 +205,7 @@ def run_plan(
         predict_memory(record, needed)
         record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
         record.extra["portable"] = job.options.get("portable", False)
-        record.extra["one_machine"] = plan.backend == "sockets" and not any(job.addresses) and not any(job.remotes)
+        record.extra["one_machine"] = len(nodes_here(plan, given)) == len(plan.topology.workers)
         if replicas and record.error is None and begins_with is None:
             record.extra["intervals"] = intervals(plan, job, replicas)
         finished = Run(write_run(folder, plan.document, plan.topology, record, __version__, samples=samples))

@@ -51,7 +51,10 @@ def describe(pair: Pair) -> str:
 def _links(pair: Pair) -> str:
     if pair.is_elsewhere:
         name = pair.a.summary["topology"]
-        return f"The measured nodes share one machine, which is not {name}: energy and links are not compared."
+        return (
+            f"The measured nodes share one machine, which is not {name}: counts, weights, metrics and times are "
+            "compared, energy and links are not."
+        )
     has_links = pair.a.summary["links"] or pair.b.summary["links"]
     return _sides(pair, "link", OF_LINKS, "", "bytes") if has_links else ""
 

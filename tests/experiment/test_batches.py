@@ -95,3 +95,12 @@ def test_sizes_belong_to_nodes_so_no_group_is_formed_without_one() -> None:
     sizes = {"n0": 8, "n1": 3, "n2": 1}
     assert can_regroup(read_experiment(document(8, "all_reduce_dp", faults=crash)))
     assert not can_regroup(read_experiment(document(sizes, "all_reduce_dp", faults=crash)))
+
+
+def test_a_list_of_batch_sizes_is_refused_with_what_is_allowed() -> None:
+    with pytest.raises(UsageError) as error:
+        read_experiment(document([1, 2]))
+    assert [str(problem) for problem in error.value.problems] == [
+        "workload.batch_size: found a list of 2, expected one number, one for each node ({mini1: 64, pi4: 4}), "
+        "or a total by speed ({total: 160, by: device})"
+    ]

@@ -77,7 +77,8 @@ def test_a_shelf_is_not_compared_by_links_and_energy_with_processes_of_one_machi
     record.extra["one_machine"] = True
     text = compare(first, write(tmp_path, record, backend="sockets")).describe()
     assert "predicted 1.90 s, measured 2.37 s on one machine (x1.25)." in text
-    assert f"share one machine, which is not {TOPOLOGY.name}: energy and links are not compared." in text
+    compared = "counts, weights, metrics and times are compared, energy and links are not."
+    assert f"share one machine, which is not {TOPOLOGY.name}: {compared}" in text
     assert not re.search(r"^(energy|link|send to receipt) ", text, flags=re.MULTILINE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from simcluster.process.accelerators import missing
@@ -21,11 +22,13 @@ class Trouble:
     do: str
 
 
+_SERVER = "switch its ssh server on (macOS: Sharing, Remote Login; Linux: sshd), or correct the port in ~/.ssh/config"
+_REFUSED = re.compile(r"port (\d{1,5}): Connection refused")
 _SSH = (
     ("Permission denied", "let your key in: ssh-copy-id {target}; ssh must work without a password"),
     ("Host key verification failed", "compare and accept its host key once: ssh {target}"),
     ("Could not resolve hostname", "correct `ssh` in the topology, or name the host in ~/.ssh/config"),
-    ("Connection refused", "switch its ssh server on (macOS: Sharing, Remote Login; Linux: sshd)"),
+    ("Connection refused", _SERVER),
     ("timed out", "check cable, address, route and firewall, and whether it sleeps"),
     ("No route to host", "check cable, address and route"),
     ("Network is unreachable", "check this machine's address and routes"),
@@ -41,6 +44,8 @@ def why_not_asked(answers: Answers, target: str | None) -> Trouble:
     said = f": {answers.said}" if answers.said else ""
     what = f"{answers.failure}{said}"
     if target is not None and answers.exit_code == 255:
+        if refused := _REFUSED.search(answers.said):
+            return Trouble(f"ssh is refused on port {refused[1]} of {target}: {answers.said}", _SERVER)
         for words, do in _SSH:
             if words in answers.said:
                 return Trouble(f"ssh {target} {what}", do.format(target=target))

@@ -198,3 +198,22 @@ def test_a_machine_without_ssh_says_so(command: Any, tmp_path: Path, monkeypatch
         "what": "ssh cannot be started: No such file or directory",
         "do": "install it on this machine, or correct PATH",
     }
+
+
+def test_a_refused_ssh_is_a_problem_of_its_own_with_its_port() -> None:
+    answers = Answers(failure="ended with exit code 255", exit_code=255)
+    answers.lines.append("ssh: connect to host 10.0.0.7 port 2222: Connection refused")
+    trouble = why_not_asked(answers, "me@pi5")
+    assert trouble.what.startswith("ssh is refused on port 2222 of me@pi5: ")
+    assert "switch its ssh server on" in trouble.do
+
+
+def test_a_node_that_asks_for_an_accelerator_that_is_not_there_has_a_problem() -> None:
+    answers = Answers()
+    answers.facts = Facts(1, "cuda (some card)", {}, {}, {"cuda": 2})
+    here = Fingerprint({}, {})
+    assert [troubles_of(answers, here, None, asked) for asked in ("cpu", "auto", "cuda", "cuda:1")] == [[]] * 4
+    (trouble,) = troubles_of(answers, here, None, "cuda:2")
+    assert trouble.what.endswith("not there; expected cpu, auto or what torch finds there: cuda:0 to cuda:1")
+        trouble.what == "compute: cuda:2 is not there; expected cpu, auto or what torch finds there: cuda:0 to cuda:1"
+    )
