@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from simcluster.compute import HOST
 from simcluster.transport import Cost
 from simcluster.workloads.costs.counter import Counter
-from simcluster.workloads.evaluable import Evaluable
+from simcluster.workloads.evaluation import Evaluable
 from simcluster.workloads.global_rng import borrowed, drawn_from
 from simcluster.workloads.initial.deferred import Deferred, Refuses
 from simcluster.workloads.initial.tape import Unrecordable
