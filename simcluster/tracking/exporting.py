@@ -10,16 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from simcluster.errors import Problem, RunError, UsageError, nearest
 from simcluster.paths.given_path import given_path
 from simcluster.runs.folder import RunFolder
 from simcluster.runs.sweep_folder import SweepFolder
-from simcluster.tracking.handover import Handover, hand_over
-
-if TYPE_CHECKING:
-    from simcluster.tracking.live import Draft, Heading
+from simcluster.tracking.handover import Draft, Handover, Heading, hand_over
 
 
 class TrackingFailed(RunError):

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -73,6 +73,24 @@ class Handover:
     @property
     def last_step(self) -> int:
         return max((value.step for value in self.values), default=0)
+
+
+class Heading(NamedTuple):
+    """A run before it has a result: its *name*, its *experiment*, its *backend*, and when it began (epoch)."""
+
+    name: str
+    experiment: str
+    backend: str
+    began_s: float
+
+
+class Draft(Protocol):
+    """An unfinished run in a tracker."""
+
+    def add(self, values: Sequence[Value]) -> None: ...
+
+    def close(self, *, keep: bool) -> None:
+        """End it; remove it unless *keep* says that nothing will replace it."""
 
 
 def hand_over(run: RunFolder, group: str = "", swept: tuple[str, ...] = ()) -> Handover:

@@ -11,10 +11,10 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from simcluster.tracking.exporting import opened
-from simcluster.tracking.handover import Value, values_of
+from simcluster.tracking.handover import Draft, Heading, Value, values_of
 
 if TYPE_CHECKING:
     from simcluster.runs.record import Metric
@@ -26,24 +26,6 @@ EVERY_S = 1.0
 
 END_S = 60.0
 """Time for a tracker to take the points of the run; beyond it, the tracker counts as failed."""
-
-
-class Heading(NamedTuple):
-    """A run before it has a result: its *name*, its *experiment*, its *backend*, and when it began (epoch)."""
-
-    name: str
-    experiment: str
-    backend: str
-    began_s: float
-
-
-class Draft(Protocol):
-    """An unfinished run in a tracker."""
-
-    def add(self, values: Sequence[Value]) -> None: ...
-
-    def close(self, *, keep: bool) -> None:
-        """End it; remove it unless *keep* says that nothing will replace it."""
 
 
 Message: TypeAlias = Heading | list[Value] | bool

@@ -12,12 +12,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simcluster.tracking.handover import Handover, Value, key_name
-
-if TYPE_CHECKING:
-    from simcluster.tracking.live import Draft, Heading
+from simcluster.tracking.handover import Draft, Handover, Heading, Value, key_name
 
 ID, COMPLETE = "simcluster.id", "simcluster.complete"
 METRICS_A_CALL, PARAMS_A_CALL = 1000, 100

@@ -10,12 +10,9 @@ import importlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simcluster.tracking.handover import Handover, Value, file_name, key_name
-
-if TYPE_CHECKING:
-    from simcluster.tracking.live import Draft, Heading
+from simcluster.tracking.handover import Draft, Handover, Heading, Value, file_name, key_name
 
 
 class TensorboardTracker:

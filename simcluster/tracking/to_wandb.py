@@ -13,12 +13,9 @@ import tempfile
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simcluster.tracking.handover import Handover, Value, file_name
-
-if TYPE_CHECKING:
-    from simcluster.tracking.live import Draft, Heading
+from simcluster.tracking.handover import Draft, Handover, Heading, Value, file_name
 
 SETTINGS: dict[str, Any] = {
     "mode": "offline",

@@ -13,8 +13,8 @@ import simcluster
 from simcluster.results import load_run
 from simcluster.runs.record import Metric
 from simcluster.tracking import live
-from simcluster.tracking.handover import Handover, Value, hand_over
-from simcluster.tracking.live import Following, Heading, Points
+from simcluster.tracking.handover import Handover, Heading, Value, hand_over
+from simcluster.tracking.live import Following, Points
 from simcluster.watching.telling import NodeRows
 
 TINY: dict[str, Any] = {
