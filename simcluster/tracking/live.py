@@ -44,7 +44,7 @@ class Points:
         self._read: dict[str, tuple[int, int]] = {}
 
     def take(self, nodes: Sequence[NodeRows], *, is_over: bool = False) -> list[Value]:
-        """Return the new points: of steps that every node with rows has passed, lost ones aside; all if *is_over*."""
+        """Return the new points: of steps that every node has passed, lost ones aside; all if *is_over*."""
         for node in nodes:
             metrics, evaluations = self._read.get(node.name, (0, 0))
             counts = len(node.metrics), len(node.evaluations)
@@ -52,7 +52,7 @@ class Points:
                 if (metric.name, metric.step) not in self._returned:
                     self._pending[metric.step].append(metric._replace(time_s=metric.time_s + self._offset_s))
             self._read[node.name] = counts
-        passed = [node.metrics[-1].step for node in nodes if node.metrics and not node.is_lost]
+        passed = [node.metrics[-1].step if node.metrics else 0 for node in nodes if not node.is_lost]
         ready = sorted(step for step in self._pending if is_over or step < min(passed, default=0))
         rows = [row for step in ready for row in self._pending.pop(step)]
         self._returned |= {(row.name, row.step) for row in rows}
