@@ -149,3 +149,13 @@ def test_real_nodes_in_an_order_that_leaves_out_rank_0_end_with_the_simulators_b
     sim, sockets = (done[backend].summary for backend in SIM_AND_SOCKETS)
     assert sockets["weights_sha256"] == sim["weights_sha256"]
     assert sockets["left_out"] == sim["left_out"] == ["n0"]
+
+
+@pytest.mark.parametrize("workers", [3, 8])
+def test_auto_leaves_out_a_node_with_too_little_memory(workers: int) -> None:
+    fastest = f"n{workers - 1}"
+    source = document(workers=workers, order="auto", flops_per_s="topology", micro_batches=4)
+    assert fastest in read_experiment(source).document["algorithm"]["order"]
+    source = document(workers=workers, order="auto", flops_per_s="topology", micro_batches=4)
+    source["topology"]["nodes"][fastest]["memory"] = "1 kB"
+    assert fastest not in read_experiment(source).document["algorithm"]["order"]

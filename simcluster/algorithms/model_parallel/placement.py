@@ -1,7 +1,8 @@
 """The fastest order of a pipeline's ranks: the time of a step in an order, and a search for the least.
 
 The time is that of the plan's cuts with each device's expected time for its tasks, and with a free route between any
-two nodes: messages of one sender to one receiver take turns, others do not meet. Memory is not counted.
+two nodes: messages of one sender to one receiver take turns, others do not meet. An order is impossible if weights,
+gradients and gathered copies exceed a device's memory; activations and the optimizer's state are not counted.
 """
 
 from __future__ import annotations
@@ -89,9 +90,17 @@ class Search:
         apply_s, gather_s = [0.0], 0.0
         for i, rank in enumerate(ranks):
             held = sum(self._bytes[place] for place, found in holders.items() if i in found)
+            if not self._fits(rank, held, len(ranks)):
+                return math.inf
             apply_s.append(self._work_s(rank, _share(self._replica.apply_cost(), held / sum(self._bytes))))
             gather_s += self._sending_s(rank, 0, held)
         return self._flush_s(plan, ranks) + tied_s + max(apply_s) + gather_s * self._gathers
+
+    def _fits(self, rank: int, held: int, p: int) -> bool:
+        """Return whether *held* bytes of weights, their gradients and the copies of a gather fit where *rank* is."""
+        device = self._cluster.nodes[self._cluster.workers[rank]].device
+        gathered = held if rank else sum(self._bytes) * (p > 1)
+        return device is None or device.memory_bytes is None or 2 * held + gathered <= device.memory_bytes
 
     def improved(self, whole: bool) -> tuple[int, ...]:
         """Return the best order found from the fastest ranks by swaps, replacements, removals and insertions."""
