@@ -116,7 +116,7 @@ IN_GROUPS = [
         26,
         "a group is formed without what its algorithm had kept",
         "simcluster/regroup/memory.py",
-        '        replica.kept.update(state["kept"])\n',
+        '        replica.kept.update(moved(state["kept"], replica.device))\n',
         "",
         algorithms=("diloco", "streaming_diloco", "demo"),
         kinds=LOSSES,

@@ -112,7 +112,8 @@ def test_a_complete_graph_averages_in_one_round_and_a_line_is_slower_than_a_ring
     gaps = [
         spectral_gap(overlay_of(kind, 16, 0).matrix()) for kind in ("complete", "hypercube", "torus", "ring", "line")
     ]
-    assert gaps == sorted(gaps, reverse=True)
+    # On 16 nodes the torus is the hypercube: their gaps are equal but for rounding.
+    assert gaps == pytest.approx(sorted(gaps, reverse=True))
 
 
 def test_every_kind_has_the_edges_of_its_name() -> None:

@@ -51,7 +51,7 @@ PLANTED = [
         6,
         "a loss that no plan knows of does not fail the run",
         SOCKETS + "launcher/departures.py",
-        "        self._verdict.died(member.rank, reason)\n",
+        "        self._verdict.died(member.rank, reason, self._at_s())\n",
         "",
         kinds=("kill", "stop"),
     ),

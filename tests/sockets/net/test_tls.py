@@ -170,7 +170,7 @@ def test_a_certificate_in_anothers_place_is_found_before_anything_is_connected(f
 @pytest.mark.parametrize("uvloop", [False, True])
 def test_tls_on_one_side_only_is_refused_and_logged(folder: Path, uvloop: bool) -> None:
     with pytest.raises(HandshakeRefused, match=UNTOLD) as error:
-        meet(read_tls(folder, "a"), None, uvloop=uvloop, timeout_s=math.inf)
+        meet(read_tls(folder, "a"), None, uvloop=uvloop, timeout_s=0.3)
     assert "the peer does not speak TLS: was it started with --tls?" in "".join(error.value.__notes__)
     with pytest.raises(HandshakeRefused, match="the peer does not speak TLS: was it started") as error:
         meet(None, read_tls(folder, "b"), uvloop=uvloop)
@@ -212,7 +212,7 @@ def test_only_tls_1_3_is_spoken(folder: Path) -> None:
     old.client.minimum_version = ssl.TLSVersion.TLSv1_2
     old.client.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(HandshakeRefused, match=UNTOLD) as error:
-        meet(read_tls(folder, "a"), old, timeout_s=math.inf)
+        meet(read_tls(folder, "a"), old, timeout_s=0.3)
     assert "the peer speaks another version of TLS than 1.3" in "".join(error.value.__notes__)
 
 

@@ -22,7 +22,7 @@ WIRE = {
     1: "not recorded",
     2: "bfcb67b5fbe80cf0",
     3: "b675145a54c39bba",
-    4: "1727d5cac9ac7b92",
+    4: "e6b2836d199f0dd6",
 }
 """A digest of everything that crosses the wire, by version."""
 
