@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import simcluster
-from simcluster.errors import UsageError, NotReplayable
+from simcluster.errors import NotReplayable, UsageError
 from simcluster.replays.run import replay
 from simcluster.runs.compare import Pair
 from tests.support.root import ROOT

@@ -141,7 +141,7 @@ IN_CHECKPOINTS = [
         34,
         "what an algorithm had kept is not restored",
         CHECKPOINTS + "shard.py",
-        "    replica.kept.update(algorithm)\n",
+        "    replica.kept.update(moved(algorithm, replica.device))\n",
         "",
         kinds=LOSSES,
         needs=("checkpoint",),
