@@ -67,5 +67,5 @@ def test_unlike_devices_are_judged_by_the_tolerance(
 
 
 def test_an_absent_device_ends_the_run_with_those_that_are_there(stand_in: torch.device, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nodes.n1.compute: found 'cuda' on this machine, expected cpu or auto"):
+    with pytest.raises(UsageError, match=r"nodes\.n1\.compute: found 'cuda' on this machine, expected cpu or auto"):
         simcluster.run(experiment("cpu", "cuda"), backend="sockets", out=tmp_path / "run", report=False)
