@@ -1,4 +1,4 @@
-"""A node whose replica is on a device, and whose messages are on the host.
+"""A node with its replica on a device, and its messages on the host.
 
 An algorithm mixes what it receives with its own tensors, on its own lines as well as in pieces of work. So it is given
 this node, which moves tensors in both directions: no algorithm names a device.
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class OnDevice(Forwarding):
-    """*node*, for an algorithm whose tensors are on *device*.
+    """*node*, for an algorithm with tensors on *device*.
 
     `send` copies them to the host before its first wait. `recv` receives on the host, and hands tensors out on the
     device. A piece of work ends when the device has done it. *host_side* is the node without the device, for

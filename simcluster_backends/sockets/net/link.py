@@ -163,7 +163,7 @@ class Link:
         return self.taken
 
     def resume(self, connection: Connection, taken: int) -> None:
-        """Go on over *connection*, whose peer says that it has *taken* frames."""
+        """Continue over *connection*; its peer says that it has *taken* frames."""
         self.yields()
         if (problem := self.refusal(taken)) is not None:
             connection.on_lost = lambda reason: None

@@ -237,7 +237,7 @@ class FrameReader:
             raise ProtocolError(f"a body of {body_len} bytes; at most {most}")
 
     def _empty_slots(self, body: Body) -> None:
-        """Copy the contents of the slots whose lengths have arrived into place."""
+        """Copy the contents of slots into place, as far as their lengths have arrived."""
         slots = self.slots
         assert slots is not None, "checked with the flags"
         while body.left and self._end - self._start >= LENGTH.size:
