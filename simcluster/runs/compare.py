@@ -11,8 +11,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
 
 from simcluster.errors import UsageError
 from simcluster.runs.prediction import Predicted, PredictedMemory, links, memory, phases
@@ -172,25 +173,27 @@ class Pair:
     def elapsed_ratio(self) -> float | None:
         """Measured over predicted time, or b's over a's; None if the lower one is 0.
 
-        On a calibrated topology, the predicted time is the middle of the interval.
+        On a calibrated topology, the predicted time is that which the interval expects.
         """
         below, above = self.predicted_and_measured or (self.a, self.b)
-        below_s = self.interval["median"] if self.interval else below.summary["elapsed_s"]
+        below_s = self.interval["expected"] if self.interval else below.summary["elapsed_s"]
         return above.summary["elapsed_s"] / below_s if below_s else None
 
     @property
     def interval(self) -> dict[str, Any] | None:
-        """The simulated run's interval for the measured time: level, low, median, high, inside; None if it has none.
+        """The simulated run's interval for the measured time: level, low, expected, high, inside; None if it has none.
 
-        Only a run on a calibrated topology has one.
+        Only a run on a calibrated topology has one. *expected* is the midhinge of the replicas, the mean of their
+        quartiles. Rounds of a calibration rehearse two patterns in turn, so replicas gather around two times; a median
+        lies at either, as a single round decides.
         """
         both = self.predicted_and_measured
         told = both[0].summary.get("elapsed_interval_s") if both else None
         if both is None or told is None:
             return None
-        low, high, middle = told["low"], told["high"], median(told["replicas"])
+        low, high, expected_s = told["low"], told["high"], float(np.quantile(told["replicas"], (0.25, 0.75)).mean())
         inside = low <= both[1].summary["elapsed_s"] <= high
-        return {"level": told["level"], "low": low, "median": middle, "high": high, "inside": inside}
+        return {"level": told["level"], "low": low, "expected": expected_s, "high": high, "inside": inside}
 
     @cached_property
     def phases(self) -> dict[str, dict[str, Predicted]]:
