@@ -58,7 +58,7 @@ def prepare(config_json: str) -> None:
     if experiment.backend != "sim" and in_parts(experiment, size):
         return_freed_memory()
     make = partial(experiment.workload.replica, 0, size, experiment.seed, steps=1, numerics=experiment.numerics)
-    replica = make(in_parts=in_parts(experiment, size))
+    replica = make(in_parts=in_parts(experiment, size), rehearses=True)
     # Counting the cost of work takes as long as the work; all replicas of a process share the result.
     replica.gradient_cost(next(replica.batches()))
     replica.apply_cost()

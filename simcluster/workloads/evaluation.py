@@ -166,7 +166,7 @@ class Evaluable(Weights):
             return self._evaluate_here()
         if self._evaluator is None:
             make_model = self._counter.make_model
-            model = Deferred(make_model, self.device).model if in_file else make_model().to(self.device)
+            model = Deferred(make_model, self.device, alike=True).model if in_file else make_model().to(self.device)
             self._evaluator = Evaluator(model, self._counter.loss, self._test, self.device)
         return self._evaluator.evaluate(source or self._model, parameters)
 

@@ -60,7 +60,7 @@ class CounterInParts(Counter):
 
     def _pass_through(self, batch: Batch) -> None:
         """Compute the loss by layers and by the whole model; raise Unrecordable if either needs more than a layer."""
-        deferred = Deferred(self.make_model)
+        deferred = Deferred(self.make_model, alike=True)  # any values tell layers from a model that does more
         model = deferred.model.train()
         generator = torch.default_generator
         modules = modules_in_order(model)
