@@ -17,6 +17,7 @@ from simcluster.workloads.initial.deferred import Deferred, Fills, Refuses
 from simcluster.workloads.initial.tape import Unrecordable
 from simcluster.workloads.layers.layer_costs import LayerCost, wrong_layers
 from simcluster.workloads.layers.layers import modules_in_order
+from simcluster.workloads.layers.part import PartCost
 from simcluster.workloads.layers.tensor_shard import PieceCost
 from simcluster.workloads.samples import Batch, Samples
 
@@ -44,7 +45,7 @@ class CounterInParts(Counter):
     def apply(self, parameters: Sequence[Tensor]) -> Cost:
         return self.sketch().apply(parameters)
 
-    def part(self, parameters: Sequence[Tensor]) -> tuple[Cost, Cost, int]:
+    def part(self, parameters: Sequence[Tensor]) -> PartCost:
         return self.sketch().part(parameters)
 
     def layers(self, batch: Batch) -> list[LayerCost]:
