@@ -19,7 +19,7 @@ from simcluster.workloads.initial.deferred import Deferred, allocate, is_present
 from simcluster.workloads.layers.layers import modules_in_order
 from simcluster.workloads.samples import Samples
 from simcluster.workloads.steps import Loss, trainable_of
-from simcluster.workloads.weights import Weights, check_shapes
+from simcluster.workloads.weights import Weights, check_shapes, weights_sha256
 from simcluster.workloads.weights_file import WeightsFile
 
 EVALUATION_BATCH = 1024
@@ -184,6 +184,14 @@ class Evaluable(Weights):
         if self._test is not None and self._evaluator is None and self.computes:  # before there is a snapshot: it takes as much
             self._evaluator = self._make_evaluator()
         return partial(self.evaluate_weights, self.snapshot(), source, takes=True)
+
+    def fingerprint(self) -> object:
+        """Return what is equal at two moments only if `evaluate` has the same result; None if nothing is computed."""
+        if not self.computes or self._gathered is not None:
+            return self._gathered
+        untrained = [tensor for tensor in self._model.parameters() if not tensor.requires_grad]
+        tensors = [*self.parameters, *untrained, *self._model.buffers()]
+        return weights_sha256([str(number) for number in range(len(tensors))], tensors)
 
     def snapshot(self) -> list[Tensor]:
         """Return copies of the weights."""
