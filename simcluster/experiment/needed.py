@@ -80,8 +80,9 @@ def _judged_by_layer(replica: Replica, memory: Memory) -> tuple[int, int]:
 
 
 def _evaluated(phases: list[Memory], model: int, copy: int, plan: Experiment) -> list[Memory]:
-    """Return *phases* of a rank that evaluates during them and at the end: copies of the weights take *copy* bytes each,
-    and *model* what evaluates them, which else is one of the copies.
+    """Return *phases* of a rank that evaluates during them and at the end.
+
+    A copy of the weights takes *copy* bytes, and what evaluates it *model*; that is 0 if a copy becomes the model.
     """
     if plan.workload.test_samples is None:
         return phases
