@@ -181,9 +181,8 @@ class Evaluable(Weights):
         source = self.untrained()
         if self._gathered is not None:
             return partial(self.evaluate_weights, self._gathered, source)
-        if (
-            self._test is not None and self._evaluator is None and self.computes
-        ):  # before there is a snapshot: it takes as much
+        # The evaluator's model is made before there is a snapshot: for a moment it takes as much.
+        if self._test is not None and self._evaluator is None and self.computes:
             self._evaluator = self._make_evaluator()
         return partial(self.evaluate_weights, self.snapshot(), source, takes=True)
 

@@ -109,7 +109,8 @@ class Weights:
         """Return the weights of a layer, in parts as they arrive: they are joined in their place."""
         places = self._replica.layers()[number].parameters
         if tag is None:
-            return list(self._replica.initial(places))
+            # Copies: a tied weight may be there now, for another layer that frees it.
+            return [weights.clone() for weights in self._replica.initial(places)]
         found: dict[int, list[Tensor]] = {}
         for unit in self._used_by[number]:
             parts, like = await self._parts(unit, tag), [self._replica.shapes[place] for place in unit.places]
