@@ -57,6 +57,8 @@ class Facts:
     them: all except the server, any, or none if one step's state must stay together. *in_step*: see
     `simcluster.regroup.in_step`.
 
+    *apart*: how many more steps than another rank one may have ended, in an algorithm that runs in step.
+
     *places*: chooses the ranks of its stages for `order: auto`; None if there is no such setting. Its last argument:
     whether all ranks must hold one. *evenly*: why all batches must have one size; empty if averages weigh by samples.
     *idle*: whether a rank, out of a world size, takes no part.
@@ -72,6 +74,7 @@ class Facts:
     whole: Callable[[Settings], bool] = lambda settings: True
     spares: Literal["", "workers", "any"] = ""
     in_step: bool = False
+    apart: Callable[[Settings], int] = lambda settings: int(settings.get("staleness", 0))
     places: Callable[[Replica, Settings, Topology, bool], Sequence[int]] | None = None
     evenly: Callable[[Settings], str] = lambda settings: "its averages do not weigh by samples"
     idle: Callable[[int, int, Settings], bool] = lambda rank, size, settings: False

@@ -19,6 +19,21 @@ def unflatten(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [piece.view(tensor.shape) for piece, tensor in zip(pieces, like, strict=True)]
 
 
+def unflatten_parts(parts: Sequence[Tensor], like: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Return, for each of *like*, the vectors that make it up, of a vector that is in *parts*: views, not copies."""
+    found: list[list[Tensor]] = []
+    rest = [part for part in parts if len(part)]
+    for tensor in like:
+        missing, pieces = tensor.numel(), list[Tensor]()
+        while missing:
+            piece, left = rest[0][:missing], rest[0][missing:]
+            pieces.append(piece)
+            missing -= len(piece)
+            rest[:1] = [left] if len(left) else []
+        found.append(pieces)
+    return found
+
+
 def as_bytes(tensors: Sequence[Tensor]) -> Tensor:
     """Return all *tensors*, of any dtypes, concatenated as one vector of bytes."""
     pieces = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors]

@@ -97,8 +97,11 @@ class Mean:
     async def __call__(self, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
         """Return the mean over ranks of *tensors*."""
         if self._kind is None:
-            total = await self._all_reduce(self._node, flatten(tensors), tag)
-            return unflatten(total.div_(self._node.size), tensors)
+            vector = flatten(tensors)
+            like = [torch.empty(tensor.shape, device="meta") for tensor in tensors]
+            del tensors  # there is a copy of them: no need to hold both until the sum is complete
+            total = await self._all_reduce(self._node, vector, tag)
+            return unflatten(total.div_(self._node.size), like)
         if isinstance(self._kind, PowerSgd):
             async with self._first.take():
                 return await mean_of_factors(self._node, self._kind, self._codec, tensors, tag, self._all_reduce)

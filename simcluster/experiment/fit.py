@@ -39,7 +39,8 @@ def count_steps(
             check_host(workload, size if top.backend == "sim" else 1)
         if in_parts and top.backend != "sim":
             return_freed_memory()  # this process tries the layers of a model that may be larger than its memory
-        replica = workload.replica(0, size, top.seed, steps, epochs, numerics=numerics, in_parts=in_parts)
+        how: dict[str, Any] = {"numerics": numerics, "in_parts": in_parts, "rehearses": True}
+        replica = workload.replica(0, size, top.seed, steps, epochs, **how)
         if numerics == "none":
             replica.gradient_cost(next(replica.batches()))
             replica.apply_cost()

@@ -65,10 +65,13 @@ class Evaluations(_Periodic):
         self._taken = 0
         self._pending: deque[Future[None]] = deque()
         self._error: Exception | SystemExit | None = None
+        self._values: dict[str, float] = {}  # of the last evaluation
+        self._last: object = None  # the fingerprint of what is evaluated last, if that is at the last step
 
     def _take(self, step: int) -> None:
         time_s, replica = self._recorder.now(), self._replica
         self._taken += 1
+        self._last = replica.fingerprint() if step >= replica.steps else None
         if self._error is not None:
             return
         if self._recorder.alongside is None:
@@ -83,7 +86,7 @@ class Evaluations(_Periodic):
         if self._error is not None:  # of the evaluation before
             return
         try:
-            values = work()
+            self._values = values = work()
         except (Exception, SystemExit) as error:
             self._error = error
             log.warning("the evaluation at step %d failed, and with it the run at its end: %r", step, error)
@@ -91,13 +94,17 @@ class Evaluations(_Periodic):
             self._recorder.evaluated(time_s, step, {_NAMES[name]: value for name, value in values.items()})
 
     async def finish(self, finished_s: float) -> None:
-        """Wait for what is pending, and evaluate the final weights; let heartbeats through in between."""
+        """Wait for what is pending, and evaluate the final weights, unless they are those of the last evaluation; let
+        heartbeats through in between.
+        """
         for _ in range(self._taken):
             await asyncio.sleep(0)
             if self._pending:
                 self._pending.popleft().result()
         await asyncio.sleep(0)
-        self._evaluate(finished_s, self._recorder.record.steps, self._replica.evaluate)
+        is_known = self._last is not None and self._last == self._replica.fingerprint()
+        work = partial(dict, self._values) if is_known else self._replica.evaluate
+        self._evaluate(finished_s, self._recorder.record.steps, work)
         self.keep()
         if self._error is not None:
             raise self._error

@@ -9,9 +9,12 @@ from typing import NamedTuple
 from simcluster.algorithms.facts import Facts, facts_of
 from simcluster.errors import UsageError
 from simcluster.experiment.measurements import SNAPSHOTS
-from simcluster.experiment.part import OBSERVED_RANK, in_parts, may_stand
+from simcluster.experiment.part import OBSERVED_RANK, can_regroup, in_parts, may_stand
 from simcluster.experiment.read import Experiment
+from simcluster.paths.spool import IN_MEMORY_BYTES
+from simcluster.regroup.memory import CAPTURES
 from simcluster.runs.record import RunRecord
+from simcluster.workloads import Replica
 from simcluster.workloads.costs.memory import Memory
 
 
@@ -42,38 +45,54 @@ def _needed(plan: Experiment) -> dict[str, Needed]:
     # The coordinator of real nodes makes no model: it may not fit here.
     makes_none = plan.numerics == "none" or plan.backend != "sim" or facts.phases is not None
     memory = plan.workload.memory("none" if makes_none else "real")
+    judged = 0, memory.weights
     if facts.phases is not None:
         replica = plan.workload.replica(0, size, plan.seed, steps=1, numerics="none")
-        phases = facts.phases(replica, settings, memory, in_parts(plan, size))
+        parted = in_parts(plan, size)
+        phases = facts.phases(replica, settings, memory, parted)
+        if parted and not facts.whole(settings):
+            judged = _judged_by_layer(replica, memory)
     else:
         phases = [[_whole(facts, rank, size, plan, memory)] for rank in range(size)]
     is_known = facts.phases is not None or facts.copies is not None
     found = {}
     for rank, name in enumerate(plan.topology.workers):
         if rank == OBSERVED_RANK or may_stand(rank, plan.faults):
-            phases[rank] = _evaluated(phases[rank], memory.weights, plan)
+            phases[rank] = _evaluated(phases[rank], *judged, plan)
         found[name] = Needed(max(phases[rank], key=lambda phase: phase.total), is_known)
     return found
 
 
 def _whole(facts: Facts, rank: int, size: int, plan: Experiment, memory: Memory) -> Memory:
     """Return what a rank with a whole model holds."""
+    if can_regroup(plan):
+        captures = CAPTURES + facts.apart(plan.algorithm_settings)
+        memory = replace(memory, captures=captures * (memory.weights + memory.optimizer))
     if facts.copies is None:
         return memory
     return replace(memory, messages=round(facts.copies(rank, size, plan.algorithm_settings) * memory.gradients))
 
 
-def _evaluated(phases: list[Memory], weights: int, plan: Experiment) -> list[Memory]:
-    """Return *phases* of a rank that evaluates *weights* during them and at the end."""
+def _judged_by_layer(replica: Replica, memory: Memory) -> tuple[int, int]:
+    """Return (the largest layer, the bytes of a file of weights that is still in memory)."""
+    layers = [sum(replica.shapes[place].nbytes for place in layer.parameters) for layer in replica.layers()]
+    return max(layers), memory.weights if memory.weights <= IN_MEMORY_BYTES else 0
+
+
+def _evaluated(phases: list[Memory], model: int, copy: int, plan: Experiment) -> list[Memory]:
+    """Return *phases* of a rank that evaluates during them and at the end.
+
+    A copy of the weights takes *copy* bytes, and what evaluates it *model*; that is 0 if a copy becomes the model.
+    """
     if plan.workload.test_samples is None:
         return phases
     # A model held in parts is evaluated where it is at the end; any other way takes another model.
     parted = in_parts(plan, len(plan.topology.workers))
     often = _evaluations(plan, parted)
-    snapshots = min(SNAPSHOTS, often) * weights
-    ends = replace(phases[-1], gradients=0, activations=0, batch=0, messages=0, evaluation=0 if parted else weights)
+    at_end = model if parted else copy
+    ends = replace(phases[-1], gradients=0, activations=0, batch=0, messages=0, scratch=0, evaluation=at_end)
     if often:
-        phases = [replace(phase, evaluation=weights + snapshots) for phase in phases]
+        phases = [replace(phase, evaluation=model + min(SNAPSHOTS, often) * copy) for phase in phases]
     return [*phases, ends]
 
 

@@ -34,6 +34,9 @@ WORK_S = 5.0
 LAST_STEP_S = 240.0
 """Timeout for the unfinished work when the run's time is up; beyond it, the node fails."""
 
+LARGE_BYTES = 64 * 1024**2
+"""Weights from which on a node returns freed memory: what glibc would keep is then several times as much."""
+
 _TORCH = str(Path(torch.__file__).parent)
 _SAID_BY_TORCH = re.compile(
     r"meta tensor|meta device|device meta|register_meta|Meta kernel|integer tensors of a single element"
@@ -58,7 +61,9 @@ def prepare(config_json: str) -> None:
     if experiment.backend != "sim" and in_parts(experiment, size):
         return_freed_memory()
     make = partial(experiment.workload.replica, 0, size, experiment.seed, steps=1, numerics=experiment.numerics)
-    replica = make(in_parts=in_parts(experiment, size))
+    replica = make(in_parts=in_parts(experiment, size), rehearses=True)
+    if experiment.backend != "sim" and sum(shape.nbytes for shape in replica.shapes) >= LARGE_BYTES:
+        return_freed_memory()
     # Counting the cost of work takes as long as the work; all replicas of a process share the result.
     replica.gradient_cost(next(replica.batches()))
     replica.apply_cost()

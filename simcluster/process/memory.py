@@ -51,7 +51,10 @@ def rss_bytes() -> int | None:
 def return_freed_memory() -> None:
     """Have this process return large tensors to the system as soon as they are freed, at the cost of page faults.
 
-    glibc would raise the size from which it does with each such tensor, and keep those below it.
+    glibc would raise the size from which it does with each such tensor, and keep those below it. What it keeps now is
+    returned as well.
     """
     with suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        library.malloc_trim(0)

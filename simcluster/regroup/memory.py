@@ -29,6 +29,9 @@ PIECE_BYTES = 1024**2
 
 TAG = "regroup/state"
 
+CAPTURES = 2
+"""Held at least; more by as many steps as ranks may be apart."""
+
 
 @dataclass
 class Capture:
@@ -66,7 +69,7 @@ class Memory:
         self.step, self._captured = replica.at, replica.done
         replica.memory = self
         if not self.captures:
-            self._capture(replica.at, replica.done, replica.kept, keep=2)
+            self._capture(replica.at, replica.done, replica.kept, keep=CAPTURES)
 
     def adopt(self, capture: Capture, group: tuple[int, int]) -> None:
         """Continue as the *group* of this number and leader from *capture*; discard all others."""
@@ -76,7 +79,7 @@ class Memory:
         """Capture *step*, after this number of *batches* of this rank: see `Progress.checkpoint`."""
         if batches > self._captured:
             self._captured = batches
-            self._capture(step, batches, kept, keep=2 + apart)
+            self._capture(step, batches, kept, keep=CAPTURES + apart)
 
     async def reached(self, step: int) -> None:
         """Note that *step* has ended."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter as Counted
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +19,7 @@ from simcluster.workloads.initial.deferred import Deferred, allocate, is_present
 from simcluster.workloads.layers.layers import modules_in_order
 from simcluster.workloads.samples import Samples
 from simcluster.workloads.steps import Loss, trainable_of
-from simcluster.workloads.weights import Weights, check_shapes
+from simcluster.workloads.weights import Weights, check_shapes, weights_sha256
 from simcluster.workloads.weights_file import WeightsFile
 
 EVALUATION_BATCH = 1024
@@ -62,15 +64,27 @@ class Evaluator:
     """Evaluates weights in *model*, a model on *device* apart from the one that trains: that may be in a forward pass.
 
     Threads take turns. torch's global generator is borrowed until an evaluation has shown that it draws nothing, since
-    training in another thread may need it.
+    training in another thread may need it. The model's weights take memory only while they are needed.
     """
 
     def __init__(self, model: nn.Module, loss_function: Loss, samples: Samples, device: torch.device = HOST) -> None:
         self._model, self._loss, self._samples, self._device = model.eval(), loss_function, samples, device
         self._lock, self._draws = threading.Lock(), True
+        self._separate = _separate(model)
+        self.release()
 
-    def evaluate(self, source: nn.Module | Untrained, trained: Sequence[Tensor] | WeightsFile) -> dict[str, float]:
-        """Evaluate *trained* with the buffers and frozen parameters of *source*; see `evaluated`."""
+    def release(self) -> None:
+        """Free the memory of the model's weights until they are evaluated again."""
+        for parameter in self._separate:
+            release(parameter)
+
+    def evaluate(
+        self, source: nn.Module | Untrained, trained: Sequence[Tensor] | WeightsFile, takes: bool = False
+    ) -> dict[str, float]:
+        """Evaluate *trained* with the buffers and frozen parameters of *source*; see `evaluated`.
+
+        With *takes*, empty the list *trained* while its tensors are copied, so that they are never twice in memory.
+        """
         device = self._device
         with self._lock, torch.no_grad(), borrowed(0, device=device) if self._draws else nullcontext():
             forward: Callable[[Tensor], Any] = self._model
@@ -78,20 +92,44 @@ class Evaluator:
                 copy_untrained(self._model, source)
                 forward = ByLayer(self._model, trained)
             else:
-                copy_into(self._model, source, trained)
+                copy_into(self._model, source, _emptied(trained) if takes else trained)
             before = drawn_from(device) if self._draws else None
             result = evaluated(forward, self._loss, self._samples, device)
             if before is not None:
                 self._draws = not torch.equal(before, drawn_from(self._device))
+            if takes:
+                self.release()
         return result
 
 
-def copy_into(model: nn.Module, source: nn.Module | Untrained, trainable: Sequence[Tensor]) -> None:
+def _separate(model: nn.Module) -> list[nn.Parameter]:
+    """Return the trainable parameters of *model* that each have a storage to themselves."""
+    tensors = [*model.parameters(), *model.buffers()]
+    users = Counted(tensor.untyped_storage()._cdata for tensor in tensors)
+    return [
+        parameter
+        for parameter in model.parameters()
+        if parameter.requires_grad
+        and users[parameter.untyped_storage()._cdata] == 1
+        and parameter.untyped_storage().nbytes() in (0, parameter.nbytes)
+    ]
+
+
+def _emptied(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Yield *tensors* in order, and drop each from the list."""
+    assert isinstance(tensors, list)
+    tensors.reverse()
+    while tensors:
+        yield tensors.pop()
+
+
+def copy_into(model: nn.Module, source: nn.Module | Untrained, trainable: Iterable[Tensor]) -> None:
     """Copy buffers and frozen parameters from *source*, and *trainable* in place of the others."""
     copy_untrained(model, source)
     rest = iter(trainable)
     for mine, given in zip(model.parameters(), source.parameters(), strict=True):
         if given.requires_grad:
+            allocate(mine)
             mine.copy_(next(rest))
 
 
@@ -140,9 +178,21 @@ class Evaluable(Weights):
 
     def evaluation(self) -> Callable[[], dict[str, float]]:
         """Return the work of `evaluate` for the present weights, whatever they are when it runs. It runs once."""
-        held: list[Sequence[Tensor] | WeightsFile] = [self.snapshot() if self._gathered is None else self._gathered]
         source = self.untrained()
-        return lambda: self.evaluate_weights(held.pop(), source)
+        if self._gathered is not None:
+            return partial(self.evaluate_weights, self._gathered, source)
+        # The evaluator's model is made before there is a snapshot: for a moment it takes as much.
+        if self._test is not None and self._evaluator is None and self.computes:
+            self._evaluator = self._make_evaluator()
+        return partial(self.evaluate_weights, self.snapshot(), source, takes=True)
+
+    def fingerprint(self) -> object:
+        """Return what is equal at two moments only if `evaluate` has the same result; None if nothing is computed."""
+        if not self.computes or self._gathered is not None:
+            return self._gathered
+        untrained = [tensor for tensor in self._model.parameters() if not tensor.requires_grad]
+        tensors = [*self.parameters, *untrained, *self._model.buffers()]
+        return weights_sha256([str(number) for number in range(len(tensors))], tensors)
 
     def snapshot(self) -> list[Tensor]:
         """Return copies of the weights."""
@@ -153,10 +203,12 @@ class Evaluable(Weights):
         return Untrained(self._model)
 
     def evaluate_weights(
-        self, parameters: Sequence[Tensor] | WeightsFile, source: Untrained | None = None
+        self, parameters: Sequence[Tensor] | WeightsFile, source: Untrained | None = None, *, takes: bool = False
     ) -> dict[str, float]:
-        """Evaluate *parameters* instead of the live weights, which are not touched; the rest is that of *source*."""
-        in_file = isinstance(parameters, WeightsFile)
+        """Evaluate *parameters* instead of the live weights, which are not touched; the rest is that of *source*.
+
+        *takes*: empty the list *parameters* as they are used.
+        """
         if not isinstance(parameters, WeightsFile):
             self._check_shapes("parameters", parameters)
         if self._test is None:
@@ -165,10 +217,14 @@ class Evaluable(Weights):
         if is_own or (parameters is self._gathered and source is None):
             return self._evaluate_here()
         if self._evaluator is None:
-            make_model = self._counter.make_model
-            model = Deferred(make_model, self.device).model if in_file else make_model().to(self.device)
-            self._evaluator = Evaluator(model, self._counter.loss, self._test, self.device)
-        return self._evaluator.evaluate(source or self._model, parameters)
+            self._evaluator = self._make_evaluator(in_parts=isinstance(parameters, WeightsFile))
+        return self._evaluator.evaluate(source or self._model, parameters, takes)
+
+    def _make_evaluator(self, *, in_parts: bool = False) -> Evaluator:
+        assert self._test is not None
+        make_model = self._counter.make_model
+        model = Deferred(make_model, self.device).model if in_parts else make_model().to(self.device)
+        return Evaluator(model, self._counter.loss, self._test, self.device)
 
     def _evaluate_here(self) -> dict[str, float]:
         """Evaluate the live model, which nothing else uses now: the memory may not hold a second one."""

@@ -110,7 +110,7 @@ class TimingReplica(Replica):
         return Part(places, values, self._sketch.clip_norm, lambda _: None, counted, device="meta")
 
     def evaluate_weights(
-        self, parameters: Sequence[Tensor] | WeightsFile, source: Untrained | None = None
+        self, parameters: Sequence[Tensor] | WeightsFile, source: Untrained | None = None, *, takes: bool = False
     ) -> dict[str, float]:
         if not isinstance(parameters, WeightsFile):
             self._check_shapes("parameters", parameters)

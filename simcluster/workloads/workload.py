@@ -156,6 +156,7 @@ class Workload:
         *,
         numerics: Numerics = "real",
         in_parts: bool = False,
+        rehearses: bool = False,
         device: torch.device = HOST,
     ) -> Replica:
         """Return the replica of *rank* in a world of *size*, for *steps* batches or for *epochs*.
@@ -167,7 +168,8 @@ class Workload:
         raised for work that depends on values.
 
         *in_parts*: the replica holds no weights until they are needed, each with the bits that it would have had. A
-        model whose initial weights or layers cannot be separated is held whole.
+        model whose initial weights or layers cannot be separated is held whole. *rehearses*: it is made for its costs
+        and never trained, so weights that it would get have only the same distribution.
 
         *device*: where the replica computes. The initial weights are drawn on the host, and so have the same bits.
         """
@@ -181,7 +183,7 @@ class Workload:
             raise UsageError(Problem("train", "tensors without values", "values, or numerics: none"))
         counter, deferred = self._counter(seed), None
         if in_parts:
-            counter, deferred = self._in_parts(counter, device)
+            counter, deferred = self._in_parts(counter, device, rehearses)
         return Replica(
             counter=counter,
             deferred=deferred,
@@ -200,11 +202,13 @@ class Workload:
         train, largest = self.train_samples, max(self.batch_sizes, default=self.batch_size)
         return Batch(train.inputs[:largest].clone(), train.targets[:largest].clone())
 
-    def _in_parts(self, whole: Counter, device: torch.device) -> tuple[Counter, Deferred | None]:
+    def _in_parts(self, whole: Counter, device: torch.device, alike: bool) -> tuple[Counter, Deferred | None]:
         """Return the counter and the model of a replica held in parts; *whole* and None if it cannot be."""
         own = {each.name: getattr(whole, each.name) for each in fields(Counter)}
         counter = CounterInParts(**own, sketch=lambda: self.sketch)
-        return (counter, Deferred(counter.make_model, device)) if counter.fits(self._a_batch()) else (whole, None)
+        if not counter.fits(self._a_batch()):
+            return whole, None
+        return counter, Deferred(counter.make_model, device, alike=alike)
 
     def shards(self, size: int, seed: int) -> list[Indices]:
         """Return the sample numbers of each of *size* ranks. Raises UsageError if the data cannot be dealt out."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import torch
 
 import simcluster
+from simcluster.algorithms.model_parallel.gathering import gathering_bytes
 from simcluster.errors import UsageError
+from simcluster.workloads import Replica, adamw
+from simcluster.workloads.layers.part import count_part
 
 OWN = """
 import torch
@@ -55,8 +60,8 @@ def predicted(folder: Path, algorithm: Any, backend: str = "sim", **keys: Any) -
 
 
 def test_a_stage_holds_its_layers_and_the_activations_of_the_micro_batches_in_flight(tmp_path: Path) -> None:
-    # Both hold one layer, the sum of its gradients and those of a micro-batch, the samples, and the joined batch of 4;
-    # an output of 2 samples leaves while the gradient by it comes.
+    # Both hold one layer, the sum of its gradients and one that is added, the samples, and the joined batch of 4; an
+    # output of 2 samples leaves while the gradient by it comes.
     both = 3 * LAYER + DATA + 2 * BATCH + OUTPUT
     # One forward, one backward: the first rank keeps the outputs of both micro-batches, the last one's loss and input.
     assert predicted(tmp_path, "pipeline") == [both + 2 * OUTPUT, both + OUTPUT + LOSS]
@@ -99,6 +104,27 @@ def test_a_device_with_the_predicted_memory_runs_and_with_a_byte_less_does_not(t
             predicted(tmp_path, algorithm, **{name: f"{limit - 1} B"})
 
 
-@pytest.mark.parametrize("algorithm", ["pipeline", "all_reduce_dp"])
-def test_a_real_run_states_the_simulators_prediction(tmp_path: Path, algorithm: str) -> None:
-    assert predicted(tmp_path, algorithm, backend="sockets") == predicted(tmp_path, algorithm)
+def test_a_real_run_states_the_simulators_prediction(tmp_path: Path) -> None:
+    assert predicted(tmp_path, "pipeline", backend="sockets") == predicted(tmp_path, "pipeline")
+
+
+def test_a_real_node_also_holds_two_steps_from_which_its_group_continues_after_a_loss(tmp_path: Path) -> None:
+    # Plain descent has no state, so each is the weights of both layers. The simulator knows that no node will be lost.
+    simulated = predicted(tmp_path, "all_reduce_dp")
+    assert predicted(tmp_path, "all_reduce_dp", backend="sockets") == [each + 2 * 2 * LAYER for each in simulated]
+
+
+def test_the_optimizers_temporaries_are_counted() -> None:
+    # Two parameters of 64 bytes. AdamW makes two tensors for each, while one of the parameter before is still there.
+    part = count_part([torch.ones(4, 4), torch.ones(4, 4)], adamw(0.1), None, "")
+    assert part.state_bytes == 4 * LAYER + 2 * 4  # two moments, and a count of steps
+    assert part.scratch_bytes == 3 * LAYER
+
+
+def test_rank_0_gathers_two_stretches_of_the_others_weights_at_a_time() -> None:
+    shapes = [torch.empty(2**22, device="meta") for _ in range(5)]  # 16 MiB each: a stretch
+    replica = cast(Replica, SimpleNamespace(shapes=shapes))
+    assert gathering_bytes(replica, {1, 2, 3, 4}) == 2 * 2**24  # 80 MiB are in a file on disk
+    assert gathering_bytes(replica, {4}) == 2**24
+    small = cast(Replica, SimpleNamespace(shapes=[torch.empty(4, 4, device="meta")] * 2))
+    assert gathering_bytes(small, {1}) == LAYER + 2 * LAYER  # in one stretch; the file is in memory

@@ -62,6 +62,44 @@ def big() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 400), nn.Linear(400, 1000), nn.Linear(1000, 3))  # 1.6 MB
 
 
+@pytest.mark.parametrize("changes", [False, True])
+def test_the_last_step_is_evaluated_again_at_the_end_only_if_weights_changed_since(
+    monkeypatch: pytest.MonkeyPatch, changes: bool
+) -> None:
+    calls: list[int] = []
+    plain = Replica.evaluate_weights
+
+    def counted(replica: Replica, *args: Any, **how: Any) -> dict[str, float]:
+        calls.append(1)
+        return plain(replica, *args, **how)
+
+    monkeypatch.setattr(Replica, "evaluate_weights", counted)
+    noted, replica = recorder(), replica_of(normalised, size=1, steps=3, test=some_data())
+    evaluations = Evaluations(1, replica, noted)
+    trained(replica, evaluations)
+    if changes:
+        next(replica._model.buffers()).add_(1.0)  # a running mean counts as well
+    noted.record.steps = 3
+    finish(evaluations)
+    assert len(calls) == 3 + changes
+    *_, before, after = [value for _, name, value in judged(noted) if name == "eval_loss"]
+    assert len(judged(noted)) % 4 == 0  # three evaluations and the end, all recorded
+    assert (before == after) is not changes
+
+
+def test_a_copy_moves_into_the_model_that_evaluates_it() -> None:
+    replica = replica_of(big, size=1, steps=1, test=some_data())
+    expected = replica.evaluate()
+    work = replica.evaluation()
+    copy = work.args[0]  # type: ignore[attr-defined]
+    assert work() == expected
+    assert copy == []
+    evaluator = replica._evaluator
+    assert evaluator is not None
+    assert [parameter.untyped_storage().nbytes() for parameter in evaluator._model.parameters()] == [0] * 6
+    assert replica.evaluate() == expected
+
+
 def test_no_more_than_two_snapshots_are_held_at_a_time(
     alongside: Callable[[Callable[[], None]], Future[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

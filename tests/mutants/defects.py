@@ -154,8 +154,8 @@ ARITHMETIC = [
     Mutant(
         "16", "no gradient is exchanged: the cluster's accuracy is rank 0's private model's",
         "simcluster/compression/mean.py",
-        "total = await self._all_reduce(self._node, flatten(tensors), tag)",
-        "total = flatten(tensors) * self._node.size",
+        "total = await self._all_reduce(self._node, vector, tag)",
+        "total = vector * self._node.size",
         "all_reduce_dp", "one process",
     ),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ import torch
 
 from simcluster.algorithms.facts import Settings
 from simcluster.collectives.flat import lengths_of
+from simcluster.paths.spool import IN_MEMORY_BYTES
 from simcluster.workloads import Replica
 from simcluster.workloads.costs.memory import Memory
 from simcluster.workloads.layer_units import cut_into_units, units_of_layers
@@ -28,13 +29,12 @@ def zero_phases(replica: Replica, settings: Settings, whole: Memory, in_parts: b
         for unit in units:
             like = replica.shapes[unit.places[0]]
             numbers = unit.size_bytes // like.element_size()
-            part = lengths_of(numbers, size)[rank] if stage else numbers
-            mine.append(torch.empty(part, dtype=like.dtype, device="meta"))
+            length = lengths_of(numbers, size)[rank] if stage else numbers
+            mine.append(torch.empty(length, dtype=like.dtype, device="meta"))
         own = sum(vector.nbytes for vector in mine)
         replicated = whole.weights - (whole.gradients if in_parts and stage == 3 else 0)
-        rests = replace(
-            whole, weights=replicated + own, gradients=0, optimizer=replica.pieces(mine).state_bytes, activations=0
-        )
+        part = replica.pieces(mine)
+        rests = replace(whole, weights=replicated + own, gradients=0, optimizer=part.state_bytes, activations=0)
         # In every sum over ranks, a part going out and one coming in.
         passing = 2 * (whole.gradients if stage < 2 else largest) // size
         if stage < 2:  # all layers' gradients are kept, the last also as it was found
@@ -50,15 +50,12 @@ def zero_phases(replica: Replica, settings: Settings, whole: Memory, in_parts: b
             backward = replace(rests, weights=rests.weights + gathered, gradients=gradients, activations=held)
             found.append([replace(backward, messages=passing)])
         if stage == 3:
-            # Unit by unit, whole and in parts, or whole and in its place; only rank 0 keeps them.
-            sizes = [unit.size_bytes for unit in units]
-            before = [sum(sizes[:number]) if rank == 0 else 0 for number in range(len(units))]
-            taken = [
-                replace(rests, weights=rests.weights + b, messages=2 * u) for b, u in zip(before, sizes, strict=True)
-            ]
-            found[-1].append(replace(max(taken, key=lambda each: each.total), gradients=own))
+            # Unit by unit, whole and in parts; rank 0 puts them into a file.
+            kept = whole.gradients if rank == 0 and in_parts and whole.gradients <= IN_MEMORY_BYTES else 0
+            found[-1].append(replace(rests, gradients=own, messages=2 * largest + kept))
         elif stage:  # all units are gathered at once, each put together from parts
             found[-1].append(replace(rests, gradients=own, messages=whole.gradients + largest))
+        found[-1].append(replace(rests, gradients=own, scratch=part.scratch_bytes))
     return found
 
 

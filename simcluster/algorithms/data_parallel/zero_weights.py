@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from simcluster.collectives import all_gather, flatten, unflatten
+from simcluster.collectives.flat import unflatten_parts
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 from simcluster.workloads.layer_units import Unit, cut_into_units, in_order, units_of_layers
@@ -66,7 +67,7 @@ class Weights:
         self.units = cut_into_units(replica)
         self._used_by = units_of_layers(replica, self.units)
         self._uses: deque[tuple[int, str | None]] = deque()
-        self._coming: deque[asyncio.Task[list[Tensor]]] = deque()
+        self._coming: deque[asyncio.Task[list[Tensor | list[Tensor]]]] = deque()
         self._group: asyncio.TaskGroup | None = None
         self.mine: list[Tensor] = []
         for unit in self.units:
@@ -104,13 +105,16 @@ class Weights:
             self._replica.free(layer.parameters)
             self._held.give("gathered", self._size_bytes(layer.number))
 
-    async def _gather(self, number: int, tag: str | None) -> list[Tensor]:
+    async def _gather(self, number: int, tag: str | None) -> list[Tensor | list[Tensor]]:
+        """Return the weights of a layer, in parts as they arrive: they are joined in their place."""
         places = self._replica.layers()[number].parameters
         if tag is None:
+            # Copies: a tied weight may be there now, for another layer that frees it.
             return [weights.clone() for weights in self._replica.initial(places)]
-        found: dict[int, Tensor] = {}
+        found: dict[int, list[Tensor]] = {}
         for unit in self._used_by[number]:
-            found |= await self._whole(unit, tag)
+            parts, like = await self._parts(unit, tag), [self._replica.shapes[place] for place in unit.places]
+            found |= dict(zip(unit.places, unflatten_parts(parts, like), strict=True))
         return [found[place] for place in places]
 
     def _size_bytes(self, number: int) -> int:
@@ -133,9 +137,10 @@ class Weights:
         self._replica.load(in_order(self.units, found))
 
     async def _whole(self, unit: Unit, tag: str) -> dict[int, Tensor]:
-        vector = self.mine[unit.number]
-        if self._owned:
-            tag = f"weights/{tag}/{unit.number}"
-            vector = torch.cat(await all_gather(self._node, vector, tag, schedule=self._schedule))
+        vector = torch.cat(await self._parts(unit, tag)) if self._owned else self.mine[unit.number]
         like = [self._replica.shapes[place] for place in unit.places]
         return dict(zip(unit.places, unflatten(vector, like), strict=True))
+
+    async def _parts(self, unit: Unit, tag: str) -> list[Tensor]:
+        tag = f"weights/{tag}/{unit.number}"
+        return await all_gather(self._node, self.mine[unit.number], tag, schedule=self._schedule)

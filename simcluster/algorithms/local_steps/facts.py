@@ -24,6 +24,11 @@ def diloco_copies(rank: int, size: int, settings: Settings) -> float:
     return 4.0 + max(3.0, _of_a_sum(size, settings))
 
 
+def streaming_diloco_apart(settings: Settings) -> int:
+    # One step for each synchronisation that begins before another one ends.
+    return -(-int(settings["overlap"]) * int(settings["fragments"]) // int(settings["interval"]))
+
+
 def streaming_diloco_copies(rank: int, size: int, settings: Settings) -> float:
     # theta, m, the flat weights; at the end every fragment is in flight, and one takes its outer step.
     return 5.0 + _of_a_sum(size, settings) + 2.0 / float(settings["fragments"])

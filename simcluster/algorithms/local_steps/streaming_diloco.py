@@ -17,7 +17,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.local_steps.facts import streaming_diloco_copies
+from simcluster.algorithms.local_steps.facts import streaming_diloco_apart, streaming_diloco_copies
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov, train_alone
 from simcluster.algorithms.steps import Lag, Late, resumable, steps
 from simcluster.algorithms.timed import timed
@@ -27,7 +27,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@Facts(copies=streaming_diloco_copies, in_step=True)
+@Facts(copies=streaming_diloco_copies, in_step=True, apart=streaming_diloco_apart)
 async def streaming_diloco(
     node: Transport,
     replica: Replica,
@@ -52,7 +52,8 @@ async def streaming_diloco(
     mean = [Mean(compression, node, f"fragment {p}", [piece], by_schedule) for p, piece in enumerate(theta)]
     state = resumable(replica, theta=theta, m=[torch.zeros_like(piece) for piece in theta], mean=mean)
     # After regrouping nothing is in flight: a fragment is averaged at its next turn.
-    lag = Lag(replica, min(overlap, interval), lacking=False, apart=-(-overlap * fragments // interval))
+    apart = streaming_diloco_apart({"overlap": overlap, "fragments": fragments, "interval": interval})
+    lag = Lag(replica, min(overlap, interval), lacking=False, apart=apart)
 
     async def begin(p: int, step: int) -> None:
         """Take fragment p's outer gradient now, and average it while training continues."""

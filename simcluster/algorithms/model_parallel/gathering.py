@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from simcluster.algorithms.model_parallel.pipeline_plan import Plan
 from simcluster.algorithms.steps import steps
+from simcluster.paths.spool import IN_MEMORY_BYTES
 from simcluster.payload import lend
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -49,6 +50,16 @@ async def gather(
             replica.put({place: whole(place, parts)})
         for rank in ranks[number + AHEAD] if number + AHEAD < len(ranks) else ():
             await node.send(rank, f"{tag}/go {number + AHEAD}", None)
+
+
+def gathering_bytes(replica: Replica, received: Collection[int]) -> int:
+    """Return what rank 0 holds while it gathers: AHEAD stretches of *received* places, and the file if it is small."""
+    sizes = [
+        sum(replica.shapes[place].nbytes for place in places if place in received) for places in _stretches(replica)
+    ]
+    ahead = max(sum(sizes[number : number + AHEAD]) for number in range(len(sizes)))
+    whole = sum(shape.nbytes for shape in replica.shapes)
+    return ahead + (whole if whole <= IN_MEMORY_BYTES else 0)
 
 
 def _stretches(replica: Replica) -> list[list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simcluster.algorithms.facts import Settings
+from simcluster.algorithms.model_parallel.gathering import gathering_bytes
 from simcluster.algorithms.model_parallel.order import ranks_of
 from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, plan_of
 from simcluster.workloads import Replica
@@ -22,37 +23,39 @@ def pipeline_phases(replica: Replica, settings: Settings, whole: Memory, in_part
     held, whole = replica.held(cut(batch, m)[0]), replace(whole, batch=batch.inputs.nbytes + batch.targets.nbytes)
     looks_on = Memory(whole.weights if not in_parts else whole.weights - whole.gradients, 0, 0, 0, 0, whole.data)
     found = [[looks_on] for _ in range(size)]
-    parts = {rank: _bytes(replica, plan.places(i)) for i, rank in enumerate(ranks)}
     for i, rank in enumerate(ranks):
-        found[rank] = [_of_stages(replica, plan, i, m, held, whole, settings, in_parts)]
+        found[rank] = _of_stages(replica, plan, i, m, held, whole, settings, in_parts)
     if tuple(ranks) != (0,):
-        from_others = max(own for rank, own in parts.items() if rank != 0)
-        found[0].append(replace(found[0][0], weights=whole.weights, gradients=0, activations=0, messages=from_others))
+        others = {place for place, holders in plan.holders().items() if 0 not in [ranks[i] for i in holders]}
+        messages = gathering_bytes(replica, others)
+        found[0].append(replace(found[0][0], gradients=0, activations=0, messages=messages))
     return found
 
 
 def _of_stages(
     replica: Replica, plan: Plan, i: int, m: int, held: list[Held], whole: Memory, settings: Settings, in_parts: bool
-) -> Memory:
-    """Return training with stages i, p + i, ..., which takes more than sending their weights afterwards."""
+) -> list[Memory]:
+    """Return training with stages i, p + i, ..., and its step; both take more than sending weights afterwards."""
     mine = [plan.bounds[chunk * plan.p + i] for chunk in range(plan.chunks)]
-    own, stashed = _bytes(replica, plan.places(i)), [joint_bytes(held[first:end]) for first, end in mine]
+    places, part = plan.places(i), replica.part(plan.places(i))
+    own, stashed = _bytes(replica, places), [joint_bytes(held[first:end]) for first, end in mine]
     now = most = 0
     for way, chunk, _ in ORDERS[settings["schedule"]](plan.p, i, m, plan.chunks):
         now += stashed[chunk] if way == "forward" else -stashed[chunk]
         most = max(most, now)
-    # The sums, and what one micro-batch adds to them.
-    added = max(_bytes(replica, plan.layers.merged(*bounds).parameters) for bounds in mine)
+    # The sums, and one parameter's gradient, which is added to its sum as soon as it is known.
+    added = max((replica.shapes[place].nbytes for place in places), default=0)
     # Activations or their gradient, one going out while one comes in.
     passed = [sum(plan.costs[b - 1].output_bytes for b in bounds if b) for bounds in mine]
-    return replace(
+    training = replace(
         whole,
         weights=whole.weights - whole.gradients + own if in_parts else whole.weights,
         gradients=own + added,
-        optimizer=replica.part(plan.places(i)).state_bytes,
+        optimizer=part.state_bytes,
         activations=most,
         messages=max(passed),
     )
+    return [training, replace(training, gradients=own, activations=0, messages=0, scratch=part.scratch_bytes)]
 
 
 def tensor_phases(replica: Replica, settings: Settings, whole: Memory, in_parts: bool) -> list[list[Memory]]:
@@ -76,11 +79,12 @@ def tensor_phases(replica: Replica, settings: Settings, whole: Memory, in_parts:
         batch=batch.inputs.nbytes + batch.targets.nbytes,
         messages=summed + 2 * summed // size,
     )
-    rest = replace(training, gradients=2 * own if shard.part.clips else own, activations=0)  # clipped ones are copies
+    step = replace(training, gradients=own, activations=0, messages=0, scratch=shard.part.scratch_bytes)
     if size == 1:
-        return [[training, rest]]
-    gathers = replace(rest, weights=whole.weights + cut, messages=cut)
-    return [[training, rest, gathers], *([training, rest] for _ in range(size - 1))]
+        return [[training, step]]
+    joined = max((replica.shapes[place].nbytes for place in shard.cuts), default=0)  # a parameter of all ranks' parts
+    gathers = replace(step, gradients=0, scratch=0, messages=gathering_bytes(replica, shard.cuts) + joined)
+    return [[training, step, gathers], *([training, step] for _ in range(size - 1))]
 
 
 def _bytes(replica: Replica, places: list[int]) -> int:

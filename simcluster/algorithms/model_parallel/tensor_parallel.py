@@ -59,10 +59,12 @@ async def tensor_parallel(
         # ranks.
         squares = None
         if part.clips:
-            whole = [gradient for place, gradient in enumerate(gradients) if place not in shard.cuts]
+            same = [place for place in range(len(gradients)) if place not in shard.cuts]
+            whole = part.squared_norm([gradients[place] for place in same])
             own = await node.compute(part.squared_norm, [gradients[place] for place in cut], cost=part.norm_cost())
-            squares = part.squared_norm(whole) + await all_reduce(node, own, f"norm/{step}", schedule=schedule)
+            squares = whole + await all_reduce(node, own, f"norm/{step}", schedule=schedule)
         await node.compute(part.apply, gradients, squares, cost=part.apply_cost())
+        gradients.clear()
 
         # Phase 4, gather: rank 0 gets a whole model, which can be evaluated.
         gathered = step == replica.steps or p == 1 or (gather_interval is not None and step % gather_interval == 0)

@@ -18,7 +18,7 @@ from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.layers.held import Held, count_held
 from simcluster.workloads.layers.layer_costs import LayerCost, count_layers
 from simcluster.workloads.layers.layers import modules_in_order
-from simcluster.workloads.layers.part import count_part
+from simcluster.workloads.layers.part import PartCost, count_part
 from simcluster.workloads.layers.tensor_shard import PieceCost, Share, share_of
 from simcluster.workloads.operator_costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.optimizers import MakeOptimizer
@@ -77,10 +77,10 @@ class Counter:
 
         return self.once("apply", "the optimizer", count)
 
-    def part(self, parameters: Sequence[Tensor]) -> tuple[Cost, Cost, int]:
+    def part(self, parameters: Sequence[Tensor]) -> PartCost:
         """Return the costs of a Part of *parameters*: see `count_part`."""
 
-        def count() -> tuple[Cost, Cost, int]:
+        def count() -> PartCost:
             kind = kind_of(self.name, "apply")
             return count_part([self.like(p) for p in parameters], self.make_optimizer, self.clip_norm, kind)
 

@@ -17,6 +17,7 @@ from simcluster.workloads.initial.deferred import Deferred, Fills, Refuses
 from simcluster.workloads.initial.tape import Unrecordable
 from simcluster.workloads.layers.layer_costs import LayerCost, wrong_layers
 from simcluster.workloads.layers.layers import modules_in_order
+from simcluster.workloads.layers.part import PartCost
 from simcluster.workloads.layers.tensor_shard import PieceCost
 from simcluster.workloads.samples import Batch, Samples
 
@@ -44,7 +45,7 @@ class CounterInParts(Counter):
     def apply(self, parameters: Sequence[Tensor]) -> Cost:
         return self.sketch().apply(parameters)
 
-    def part(self, parameters: Sequence[Tensor]) -> tuple[Cost, Cost, int]:
+    def part(self, parameters: Sequence[Tensor]) -> PartCost:
         return self.sketch().part(parameters)
 
     def layers(self, batch: Batch) -> list[LayerCost]:
@@ -60,7 +61,7 @@ class CounterInParts(Counter):
 
     def _pass_through(self, batch: Batch) -> None:
         """Compute the loss by layers and by the whole model; raise Unrecordable if either needs more than a layer."""
-        deferred = Deferred(self.make_model)
+        deferred = Deferred(self.make_model, alike=True)  # any values tell layers from a model that does more
         model = deferred.model.train()
         generator = torch.default_generator
         modules = modules_in_order(model)

@@ -27,9 +27,11 @@ class Memory:
     - *batch*: inputs and targets.
     - *data*: all samples, since every node has them in memory; a mapped file's count in full, as if all were read.
     - *messages*: what the algorithm sends, has received, or keeps besides the model.
-    - *evaluation*: copies of the weights that wait for their evaluation, and the model that evaluates them.
+    - *scratch*: temporaries of an optimizer step, where the algorithm states its phases.
+    - *captures*: copies of the last steps, from which a group continues when it loses a rank.
+    - *evaluation*: copies of the weights that are evaluated or wait for it.
 
-    Not counted: temporaries of operators, the framework, the operating system and the program itself.
+    Not counted: other temporaries of operators, the framework, the operating system and the program itself.
     """
 
     weights: int
@@ -39,6 +41,8 @@ class Memory:
     batch: int
     data: int
     messages: int = 0
+    scratch: int = 0
+    captures: int = 0
     evaluation: int = 0
 
     @property

@@ -23,11 +23,14 @@ from simcluster.workloads.initial.tape import Place, Tape, Unrecordable
 class Deferred:
     """*model*, made by *make_model* under a tape; parameters are absent, everything else is there, on *device*.
 
+    *alike*: random values are not those that the model begins with, but like them (see Tape), and made much faster.
     Raises Unrecordable if the model cannot be made so.
     """
 
-    def __init__(self, make_model: Callable[[], nn.Module], device: torch.device = HOST) -> None:
-        self._tape, self._device = Tape(), device
+    def __init__(
+        self, make_model: Callable[[], nn.Module], device: torch.device = HOST, *, alike: bool = False
+    ) -> None:
+        self._tape, self._device = Tape(alike=alike), device
         self._places: dict[int, Place] = {}
         with borrowed(0):
             try:

@@ -2,6 +2,9 @@
 
 Under a tape, new tensors are on torch's meta device, without memory. A random operator still runs once, on a temporary
 tensor, so that torch's generator advances as it would have, and is replayed from the generator's state at that time.
+
+A tape of values *alike* leaves that out, and repeats a few draws instead of making all of them: for work that is tried
+rather than trained, drawing would take most of the time.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Self
 
 import torch
@@ -36,6 +40,9 @@ _IGNORES_VALUES: Final = frozenset(
     )
 )
 """Random operators whose draws depend on no value of their one tensor."""
+
+_DRAWN_ALIKE: Final = 65_521
+"""Draws before they repeat: a prime, so that the rows of a matrix differ."""
 
 
 class Unrecordable(Exception):
@@ -78,10 +85,14 @@ class _SaysCpu(TorchFunctionMode):
 
 
 class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records what this thread makes while entered. The caller must have borrowed torch's generator."""
+    """Records what this thread makes while entered. The caller must have borrowed torch's generator.
 
-    def __init__(self) -> None:
+    *alike*: random values only have the distribution that they should have, and are the same at every replay.
+    """
+
+    def __init__(self, *, alike: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._alike = alike
         self._entries: list[_Entry] = []
         self._writers: defaultdict[int, list[int]] = defaultdict(list)
         self._numbers: dict[int, int] = {}
@@ -127,17 +138,21 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before = generator.get_state()
         try:
             for number in sorted(numbers):
-                self._replay(self._entries[number], real)
+                self._replay(number, real)
         finally:
             generator.set_state(before)
         return _view(place, real)
 
     @torch.no_grad()
-    def _replay(self, entry: _Entry, real: dict[int, torch.UntypedStorage]) -> None:
-        if entry.drawn_from is not None:
+    def _replay(self, number: int, real: dict[int, torch.UntypedStorage]) -> None:
+        entry, func = self._entries[number], self._entries[number].func
+        if entry.drawn_from is not None and self._alike:
+            torch.default_generator.manual_seed(number)
+            func = partial(_drawn_alike, func)
+        elif entry.drawn_from is not None:
             torch.default_generator.set_state(entry.drawn_from)
         args, kwargs = tree_map(lambda leaf: _put(leaf, real), (entry.args, entry.kwargs))
-        outputs = [leaf for leaf in tree_leaves(entry.func(*args, **kwargs)) if isinstance(leaf, Tensor)]
+        outputs = [leaf for leaf in tree_leaves(func(*args, **kwargs)) if isinstance(leaf, Tensor)]
         for made, output in zip(entry.made, outputs, strict=True):
             real.setdefault(made.storage, _laid_out(output, made).untyped_storage())
 
@@ -163,7 +178,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         draws = torch.Tag.nondeterministic_seeded in func.tags
         _check(func, args, kwargs, given, draws)
         before = torch.default_generator.get_state() if draws else None
-        if draws:  # for the generator alone
+        if draws and not self._alike:  # for the generator alone
             drawn, named = tree_map(self._temporary, (args, kwargs))
             func(*drawn, **{**named, **_on(func, kwargs, "cpu")})
         stated = tree_map(self._place_of, (args, kwargs))
@@ -262,6 +277,19 @@ def _laid_out(output: Tensor, made: Place) -> Tensor:
     whole = torch.empty(extent, dtype=made.dtype)
     whole.as_strided(made.size, made.stride, made.offset).copy_(output)
     return whole
+
+
+def _drawn_alike(func: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    """Run the random operator *func*; a large tensor that it fills gets a few draws, repeated."""
+    target = args[0] if args and isinstance(args[0], Tensor) and func.__name__.partition(".")[0].endswith("_") else None
+    if target is None or target.numel() <= _DRAWN_ALIKE or not target.is_contiguous():
+        return func(*args, **kwargs)
+    few = func(target.new_empty(_DRAWN_ALIKE), *args[1:], **kwargs)
+    flat = target.view(-1)
+    whole = len(flat) // _DRAWN_ALIKE * _DRAWN_ALIKE
+    flat[:whole].view(-1, _DRAWN_ALIKE).copy_(few)
+    flat[whole:].copy_(few[: len(flat) - whole])
+    return target
 
 
 def _copied(storage: torch.UntypedStorage) -> torch.UntypedStorage:

@@ -114,16 +114,27 @@ class Layer:
             return None
         return torch.zeros_like(leaf) if below is None else below.contiguous()
 
-    def fill(self, weights: Sequence[Tensor]) -> None:
-        """Overwrite the weights of *parameters* in place. Between forward and backward it is allowed too, but backward
-        must see the same values as forward: autograd cannot check it.
+    def fill(self, weights: Sequence[Tensor | list[Tensor]]) -> None:
+        """Overwrite the weights of *parameters* in place; each is a tensor, or vectors to be put one after the other.
+
+        Between forward and backward it is allowed too, but backward must see the same values as forward: autograd
+        cannot check it.
         """
         for mine, given in zip(self._trainable, weights, strict=True):
-            if mine.shape != given.shape:
-                raise ValueError(f"{self.name}: a parameter of shape {tuple(mine.shape)}, got {tuple(given.shape)}")
-            if not given.is_meta:
-                allocate(mine)
+            pieces = given if isinstance(given, list) else [given]
+            fits = sum(map(len, given)) == mine.numel() if isinstance(given, list) else mine.shape == given.shape
+            if not fits:
+                found = " and ".join(str(tuple(piece.shape)) for piece in pieces)
+                raise ValueError(f"{self.name}: a parameter of shape {tuple(mine.shape)}, got {found}")
+            if any(piece.is_meta for piece in pieces):
+                continue
+            allocate(mine)
+            if isinstance(given, Tensor):
                 mine.data.copy_(given)
+            elif not mine.is_contiguous():
+                mine.data.copy_(torch.cat(given).view(mine.shape))
+            else:
+                torch.cat(given, out=mine.data.view(-1))
 
     def _run(self, inputs: Tensor, micro: Hashable) -> tuple[Tensor, Tensor]:
         self._check_new(micro)

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from simcluster.transport import Cost
+from simcluster.workloads.layers.scratch import Scratch
 from simcluster.workloads.operator_costs import elementwise_cost
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.saved import Sharded, load_optimizer, optimizer_state, state_tensors
 from simcluster.workloads.steps import rehearsed, take_step
+
+
+class PartCost(NamedTuple):
+    """The costs of a step and of a squared norm; bytes of the optimizer's state, and of a step's temporaries."""
+
+    apply: Cost
+    norm: Cost
+    state_bytes: int
+    scratch_bytes: int
 
 
 class Part:
@@ -29,14 +39,14 @@ class Part:
         parameters: Sequence[Tensor],
         clip_norm: float | None,
         step: Callable[[Sequence[Tensor]], None],
-        counted: tuple[Cost, Cost, int],
+        counted: PartCost,
         device: str | torch.device = "cpu",
         optimizer: torch.optim.Optimizer | None = None,
         sharded: bool = False,
     ) -> None:
         self.places, self.parameters = list(places), list(parameters)
         self._clip_norm, self._step, self._device = clip_norm, step, device
-        self._apply_cost, self._norm_cost, self.state_bytes = counted
+        self._apply_cost, self._norm_cost, self.state_bytes, self.scratch_bytes = counted
         self._optimizer, self._sharded = optimizer, sharded
 
     @property
@@ -52,14 +62,17 @@ class Part:
         return total
 
     def apply(self, gradients: Sequence[Tensor], squared_norm: Tensor | None = None) -> None:
-        """Take one optimizer step with *gradients*, one for each of *places*; *squared_norm* is that of all parts."""
+        """Take one optimizer step with *gradients*, one for each of *places*; *squared_norm* is that of all parts.
+
+        *gradients* are scaled in place if they are clipped: they may be as large as all weights here.
+        """
         if len(gradients) != len(self.places):
             raise ValueError(f"{len(gradients)} gradients, but the part has {len(self.places)} parameters")
         if self._clip_norm is not None:
             if squared_norm is None:
                 raise ValueError("gradients are clipped by the norm of all of them, so apply needs squared_norm")
             scale = torch.clamp(self._clip_norm / squared_norm.sqrt(), max=1.0)
-            gradients = [gradient * scale.to(gradient.device, gradient.dtype) for gradient in gradients]
+            gradients = [gradient.mul_(scale.to(gradient.device, gradient.dtype)) for gradient in gradients]
         self._step(gradients)
 
     def checkpoint_state(self) -> dict[str, Any]:
@@ -92,11 +105,8 @@ class Part:
 
 def count_part(
     parameters: Sequence[Tensor], make_optimizer: MakeOptimizer, clip_norm: float | None, kind: str
-) -> tuple[Cost, Cost, int]:
-    """Return (cost of a step with *parameters*, cost of their squared norm, bytes of the optimizer's state).
-
-    Counted on copies, which may be fake.
-    """
+) -> PartCost:
+    """Return the costs of a part with *parameters*, counted on copies, which may be fake."""
     copies: list[nn.Parameter] = []
     optimizer = None
     if parameters:
@@ -106,9 +116,11 @@ def count_part(
         if optimizer is not None:
             take_step(optimizer, copies, gradients, None)
 
-    part = Part(range(len(copies)), copies, clip_norm, step, (Cost(0.0), Cost(0.0), 0))
+    part = Part(range(len(copies)), copies, clip_norm, step, PartCost(Cost(0.0), Cost(0.0), 0, 0))
     gradients = [torch.ones_like(copy) for copy in copies]
     total = part.squared_norm(gradients)
-    apply = elementwise_cost(lambda: part.apply(gradients, total), kind)
+    with Scratch() as scratch:
+        apply = elementwise_cost(lambda: part.apply(gradients, total), kind)
     norm = elementwise_cost(lambda: part.squared_norm(gradients), kind)
-    return apply, norm, sum(value.nbytes for value in state_tensors(optimizer)) if optimizer is not None else 0
+    state_bytes = sum(value.nbytes for value in state_tensors(optimizer)) if optimizer is not None else 0
+    return PartCost(apply, norm, state_bytes, scratch.most_bytes)

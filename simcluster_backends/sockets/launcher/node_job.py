@@ -47,11 +47,15 @@ def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: 
 
 
 def _message_limits(job: ClusterJob) -> list[int]:
-    """Return each rank's message limit: the memory that the topology gives it, within the general limits."""
+    """Return each rank's message limit: the memory that the topology gives it, within the general limits.
+
+    Messages are in the host's memory, wherever their node computes.
+    """
     nodes = job.topology.nodes if job.topology is not None else {}
     limits = []
     for name in job.names:
         device = nodes[name].device if name in nodes else None
-        memory = device.memory_bytes if device is not None else None
+        host = device.cpu if device is not None and device.cpu is not None else device
+        memory = host.memory_bytes if host is not None else None
         limits.append(MESSAGE_LIMIT_BYTES if memory is None else max(LEAST_BYTES, min(memory, MESSAGE_LIMIT_BYTES)))
     return limits

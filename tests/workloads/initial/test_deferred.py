@@ -138,3 +138,43 @@ def test_reading_an_absent_parameter_is_refused_where_a_models_own_code_may() ->
     parameter = next(Deferred(seeded(mnist_mlp().model)).model.parameters())
     with Refuses(), pytest.raises(Unrecordable):  # type: ignore[no-untyped-call]
         parameter.sum()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_made_alike_is_the_same_in_all_that_is_not_random(name: str) -> None:
+    exact, alike = Deferred(seeded(MODELS[name])), Deferred(seeded(MODELS[name]), alike=True)
+    for a, b in zip(exact.model.parameters(), alike.model.parameters(), strict=True):
+        assert (a.shape, a.dtype, is_present(a)) == (b.shape, b.dtype, is_present(b))
+    for a, b in zip(exact.model.buffers(), alike.model.buffers(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_values_alike_have_the_distribution_of_the_exact_ones_and_are_the_same_each_time() -> None:
+    def make() -> nn.Module:
+        model = nn.Sequential(nn.Linear(1024, 512), nn.Linear(1024, 512))
+        nn.init.normal_(model[1].weight, mean=3.0, std=0.5)
+        return model
+
+    deferred = Deferred(seeded(make), alike=True)
+    uniform, normal = (deferred.value(layer.weight) for layer in deferred.model)  # type: ignore[arg-type]
+    # 524,288 numbers of which the first 65,521 differ: a mean of those is off by 3 deviations of 0.5 / 256 = 0.006.
+    assert abs(float(normal.mean()) - 3.0) < 0.006
+    assert abs(float(normal.std()) - 0.5) < 0.006
+    bound = 1 / 32  # Linear draws from -1/sqrt(1024) to that
+    assert bound * 0.999 < float(uniform.max()) < bound
+    assert torch.equal(uniform, deferred.value(deferred.model[0].weight))  # type: ignore[index]
+    assert not torch.equal(uniform[0], uniform[64])  # 65,536 numbers later
+
+
+def test_making_a_model_alike_draws_nothing() -> None:
+    drawn: list[bool] = []
+
+    def make() -> nn.Module:
+        before = torch.get_rng_state()
+        model = nn.Linear(300, 300)
+        drawn.append(not torch.equal(before, torch.get_rng_state()))
+        return model
+
+    Deferred(make, alike=True)
+    Deferred(make)
+    assert drawn == [False, True]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from simcluster.collectives.flat import unflatten_parts
 from simcluster.errors import UsageError
 from simcluster.unknown_number import UnknownNumber
 from simcluster.workloads import Batch, Replica, Workload, gpt, mnist_mlp, quadratic
@@ -151,6 +152,23 @@ def test_weights_may_go_and_come_between_forward_and_backward() -> None:
     assert torch.equal(gradients[0], whole[2])
     with pytest.raises(ValueError, match=r"layer 2: a parameter of shape \(10, 16\), got \(10,\)"):
         layers[2].fill(weights[::-1])
+
+
+def test_weights_may_come_in_parts_that_are_joined_in_their_place() -> None:
+    replica = replica_of(WORKLOADS["mlp"]())
+    layer = replica.layers()[2]
+    weights = [replica.parameters[place].clone() for place in layer.parameters]
+    vector = torch.cat([weight.flatten() for weight in weights])
+    like = [weight.to("meta") for weight in weights]
+    for count in (1, 2, 3, 7):
+        parts = unflatten_parts(list(vector.tensor_split(count)), like)
+        assert [sum(map(len, pieces)) for pieces in parts] == [weight.numel() for weight in weights]
+        layer.fill([torch.full_like(weight, torch.nan) for weight in weights])
+        layer.fill(parts)
+        for place, weight in zip(layer.parameters, weights, strict=True):
+            assert torch.equal(replica.parameters[place], weight)
+    with pytest.raises(ValueError, match=r"layer 2: a parameter of shape \(10, 16\), got \(10,\) and \(1,\)"):
+        layer.fill([[torch.ones(10), torch.ones(1)], [torch.ones(10)]])
 
 
 def test_a_layer_that_drops_out_drops_others_each_time_and_the_same_in_every_run() -> None:
