@@ -37,6 +37,11 @@ class Forwarding:
     def peers(self) -> Sequence[int]:
         return self._node.peers
 
+    @property
+    def carries(self) -> Any:
+        """See simcluster.compute.carries."""
+        return getattr(self._node, "carries", None)
+
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         await self._node.send(to, tag, content)
 

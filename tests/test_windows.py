@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import simcluster
 from simcluster.errors import UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster_backends import sockets, torch
@@ -50,6 +51,13 @@ def test_a_simulation_imports_nothing_that_only_a_unix_has(tmp_path: Path) -> No
         (("node", "a", "--launched"), "a node"),
         (("run", "quickstart", "--backend", "sockets"), "a run folder"),
         (("calibrate", "smolcluster"), "real nodes"),
+        (("run", "quickstart", "--backend", "sim"), "a run folder"),
+        (("run", "quickstart", "--backend", "torch"), "a run folder"),
+        (("sweep", "quickstart", "--set", "seed=1,2"), "a run folder"),
+        (("whatif", "quickstart", "--goal", "step-time"), "a run folder"),
+        (("verify", "sync_ps", "--quick"), "real nodes"),
+        (("bench", "transport", "--nodes", "2"), "real nodes"),
+        (("doctor", "smolcluster"), "nodes"),
     ],
 )
 def test_what_needs_a_unix_is_refused_with_the_reason_before_anything_is_written(
@@ -60,6 +68,24 @@ def test_what_needs_a_unix_is_refused_with_the_reason_before_anything_is_written
     reason = "it needs their signals, process groups and file descriptors"
     assert (code, out, said) == (2, "", f"error: {part}: found Windows, expected Linux, macOS or WSL: {reason}\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [("compare", "run", "run"), ("report", "run"), ("replay", "run"), ("resume", "run")], ids=" ".join
+)
+def test_a_run_folder_of_another_machine_is_refused_in_the_same_words(
+    arguments: tuple[str, ...], command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, where = {"steps": 2}, tmp_path / "run"
+    simcluster.run(
+        topology="smolcluster", algorithm="sync_ps", workload="quadratic", stop=stop, report=False, out=where
+    )
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(sys, "platform", "win32")
+    code, out, said = command(arguments[0], *(str(tmp_path / name) for name in arguments[1:]))
+    assert (code, out) == (2, "")
+    assert said.startswith("error: a run folder: found Windows, expected Linux, macOS or WSL")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_questions_that_write_no_folder_are_answered(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typer import Option
 from simcluster.cli import options
 from simcluster.cli.options import overrides
 from simcluster.cli.show import progress_bar
-from simcluster.cli.track import Track, tracked
+from simcluster.cli.track import TrackAtEnd, tracked
 
 if TYPE_CHECKING:
     from simcluster.sweeps import PlannedSweep
@@ -54,7 +54,7 @@ def sweep(
     out: Annotated[Path | None, Option(metavar="DIR", help="The folder; by default runs/NAME-sweep.")] = None,
     report: Annotated[bool, Option(help="Write report.html and explorer.html (5 MB each).")] = True,
     more_options: options.BackendOptions = None,
-    track: Track = None,
+    track: TrackAtEnd = None,
     as_json: options.Json = False,
 ) -> None:
     """Run an experiment for many values in parallel; write one table.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from typer import Argument, Option
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 TRACKERS = "mlflow, wandb or tensorboard"
 
-Track = Annotated[
-    list[str] | None,
-    Option(
-        "--track",
-        metavar="NAME[=INTO]",
-        help=f"Show the run in {TRACKERS} as it goes on; the result is that of `simcluster export`. May be repeated.",
-    ),
-]
+
+def _track(what: str) -> Any:
+    words = f"{what}; the result is that of `simcluster export`. May be repeated."
+    return Option("--track", metavar="NAME[=INTO]", help=words)
+
+
+Track = Annotated[list[str] | None, _track(f"Show the run in {TRACKERS} as it goes on")]
+TrackAtEnd = Annotated[list[str] | None, _track(f"Write the points to {TRACKERS} when the sweep has ended")]
 
 
 def export(

@@ -1,5 +1,7 @@
 """Collectives of tensors on a device: they run on the host, and each tensor is copied once in each direction.
 
+If the transport carries the device's tensors they run there.
+
 A schedule sends parts of a vector again and again, and adds what comes: on the device every round would wait for two
 copies. On the host the sums also have the same bits whatever the devices are.
 """
@@ -12,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from torch import Tensor
 
-from simcluster.compute import HOST, Leaving, host_side, is_on_host, moved
+from simcluster.compute import HOST, Leaving, carries, host_side, is_on_host, moved
 from simcluster.transport import Transport
 
 P = ParamSpec("P")
@@ -25,9 +27,12 @@ def on_host(schedule: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Corout
 
     @wraps(schedule)
     def run(node: Transport, *args: Any, **settings: Any) -> Coroutine[Any, Any, R]:
-        node = host_side(node)
         given = args[0] if args and not isinstance(args[0], str) else ()  # a barrier has no tensors
-        if all(map(is_on_host, [given] if isinstance(given, Tensor) else given)):
+        tensors = [given] if isinstance(given, Tensor) else given
+        if carries(node, tensors):
+            return plain(node, *args, **settings)
+        node = host_side(node)
+        if all(map(is_on_host, tensors)):
             return plain(node, *args, **settings)
         return _moved(plain, node, *args, **settings)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from simcluster.compute.copies import Leaving, can_leave
 from simcluster.compute.place import synchronise
@@ -30,7 +31,8 @@ class OnDevice(Forwarding):
 
     `send` copies them to the host before its first wait. `recv` receives on the host, and hands tensors out on the
     device. A piece of work ends when the device has done it. *host_side* is the node without the device, for
-    collectives, which send and add on the host.
+    collectives, which send and add on the host. If *node* carries tensors on *device*, they are not copied, and
+    collectives add there.
     """
 
     def __init__(self, node: Transport, device: torch.device) -> None:
@@ -41,7 +43,10 @@ class OnDevice(Forwarding):
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         payload = as_payload(content)
         leaving = None
-        if not all(map(can_leave, payload.tensors)):
+        if self.carries == self._device:
+            if not all(map(can_leave, payload.tensors)):
+                payload = replace(payload, tensors=tuple(tensor.to(self._device) for tensor in payload.tensors))
+        elif not all(map(can_leave, payload.tensors)):
             leaving = Leaving(payload.tensors)
             payload = lend(*leaving.tensors, **payload.values)
         async with self._turns[to]:  # messages leave in the order of the calls, however long their copies take
@@ -70,6 +75,12 @@ class OnDevice(Forwarding):
             return result
 
         return whole
+
+
+def carries(node: Transport, tensors: Sequence[Tensor]) -> bool:
+    """Return whether *node* sends *tensors* from a device, and delivers them there, without a copy on the host."""
+    device = getattr(node, "carries", None)
+    return device is not None and any(tensor.device == device for tensor in tensors)
 
 
 def host_side(node: Transport) -> Transport:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from simcluster.errors import Problem, UsageError
@@ -14,22 +15,56 @@ from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.process.accelerators import accelerators_here, missing
 from simcluster.runs import words
 from simcluster.topology.model.compute import ACCELERATORS, AUTO, CPU, kind_of
+from simcluster.topology.model.device import Device
 
 log = logging.getLogger("simcluster.run")
 
 
-def settled(plan: Experiment) -> Experiment:
-    """Return *plan* with the CPU wherever `compute: auto` would take an accelerator with too little memory."""
-    names = []
-    for name, short in too_small(plan).items():
-        node = plan.topology.nodes[name]
-        cpu = node.device.cpu if node.device is not None and node.compute == AUTO else None
-        if cpu is not None and (cpu.memory_bytes is None or short.needed <= cpu.memory_bytes):
-            names.append(name)
-    if not names:
-        return plan
-    log.warning("%s: on the CPU, since the accelerator has too little memory", words.listing(names))
-    return read_experiment(plan.document, {f"topology.nodes.{name}.compute": CPU for name in names})
+def settled(plan: Experiment, options: Mapping[str, Any]) -> Experiment:
+    """Return *plan* with the CPU wherever `compute: auto` would take an accelerator with too little memory.
+
+    What depends on the speed of the nodes, such as an order or shares, is then decided again. If there is any of that,
+    the CPU also replaces the accelerators that the real nodes on this machine lack.
+    """
+    absent = _absent_here(plan, options) if plan.by_topology else []
+    if absent:
+        log.warning("%s: on the CPU, since this machine has no accelerator", words.listing(absent))
+        plan = _on_cpu(plan, absent)
+    while names := _too_small(plan):
+        log.warning("%s: on the CPU, since the accelerator has too little memory", words.listing(names))
+        plan = _on_cpu(plan, names)
+    return plan
+
+
+def _on_cpu(plan: Experiment, names: list[str]) -> Experiment:
+    of_topology = {f"topology.nodes.{name}.compute": CPU for name in names}
+    changed = read_experiment(plan.document, {**plan.by_topology, **of_topology})
+    return replace(changed, by_topology=plan.by_topology)
+
+
+def _absent_here(plan: Experiment, options: Mapping[str, Any]) -> list[str]:
+    """Return the nodes that take an accelerator in the topology, and start on this machine, which has none."""
+    here = nodes_here(plan, options)
+    return [name for name in _with_a_choice(plan) if name in here] if here and not accelerators_here() else []
+
+
+def _too_small(plan: Experiment) -> list[str]:
+    """Return the nodes whose accelerator has too little memory, and their CPU enough."""
+    short, found = too_small(plan), []
+    for name, cpu in _with_a_choice(plan).items():
+        if name in short and (cpu.memory_bytes is None or short[name].needed <= cpu.memory_bytes):
+            found.append(name)
+    return found
+
+
+def _with_a_choice(plan: Experiment) -> dict[str, Device]:
+    """Return the CPUs of the nodes that `compute: auto` puts on an accelerator."""
+    nodes = {name: plan.topology.nodes[name] for name in plan.topology.workers}
+    return {
+        name: node.device.cpu
+        for name, node in nodes.items()
+        if node.compute == AUTO and node.device is not None and node.device.cpu is not None
+    }
 
 
 def nodes_here(plan: Experiment, options: Mapping[str, Any]) -> set[str]:

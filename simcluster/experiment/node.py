@@ -140,6 +140,11 @@ async def run_node(
     return recorder.record
 
 
+def device_of_node(config_json: str, name: str) -> torch.device:
+    """Return where the node *name* computes. Raise UsageError if this machine does not have it."""
+    return _device(_experiment(config_json), name)
+
+
 def _device(experiment: Experiment, name: str) -> torch.device:
     """Return where the node *name* computes. The simulator computes on the host, whatever it stands for."""
     if experiment.backend == "sim" or experiment.numerics == "none":

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.algorithms.facts import facts_of
+from simcluster.algorithms.model_parallel.order import AUTO
 from simcluster.documents import yaml as yaml_lines
 from simcluster.documents.reading import Reading
 from simcluster.documents.shipped import shipped_names, shipped_path
 from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.experiment import batches
 from simcluster.experiment.batches import check_weighed
 from simcluster.experiment.blocks import read_algorithm, read_topology, read_workload
 from simcluster.experiment.fit import check_cut, check_fit, count_steps, put_numbers, put_order
@@ -38,7 +40,9 @@ EVALUATIONS = 50
 
 @dataclass(frozen=True)
 class Experiment:
-    """A valid experiment. *document* is its resolved form, which parses back to an equal one."""
+    """A valid experiment. *document* is its resolved form, which parses back to an equal one. *by_topology* are the
+    settings as they were given that the topology decided, by dotted key.
+    """
 
     name: str
     topology: Topology
@@ -58,6 +62,7 @@ class Experiment:
     regroup: bool
     backend: str
     document: dict[str, Any] = field(repr=False)
+    by_topology: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def algorithm_name(self) -> str:
@@ -158,6 +163,7 @@ def _write_out(document: Document) -> None:
 
 def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     top = reading.read(ExperimentBlock.read, ()) or ExperimentBlock()
+    by_topology = _by_topology(reading.document)
     cluster = read_topology(reading, of_topology)
     function, algorithm_block, settings = read_algorithm(reading, cluster, top.seed)
     if cluster is not None:
@@ -221,4 +227,13 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         regroup=top.regroup,
         backend=top.backend,
         document=resolved,
+        by_topology=by_topology,
     )
+
+
+def _by_topology(document: Document) -> dict[str, Any]:
+    """Return the settings in *document* that the topology decides: an order, rates, batches by device."""
+    algorithm, batch = document.get(("algorithm",)), document.get(batches.PATH)
+    settings = algorithm.items() if isinstance(algorithm, Mapping) else ()
+    found = {f"algorithm.{key}": value for key, value in settings if value in (AUTO, "topology")}
+    return found | ({".".join(batches.PATH): dict(batch)} if isinstance(batch, Mapping) and "by" in batch else {})

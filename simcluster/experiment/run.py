@@ -176,7 +176,7 @@ def run_plan(
     check_folder(folder)
     given = dict(options or {})
     check_compute(plan, given)
-    plan = settled(plan)
+    plan = settled(plan, given)
     needed = check_memory(plan)
     if given.get("portable") and plan.numerics == "none":
         raise UsageError(Problem("portable", "true with numerics: none", "numerics: real, since nothing is computed"))

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from simcluster.process.platforms import need_unix
+
 PARTIAL = ".partial-"
 """Begins the names of files that are not whole yet."""
 
@@ -33,7 +35,11 @@ Content = bytes | Callable[[BinaryIO], object]
 
 @contextmanager
 def opened(folder: Path, *names: str, make: bool = False) -> Iterator[int]:
-    """Open the folder *names* below *folder*, and make what is missing of it if *make*. Raises OSError."""
+    """Open the folder *names* below *folder*, and make what is missing of it if *make*. Raises OSError.
+
+    Raises UsageError on Windows, where names cannot be opened relative to an open folder.
+    """
+    need_unix("a run folder")
     if make:
         folder.mkdir(parents=True, exist_ok=True)
     number = os.open(folder, _FOLDER)

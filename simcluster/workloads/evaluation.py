@@ -41,7 +41,10 @@ class Untrained:
 
 
 class ByLayer:
-    """The layers of *model* applied in order; absent weights are read from *file*, each only while its layer runs."""
+    """The layers of *model* applied in order with the weights of *file*, each read only while its layer runs.
+
+    Other weights in their place, such as those that a resumed rank began with, are put back after it.
+    """
 
     def __init__(self, model: nn.Module, file: WeightsFile) -> None:
         self._modules, self._file = modules_in_order(model), file
@@ -50,14 +53,29 @@ class ByLayer:
     def __call__(self, inputs: Tensor) -> Any:
         value: Any = inputs
         for module in self._modules:
-            absent = [parameter for parameter in module.parameters() if not is_present(parameter)]
-            for parameter in absent:
-                allocate(parameter)
-                self._file.read_into(self._places[id(parameter)], parameter)
+            replaced = [(one, self._replace(one)) for one in module.parameters() if id(one) in self._places]
             value = module(value)
-            for parameter in absent:
-                release(parameter)
+            for parameter, (was_absent, before) in replaced:
+                if was_absent:
+                    release(parameter)
+                elif before is not None:
+                    parameter.copy_(before)
         return value
+
+    def _replace(self, parameter: Tensor) -> tuple[bool, Tensor | None]:
+        """Give *parameter* its weights; return whether it was absent, and what it held if that was something else."""
+        place = self._places[id(parameter)]
+        if not is_present(parameter):
+            allocate(parameter)
+            self._file.read_into(place, parameter)
+            return True, None
+        given = torch.empty_like(parameter)
+        self._file.read_into(place, given)
+        if torch.equal(given, parameter):
+            return False, None
+        before = parameter.clone()
+        parameter.copy_(given)
+        return False, before
 
 
 class Evaluator:

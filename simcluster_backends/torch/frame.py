@@ -1,8 +1,9 @@
 """Encode a message as two tensors, and decode it: pure, and nothing here is ever unpickled.
 
-A *lead* of four numbers (kind, header bytes, buffer bytes, number of the message on its stream) goes first, so that the
-receiver can allocate the buffer. The buffer holds the MessagePack header and the tensors' raw bytes, each aligned to 64
-bytes as in torch's own tensors: kernels then take the same code path, and sums have the same bits.
+A *lead* of five numbers (kind, header bytes, buffer bytes, number of the message on its stream, bytes of its body on a
+device) goes first, so that the receiver can allocate both. The buffer holds the MessagePack header and the tensors' raw
+bytes, each aligned to 64 bytes as in torch's own tensors: kernels then take the same code path, and sums have the same
+bits. If the tensors travel from device to device, they are in a *body* there, and the buffer holds only the header.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 import msgspec
 import torch
@@ -27,7 +29,7 @@ from simcluster.payload import (
     encode_header,
 )
 
-LEAD_NUMBERS = 4
+LEAD_NUMBERS = 5
 ALIGN_BYTES = 64
 BODY_LIMIT_BYTES = 2**33
 PART_BYTES = 256 * 1024**2
@@ -36,11 +38,14 @@ HEADER_LIMIT_BYTES = 2**26
 
 
 class Kind(IntEnum):
-    """DATA is the algorithm's. END is the last of a stream; its buffer says why (empty: all is well)."""
+    """DATA is the algorithm's, CARRIED too, with its tensors in a body on the device. END is the last of a stream; its
+    buffer says why (empty: all is well).
+    """
 
     DATA = 1
     OUTCOME = 2
     END = 3
+    CARRIED = 4
 
 
 @dataclass(frozen=True)
@@ -51,16 +56,21 @@ class Frame:
     header_bytes: int
     buffer: Tensor
     size_bytes: int = 0
+    body: Tensor | None = None
 
     def lead(self, number: int) -> Tensor:
-        return torch.tensor([self.kind, self.header_bytes, self.buffer.numel(), number], dtype=torch.int64)
+        body_bytes = 0 if self.body is None else self.body.numel()
+        return torch.tensor([self.kind, self.header_bytes, self.buffer.numel(), number, body_bytes], dtype=torch.int64)
 
 
 _decoder = msgspec.msgpack.Decoder(MessageHeader)
 
 
-def data_frame(tag: str, payload: Payload) -> Frame:
-    """Return a frame with a copy of *payload*, safe from later changes. Raise TypeError or ValueError."""
+def data_frame(tag: str, payload: Payload, carried: torch.device | None = None) -> Frame:
+    """Return a frame with a copy of *payload*, safe from later changes. Raise TypeError or ValueError.
+
+    The copy is on the host, or on the device *carried* if all tensors are there.
+    """
     header = encode_header(tag, payload)
     for tensor in payload.tensors:
         if tensor.is_meta:
@@ -68,15 +78,19 @@ def data_frame(tag: str, payload: Payload) -> Frame:
     size_bytes = body_bytes(payload)
     if size_bytes > BODY_LIMIT_BYTES:
         raise ValueError(f"message {tag!r}: {size_bytes} bytes of tensors, at most {BODY_LIMIT_BYTES}")
-    total_bytes = _up(len(header)) + sum(_up(tensor.nbytes) for tensor in payload.tensors)
-    buffer = torch.zeros(total_bytes, dtype=torch.uint8)
+    is_carried = bool(payload.tensors) and all(tensor.device == carried for tensor in payload.tensors)
+    body_size, header_size = sum(_up(tensor.nbytes) for tensor in payload.tensors), _up(len(header))
+    buffer = torch.zeros(header_size + (0 if is_carried else body_size), dtype=torch.uint8)
     buffer[: len(header)] = torch.frombuffer(bytearray(header), dtype=torch.uint8)
-    at = _up(len(header))
+    body = torch.zeros(body_size, dtype=torch.uint8, device=carried) if is_carried else buffer[header_size:]
+    at = 0
     for tensor in payload.tensors:
         if tensor.nbytes:
-            _view(buffer, at, tensor.nbytes, tensor.dtype, tensor.shape).copy_(tensor.detach())
+            _view(body, at, tensor.nbytes, tensor.dtype, tensor.shape).copy_(tensor.detach())
         at += _up(tensor.nbytes)
-    return Frame(Kind.DATA, len(header), buffer, PREAMBLE_BYTES + len(header) + size_bytes)
+    kind = Kind.CARRIED if is_carried else Kind.DATA
+    total_bytes = PREAMBLE_BYTES + len(header) + size_bytes
+    return Frame(kind, len(header), buffer, total_bytes, body if is_carried else None)
 
 
 def control_frame(kind: Kind, content: bytes) -> Frame:
@@ -85,35 +99,39 @@ def control_frame(kind: Kind, content: bytes) -> Frame:
     return Frame(kind, len(content), buffer)
 
 
-def read_lead(lead: Tensor, number: int) -> tuple[Kind, int, int]:
-    """Return (kind, header bytes, buffer bytes). Raise ProtocolError for a lead that no correct peer sends."""
-    kind, header_bytes, total_bytes, found = (int(value) for value in lead)
+def read_lead(lead: Tensor, number: int) -> tuple[Kind, int, int, int]:
+    """Return (kind, bytes of header, buffer, body). Raise ProtocolError for a lead that no correct peer sends."""
+    kind, header_bytes, total_bytes, found, body_bytes = (int(value) for value in lead)
     if kind not in tuple(Kind) or found != number:
         raise ProtocolError(f"a lead of kind {kind} and number {found}, expected a known kind and number {number}")
-    fits = 0 <= header_bytes <= min(total_bytes, HEADER_LIMIT_BYTES if kind == Kind.DATA else total_bytes)
+    is_message = kind in (Kind.DATA, Kind.CARRIED)
+    fits = 0 <= header_bytes <= min(total_bytes, HEADER_LIMIT_BYTES if is_message else total_bytes)
     if not fits or total_bytes > 2 * BODY_LIMIT_BYTES:
         raise ProtocolError(f"a lead of {header_bytes} bytes of header in {total_bytes}")
-    return Kind(kind), header_bytes, total_bytes
+    if not 0 <= body_bytes <= (2 * BODY_LIMIT_BYTES if kind == Kind.CARRIED else 0):
+        raise ProtocolError(f"a lead of kind {kind} with {body_bytes} bytes on the device")
+    return Kind(kind), header_bytes, total_bytes, body_bytes
 
 
-def read_message(source: int, header_bytes: int, buffer: Tensor) -> Message:
-    """Return the message in *buffer*; its tensors are views. Raise ProtocolError if it holds none."""
+def read_message(source: int, header_bytes: int, buffer: Tensor, body: Tensor | None = None) -> Message:
+    """Return the message in *buffer*, its tensors in *body* if there is one; they are views. Raise ProtocolError if it
+    holds none.
+    """
     try:
         header = _decoder.decode(content_of(buffer[:header_bytes]))
     except msgspec.MsgspecError as error:
         raise ProtocolError(f"a header that cannot be read: {error}") from None
-    tensors, at, size_bytes = [], _up(header_bytes), 0
+    body = buffer[_up(header_bytes) :] if body is None else body
+    tensors, at, size_bytes = [], 0, 0
     for part in header.tensors:
         if part.dtype not in DTYPES or len(part.shape) > MAX_DIMENSIONS or any(n < 0 for n in part.shape):
             raise ProtocolError(f"a tensor of {part.dtype!r} and shape {part.shape}")
         dtype = DTYPES[part.dtype]
         part_bytes = math.prod(part.shape) * dtype.itemsize
-        if at + part_bytes > buffer.numel():
-            raise ProtocolError(f"a message of {buffer.numel()} bytes whose tensors need more")
-        shape = torch.Size(part.shape)
-        tensors.append(
-            _view(buffer, at, part_bytes, dtype, shape) if part_bytes else torch.empty(part.shape, dtype=dtype)
-        )
+        if at + part_bytes > body.numel():
+            raise ProtocolError(f"a message with {body.numel()} bytes of tensors, which need more")
+        shape, empty = torch.Size(part.shape), partial(torch.empty, part.shape, dtype=dtype, device=body.device)
+        tensors.append(_view(body, at, part_bytes, dtype, shape) if part_bytes else empty())
         at, size_bytes = at + _up(part_bytes), size_bytes + part_bytes
     size_bytes += PREAMBLE_BYTES + header_bytes
     return Message(source, header.tag, Payload(tuple(tensors), header.values), size_bytes)

@@ -27,7 +27,7 @@ __all__ = ["Board", "Group", "HashStore", "Place", "PrefixStore", "Status", "Sto
 FOREVER = timedelta(days=365)
 """gloo ends a wait by closing everything, so a live run never lets it time out: the watchdog decides who is dead."""
 
-DATA_TAG, CONTROL_TAG, UNUSED_TAG = 0, 1, 2
+DATA_TAG, CONTROL_TAG, UNUSED_TAG, GIVES_TAG, TAKES_TAG = 0, 1, 2, 3, 4
 
 
 @dataclass(frozen=True)

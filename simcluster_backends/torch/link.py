@@ -19,6 +19,7 @@ import torch
 from simcluster.errors import ProtocolError
 from simcluster.process.exits import left_behind
 from simcluster_backends.common.real_node import Numbered
+from simcluster_backends.torch.carrier import Carrier
 from simcluster_backends.torch.frame import LEAD_NUMBERS, Frame, Kind, content_of, parts_of, read_lead
 from simcluster_backends.torch.group import CONTROL_TAG, Group, first_line
 
@@ -41,17 +42,17 @@ class Sending(Numbered):
 class Link:
     """The streams to and from *rank*. They begin with `start`; they end with an END each way, or with the peer.
 
-    *received* is called with the rank and each frame's kind, bytes of header and buffer, and returns whether there is
-    room for more; *gone* and *expect_end* with the rank and a reason.
+    *received* is called with the rank and each frame's kind, bytes of header, buffer and body, and returns whether
+    there is room for more; *gone* and *expect_end* with the rank and a reason. Bodies on a device need a *carrier*.
     """
 
     def __init__(
         self, group: Group, rank: int, loop: asyncio.AbstractEventLoop, received: Callable[..., bool],
-        gone: Callable[[int, str], None], expect_end: Callable[[int, str], None],
+        gone: Callable[[int, str], None], expect_end: Callable[[int, str], None], carrier: Carrier | None = None,
     ) -> None:  # fmt: skip
         self.rank = rank
         self.moved = 0  # frames, in both directions
-        self._group, self._loop = group, loop
+        self._group, self._loop, self._carrier = group, loop, carrier
         self._take, self._gone, self._expect_end = received, gone, expect_end
         self._queue: deque[Sending] = deque()
         self._begun: Sending | None = None
@@ -111,6 +112,10 @@ class Link:
             waiting, self._queue = [*([self._begun] if self._begun else []), *self._queue], deque()
             self._changed.notify()
         self._room.set()
+        if self._carrier is not None:
+            ending = threading.Thread(target=self._carrier.close, name=f"end of {self.rank}", daemon=True)
+            self._threads.append(ending)
+            ending.start()
         for sending in waiting:
             self._tell(self._failed, sending, reason)
 
@@ -139,6 +144,9 @@ class Link:
                 self._group.send(self.rank, frame.lead(number))
                 for part in parts_of(frame.buffer):
                     self._group.send(self.rank, part)
+                if frame.body is not None:
+                    assert self._carrier is not None
+                    self._carrier.give(frame.body)
             except RuntimeError as error:
                 self._tell(self._failed, sending, first_line(error))
                 self._lose(first_line(error))
@@ -165,20 +173,26 @@ class Link:
             while not self._closed:
                 lead = torch.zeros(LEAD_NUMBERS, dtype=torch.int64)
                 self._group.recv(self.rank, lead)
-                kind, header_bytes, total_bytes = read_lead(lead, number)
+                kind, header_bytes, total_bytes, body_bytes = read_lead(lead, number)
                 buffer = torch.empty(total_bytes, dtype=torch.uint8)
                 for part in parts_of(buffer):
                     self._group.recv(self.rank, part)
+                body = self._body(body_bytes) if kind is Kind.CARRIED else None
                 number += 1
                 self.moved += 1
                 self._room.clear()
-                self._tell(self._received, kind, header_bytes, buffer)
+                self._tell(self._received, kind, header_bytes, buffer, body)
                 if kind is Kind.END:
                     return
-                del buffer, lead
+                del buffer, body, lead
                 self._room.wait()
         except (RuntimeError, ProtocolError) as error:
             self._lose(first_line(error))
+
+    def _body(self, size_bytes: int) -> torch.Tensor:
+        if self._carrier is None:
+            raise ProtocolError("tensors on a device, but this rank's messages travel through the host")
+        return self._carrier.take(size_bytes)
 
     def _listen(self) -> None:
         news = torch.zeros(NEWS_BYTES, dtype=torch.uint8)
@@ -202,9 +216,9 @@ class Link:
 
     # callbacks in the loop
 
-    def _received(self, kind: Kind, header_bytes: int, buffer: torch.Tensor) -> None:
+    def _received(self, kind: Kind, header_bytes: int, buffer: torch.Tensor, body: torch.Tensor | None) -> None:
         try:
-            room = self._take(self.rank, kind, header_bytes, buffer)
+            room = self._take(self.rank, kind, header_bytes, buffer, body)
         except ProtocolError as error:
             self.close(str(error))
             self._gone(self.rank, str(error))

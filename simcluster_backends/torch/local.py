@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
+import torch
+
+from simcluster.compute import HOST
 from simcluster.runs.recorder import Recorder
 from simcluster.testing import Crash
 from simcluster.testing.harness import Owners
 from simcluster_backends.common.event_loop import run_to_its_end
 from simcluster_backends.common.inbox import INBOX_BYTES
+from simcluster_backends.torch.carrier import Carrier, card_of, carriers
 from simcluster_backends.torch.group import Group, HashStore, Place
 from simcluster_backends.torch.member import Member, TorchTransport
 
@@ -20,30 +24,39 @@ Body: TypeAlias = Callable[[TorchTransport], Awaitable[Any]]
 
 
 def run_bodies(
-    bodies: Sequence[Body], *, seed: int = 0, inbox_bytes: int = INBOX_BYTES, timeout_s: float = 60.0
-) -> list[Any]:
+    bodies: Sequence[Body], *, seed: int = 0, inbox_bytes: int = INBOX_BYTES, timeout_s: float = 60.0,
+    device: torch.device = HOST,
+) -> list[Any]:  # fmt: skip
     """Run body i as rank i of one cluster; return each body's result or exception.
 
     A body that raises `simcluster.testing.Crash` dies silently; with any other exception it dies and its peers learn
-    why. Raise TimeoutError if not all have ended after *timeout_s*.
+    why. Raise TimeoutError if not all have ended after *timeout_s*. Tensors on *device* travel from there
+    if they can.
     """
     store, size = HashStore(), len(bodies)
+    places = [Place(rank, size, True) for rank in range(size)]
+    cards = [f"{card} of {rank}" if (card := card_of(device)) else "" for rank in range(size)]
     with ThreadPoolExecutor(size) as threads:  # creating a group blocks until all ranks have come
-        groups = list(threads.map(lambda rank: Group(store, Place(rank, size, True), 30.0), range(size)))
+        groups = list(threads.map(lambda place: Group(store, place, 30.0), places))
+        ways = list(threads.map(lambda group, place: carriers(group, store, place, device, cards), groups, places))
 
     async def run() -> list[Any]:
         async with asyncio.timeout(timeout_s):
-            return await _run(bodies, groups, seed, inbox_bytes)
+            return await _run(bodies, groups, ways, seed, inbox_bytes, device)
 
     return run_to_its_end(run())
 
 
-async def _run(bodies: Sequence[Body], groups: Sequence[Group], seed: int, inbox_bytes: int) -> list[Any]:
+async def _run(
+    bodies: Sequence[Body], groups: Sequence[Group], ways: Sequence[Mapping[int, Carrier]], seed: int,
+    inbox_bytes: int, device: torch.device,
+) -> list[Any]:  # fmt: skip
     names = [f"node{rank}" for rank in range(len(bodies))]
     started_s = time.perf_counter()
     recorders = [Recorder(rank, name, lambda: time.perf_counter() - started_s) for rank, name in enumerate(names)]
     members = [
-        Member(rank, names, recorder, groups[rank], inbox_bytes=inbox_bytes) for rank, recorder in enumerate(recorders)
+        Member(rank, names, recorder, groups[rank], inbox_bytes=inbox_bytes, device=device, carriers=ways[rank])
+        for rank, recorder in enumerate(recorders)
     ]
     owners = Owners(len(names))
     owners.watch(asyncio.get_running_loop())

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 
+from simcluster.compute import HOST
 from simcluster.errors import ENDED, ProtocolError
 from simcluster.payload import Payload
 from simcluster.runs.recorder import Recorder
@@ -16,6 +18,7 @@ from simcluster_backends.common.device import Device
 from simcluster_backends.common.inbox import INBOX_BYTES, Inbox
 from simcluster_backends.common.real_node import Activity, RealNode
 from simcluster_backends.common.watchdog import Progress
+from simcluster_backends.torch.carrier import Carrier
 from simcluster_backends.torch.frame import Frame, Kind, content_of, control_frame, data_frame, read_message
 from simcluster_backends.torch.group import Group
 from simcluster_backends.torch.link import Link, Sending
@@ -33,15 +36,18 @@ THREADS_S = 0.5
 class Member:
     """One node among the other ranks of *group*. Created inside its loop.
 
-    An algorithm gets only its transport and cannot reach into this.
+    An algorithm gets only its transport and cannot reach into this. With *carriers*, one for each peer, tensors on
+    *device* travel by themselves.
     """
 
     def __init__(
-        self, rank: int, names: Sequence[str], recorder: Recorder, group: Group, *, inbox_bytes: int = INBOX_BYTES
-    ) -> None:
+        self, rank: int, names: Sequence[str], recorder: Recorder, group: Group, *, inbox_bytes: int = INBOX_BYTES,
+        device: torch.device = HOST, carriers: Mapping[int, Carrier] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self.rank, self.name, self.names, self.recorder = rank, names[rank], names, recorder
         self.outcomes: dict[int, bytes] = {}  # handed in by peers
         self._inbox_bytes, self._group = inbox_bytes, group
+        self.carries = device if carriers else None
         self._loop = asyncio.get_running_loop()
         self.inbox = Inbox(rank, names, self._loop, self._has_room)
         self.device = Device(self.name, recorder)
@@ -50,7 +56,7 @@ class Member:
         self.all_over = asyncio.Event()  # every peer has ended or is lost
         calls = self.received, self.gone, self.expect_end
         peers = [peer for peer in range(len(names)) if peer != rank]
-        self.links = {peer: Link(group, peer, self._loop, *calls) for peer in peers}
+        self.links = {peer: Link(group, peer, self._loop, *calls, carriers.get(peer)) for peer in peers}
         if not self.links:
             self.all_over.set()
         for link in self.links.values():
@@ -111,12 +117,14 @@ class Member:
 
     # called by links
 
-    def received(self, rank: int, kind: Kind, header_bytes: int, buffer: torch.Tensor) -> bool:
+    def received(
+        self, rank: int, kind: Kind, header_bytes: int, buffer: torch.Tensor, body: torch.Tensor | None = None
+    ) -> bool:
         """Take a frame from *rank*; return whether there is room for more."""
-        if kind is Kind.DATA:
+        if kind in (Kind.DATA, Kind.CARRIED):
             if self.inbox.lost.get(rank) is not None:
                 return True  # too late: it has been given up
-            self.inbox.put(read_message(rank, header_bytes, buffer))
+            self.inbox.put(read_message(rank, header_bytes, buffer, body))
             return self.inbox.mailbox.queued_bytes(rank) < self._inbox_bytes
         content = content_of(buffer)
         if kind is Kind.OUTCOME:
@@ -154,10 +162,12 @@ class TorchTransport(RealNode[Sending]):
     def __init__(self, member: Member, seed: int) -> None:
         super().__init__(member.rank, member.names, seed, member.activity)
         self._member = member
+        self.carries = member.carries
 
     def _post(self, to: int, tag: str, payload: Payload) -> Sending:
-        frame = data_frame(tag, payload)
-        number = self._activity.number(to, tag, frame.buffer.numel())
+        frame = data_frame(tag, payload, self.carries)
+        body_bytes = 0 if frame.body is None else frame.body.numel()
+        number = self._activity.number(to, tag, frame.buffer.numel() + body_bytes)
         return self._member.links[to].put(frame, number, lambda: self.recorder.sent(to, frame.size_bytes), self._now)
 
     def _forget(self, sending: Sending) -> None:

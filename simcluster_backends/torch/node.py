@@ -9,11 +9,14 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
+import torch
 
-from simcluster.errors import LaunchFailed, RunError, SimclusterError
+from simcluster.compute import HOST
+from simcluster.errors import LaunchFailed, RunError, SimclusterError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.process.intra_op import one_thread
 from simcluster.process.kernels import heed_portable
@@ -23,6 +26,7 @@ from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
 from simcluster_backends.common.failure import Failure, failure_of
 from simcluster_backends.common.narrator import Narrator
 from simcluster_backends.common.watchdog import Progress, Watchdog
+from simcluster_backends.torch.carrier import card_of, carriers
 from simcluster_backends.torch.group import Board, Group, Place, PrefixStore, Status, Store
 from simcluster_backends.torch.member import Member, TorchTransport
 from simcluster_backends.torch.record import conclude, encode, run_error
@@ -57,17 +61,21 @@ def take_part(
             raise LaunchFailed(f"rank {place.rank} has a different experiment from others", words)
         group = Group(PrefixStore("gloo", store), place, options.start_s)
         program, problem = _prepared(job)
+        device = _device(job, place)
         problems = board.agree("ready", problem, options.start_s)
         if any(problems):
             reasons = [f"rank {rank} ({job.names[rank]}): {text}" for rank, text in enumerate(problems) if text]
             raise LaunchFailed("not every rank could read the experiment", reasons)
         assert program is not None
+        cards = board.agree("carried", card_of(device) if options.nccl else "", options.start_s)
+        ways = carriers(group, PrefixStore("carriers", store), place, device, cards)
         board.post(Status())
         board.agree("set", "", options.start_s)
         board.limit(options.dead_s)
 
         async def live(program: Program) -> RunRecord | RunError | None:
-            return await _Node(job, options, place, board, group, began_s).live(program)
+            member = partial(Member, group=group, inbox_bytes=options.inbox_bytes, device=device, carriers=ways)
+            return await _Node(job, options, place, board, member, began_s).live(program)
 
         return run_to_its_end(live(program))
 
@@ -85,19 +93,32 @@ def _prepared(job: ClusterJob) -> tuple[Program | None, str]:
         return None, str(error) or type(error).__name__
 
 
+def _device(job: ClusterJob, place: Place) -> torch.device:
+    """Return the device of this rank's tensors: the host if the program's module does not say, or if this machine lacks
+    the device, which the program reports.
+    """
+    module: Any = importlib.import_module(job.program.partition(":")[0])
+    find: Callable[[str, str], torch.device] = getattr(module, "device_of_node", lambda *_: HOST)
+    try:
+        return find(job.config_json, job.names[place.rank])
+    except UsageError:
+        return HOST
+
+
 class _Node:
     """One run of one rank."""
 
     def __init__(
-        self, job: ClusterJob, options: Options, place: Place, board: Board, group: Group, began_s: float
-    ) -> None:
+        self, job: ClusterJob, options: Options, place: Place, board: Board, member: Callable[..., Member],
+        began_s: float,
+    ) -> None:  # fmt: skip
         self._job, self._rank, self._began_s = job, place.rank, began_s
         self._loop = asyncio.get_running_loop()
         self._started_s = time.perf_counter()
         self._options = options
         self._recorder = Recorder(place.rank, job.names[place.rank], self._now, kept_spans(place.size))
         self._recorder.losses_are_planned = False
-        self._member = Member(place.rank, list(job.names), self._recorder, group, inbox_bytes=options.inbox_bytes)
+        self._member = member(place.rank, list(job.names), self._recorder)
         self._transport = TorchTransport(self._member, job.seed)
         self._narrator = Narrator(self._member.activity)
         self._watchdog = Watchdog(options.stuck_s, options.idle_s, options.limit_s, self._loop.time())

@@ -14,6 +14,8 @@ from simcluster_backends.torch.group import Place
 
 INBOX_MOST_BYTES = 2**50
 
+SWITCHES = ("portable", "nccl")
+
 GRACE_S = 30.0
 """Time beyond `stop.time` for an algorithm to end."""
 
@@ -24,7 +26,8 @@ class Options:
     *loop_s*. A start may take *start_s*. NeverFinished ends a run if every rank waits and nothing moves for *stuck_s*,
     if no work is done and nothing recorded for *idle_s*, or if the algorithms have not ended after *limit_s*, by
     default GRACE_S more than the experiment's `stop.time`. A process accepts *inbox_bytes* from one peer before its
-    algorithm has received them. *portable* kernels are those that every x86-64 machine has.
+    algorithm has received them. *portable* kernels are those that every x86-64 machine has. With *nccl*, tensors travel
+    from one CUDA device to another if every rank has its own.
     """
 
     heartbeat_s: float = 0.5
@@ -36,6 +39,7 @@ class Options:
     limit_s: float | None = None
     inbox_bytes: int = INBOX_BYTES
     portable: bool = False
+    nccl: bool = True
 
 
 def read_options(job: ClusterJob, place: Place | None) -> Options:
@@ -48,9 +52,11 @@ def read_options(job: ClusterJob, place: Place | None) -> Options:
         most = INBOX_MOST_BYTES if name == "inbox_bytes" else LIMITS_S[1]
         if name not in names:
             problems.append(Problem(name, "unknown option of the torch backend", nearest(name, names)))
-        elif name == "portable" and not isinstance(value, bool):
+        elif name in SWITCHES and not isinstance(value, bool):
             problems.append(Problem(name, describe(value), "true or false"))
-        elif name != "portable" and (isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value <= most):
+        elif name not in SWITCHES and (
+            isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value <= most
+        ):
             problems.append(Problem(name, describe(value), f"a number of more than 0 and at most {most:.15g}"))
         else:
             given[name] = value

@@ -98,6 +98,17 @@ def test_a_model_that_ranks_share_is_put_together_again(algorithm: str, tmp_path
     assert whole.extra["samples"] == {"used": 32, "lost": 0, "repeated": 0}
 
 
+@pytest.mark.parametrize("backend", ["sim", "sockets"])
+@pytest.mark.parametrize("algorithm", ["pipeline", "tensor_parallel", "zero"])
+def test_a_resumed_run_is_evaluated_with_its_final_weights(algorithm: str, backend: str, tmp_path: Path) -> None:
+    experiment = config(algorithm, steps=4) | {"topology": mesh(2), "checkpoint": {"every": 2, "keep": 2}}
+    whole = simcluster.run(experiment, backend=backend, out=tmp_path / "whole", report=False).summary
+    rest = resume(tmp_path / "whole", step=2, out=tmp_path / "rest", report=False).summary
+    assert rest["resumed"]["step"] == 2
+    for key in ("weights_sha256", "loss", "accuracy"):
+        assert rest[key] == whole[key], key
+
+
 @pytest.mark.parametrize(("algorithm", "settings"), LOOSE)
 def test_who_depends_on_arrival_goes_on_to_the_end(algorithm: str, settings: dict[str, Any], tmp_path: Path) -> None:
     assert not facts_of(ALGORITHMS[algorithm]).exact(settings)

@@ -66,6 +66,30 @@ def test_unlike_devices_are_judged_by_the_tolerance(
     assert judged.within is is_within
 
 
+@pytest.mark.parametrize("algorithm", ["all_reduce_dp", "sync_ps", "d_psgd", "zero"])
+def test_tensors_travel_from_device_to_device_with_the_weights_and_counts_of_the_simulator(
+    algorithm: str, stand_in: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "seen"
+    monkeypatch.setenv("STRICT_PAIR_SEEN", str(seen))
+    source = experiment("auto", "auto", "auto") | {"algorithm": {"name": algorithm}}
+    simulated = simcluster.run(source, out=tmp_path / "sim", report=False)
+    real = simcluster.run(source, backend="torch", out=tmp_path / "real", report=False)
+    assert devices(real) == ["stand_in:0"] * 3
+    assert len(seen.read_text().splitlines()) > 6
+    for key in ("weights_sha256", "bytes_sent", "messages_sent", "steps", "loss", "accuracy"):
+        assert simulated.summary[key] == real.summary[key], key
+
+
+@pytest.mark.parametrize(("second", "options"), [("cpu", {}), ("auto", {"nccl": False})])
+def test_they_travel_through_the_host_if_a_rank_has_no_device_or_none_is_wanted(
+    second: str, options: dict[str, Any], stand_in: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRICT_PAIR_SEEN", str(tmp_path / "seen"))
+    simcluster.run(experiment("auto", second), backend="torch", options=options, out=tmp_path / "run", report=False)
+    assert not (tmp_path / "seen").exists()
+
+
 def test_an_absent_device_ends_the_run_with_those_that_are_there(stand_in: torch.device, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nodes\.n1\.compute: found 'cuda' on this machine, expected cpu or auto"):
         simcluster.run(experiment("cpu", "cuda"), backend="sockets", out=tmp_path / "run", report=False)

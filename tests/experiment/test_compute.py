@@ -93,8 +93,8 @@ def test_an_accelerator_with_too_little_memory_is_refused_with_the_number_that_i
 
 
 def test_auto_is_the_cpu_if_the_accelerator_has_too_little_memory() -> None:
-    small = settled(plan_of(compute="auto", accelerator={**CARD, "memory": "4 kB"}))
-    large = settled(plan_of(compute="auto", accelerator={**CARD, "memory": "8 GB"}))
+    small = settled(plan_of(compute="auto", accelerator={**CARD, "memory": "4 kB"}), {})
+    large = settled(plan_of(compute="auto", accelerator={**CARD, "memory": "8 GB"}), {})
     assert [plan.topology.nodes["a"].device.flops_per_s for plan in (small, large)] == [1e9, 14e12]  # type: ignore[union-attr]
     assert small.document["topology"]["nodes"]["a"]["compute"] == "cpu"
 
@@ -102,4 +102,40 @@ def test_auto_is_the_cpu_if_the_accelerator_has_too_little_memory() -> None:
 def test_auto_is_refused_if_neither_has_the_memory() -> None:
     both = plan_of(compute="auto", memory="3 kB", accelerator={**CARD, "memory": "4 kB"})
     with pytest.raises(UsageError, match=r"nodes\.a\.accelerator\.memory: found 4 kB on a"):
-        check_memory(settled(both))
+        check_memory(settled(both, {}))
+
+
+SHARED = {"workload.batch_size": {"total": 30, "by": "device"}}
+
+
+def sizes_of(plan: Experiment) -> list[int]:
+    return list(plan.document["workload"]["batch_size"].values())
+
+
+def test_shares_by_device_are_those_of_the_cpu_that_is_taken_in_the_end() -> None:
+    """The card has 14,000 times the rate, so all but one of 30 samples; on the CPU the nodes are equal: 15 each."""
+    for memory, shares in (("8 GB", [29, 1]), ("4 kB", [15, 15])):
+        source = experiment(compute="auto", accelerator={**CARD, "memory": memory})
+        plan = settled(read_experiment(source, SHARED), {})
+        assert sizes_of(plan) == shares
+        assert list(plan.workload.batch_sizes) == shares
+
+
+def test_an_order_is_chosen_for_the_cpu_that_is_taken_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its card *a* is fast enough to do all the work alone; without, the other is faster."""
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(checks, "accelerators_here", dict)
+    source = experiment("sockets", compute="auto", accelerator={**CARD, "memory": "8 GB"})
+    source["topology"]["nodes"]["b"] = {"flops": "100 GFLOP/s"}
+    source |= {"algorithm": {"name": "pipeline", "order": "auto"}}
+    before = read_experiment(source)
+    plan = settled(before, {})
+    assert (before.document["algorithm"]["order"][0], plan.document["algorithm"]["order"][0]) == ("a", "b")
+
+
+def test_the_speed_of_an_accelerator_that_this_machine_lacks_decides_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    for there, ssh, shares in (({}, {}, [15, 15]), ({"cuda": 1}, {}, [29, 1]), ({}, {"ssh": "me@a"}, [29, 1])):
+        monkeypatch.setattr(checks, "accelerators_here", lambda there=there: there)
+        source = experiment("sockets", compute="auto", accelerator={**CARD, "memory": "8 GB"}, **ssh)
+        assert sizes_of(settled(read_experiment(source, SHARED), {})) == shares

@@ -6,8 +6,10 @@ from simcluster import Workload
 from simcluster.compute import place
 from simcluster.workloads import mnist_mlp
 from tests.support.stand_in import install
+from tests.support.strict_pair import register
 
 _device = install()
+register()
 place.accelerators = lambda: [_device]
 
 

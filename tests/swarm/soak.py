@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -60,7 +60,7 @@ class Totals:
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        partial.write_text(json.dumps(vars(self), indent=1), encoding="utf-8")
         partial.replace(path)
 
 

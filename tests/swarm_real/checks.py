@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from simcluster.fault_plans.kinds import Crash, Hang, Join, Restart
+from simcluster.fault_plans.kinds import CRASHED, Crash, Hang, Join, Restart
 from simcluster.results import load_run
 from tests.swarm.checks.folder import check_folder
 from tests.swarm.checks.outcome import Found, check_outcome
@@ -86,8 +86,9 @@ def lost_outside(played: Played) -> Iterator[str]:
     """Nodes of the run that are lost by what was done to them from outside, other than by a leave."""
     for row in played.happened:
         name = row["plan"].get("node")
-        never_came = "join" in played.lost.get(name, "")  # one that would have come late is never the run's failure
-        if row.get("outside") and row["kind"] in ("crash", "hang") and name in played.lost and not never_came:
+        # One that would have come late is never the run's failure, nor one that the plan kills while it is stopped.
+        is_planned = any(words in played.lost.get(name, "") for words in ("join", CRASHED))
+        if row.get("outside") and row["kind"] in ("crash", "hang") and name in played.lost and not is_planned:
             yield name
 
 

@@ -24,6 +24,9 @@ def test_a_preset_with_a_gpu_names_both_rates_apart(name: str) -> None:
     assert device.accelerator is not None
     assert "CPU" in device.source
     assert "GPU" in device.source
+    for part in device.source.split("; "):
+        if part.startswith("memory"):
+            assert "estimate" in part or "measured" in part
     assert device.on("cpu").flops_per_s == device.flops_per_s < device.on(AUTO).flops_per_s
     assert device.on(AUTO).computes_on == device.accelerator.kind
 

@@ -24,13 +24,17 @@ def test_a_message_is_counted_as_everywhere_and_its_tensors_lie_on_boundaries() 
 
 def test_what_no_correct_peer_sends_is_refused() -> None:
     lead = control_frame(Kind.END, b"why").lead(7)
-    assert read_lead(lead, 7) == (Kind.END, 3, 3)
+    assert read_lead(lead, 7) == (Kind.END, 3, 3, 0)
     with pytest.raises(ProtocolError, match="number 7"):
         read_lead(lead, 8)
     with pytest.raises(ProtocolError, match="kind 9"):
-        read_lead(torch.tensor([9, 0, 0, 0]), 0)
+        read_lead(torch.tensor([9, 0, 0, 0, 0]), 0)
     with pytest.raises(ProtocolError, match="5 bytes of header in 4"):
-        read_lead(torch.tensor([1, 5, 4, 0]), 0)
+        read_lead(torch.tensor([1, 5, 4, 0, 0]), 0)
+    with pytest.raises(ProtocolError, match="kind 1 with 64 bytes on the device"):
+        read_lead(torch.tensor([1, 4, 64, 0, 64]), 0)
+    with pytest.raises(ProtocolError, match="kind 4 with -1 bytes on the device"):
+        read_lead(torch.tensor([4, 4, 64, 0, -1]), 0)
     frame = data_frame("t", pack(torch.ones(100)))
     with pytest.raises(ProtocolError, match="need more"):
         read_message(0, frame.header_bytes, frame.buffer[:128])

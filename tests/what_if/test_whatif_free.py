@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.run import run_plan
+from simcluster.topology.presets.generators import chain, complete, ring, star, torus, two_sites
 from simcluster.what_if.free import free_changes
 from simcluster.what_if.run import whatif
 
@@ -52,6 +56,20 @@ def test_averages_that_do_not_weigh_lose_a_node_only_if_the_others_can_share_eve
         "without n2 (its samples on the others)",
     }
     assert tried(document("edp", batch_size=5)) == {}
+
+
+@pytest.mark.parametrize("topology", [star(4), ring(4), chain(4), complete(4), torus(2, 2), two_sites(2, 2)])
+def test_a_node_of_a_generated_topology_is_left_out(topology: dict[str, Any], tmp_path: Path) -> None:
+    """Rank 0 exchanges messages with three workers, then with two of them."""
+    source = document("sync_ps") | {"topology": topology}
+    plans = [read_experiment(source), *tried(source).values()]
+    runs = [run_plan(plan, out=tmp_path / str(number), report=False) for number, plan in enumerate(plans)]
+    names = list(runs[0].summary["nodes"])
+    assert [list(run.summary["nodes"]) for run in runs[1:]] == [
+        [name for name in names if name != gone] for gone in names[1:]
+    ]
+    messages = [run.summary["messages_sent"] for run in runs]
+    assert messages == [messages[0], *[messages[0] * 2 // 3] * 3]
 
 
 def test_equal_devices_have_no_other_share() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,6 +118,9 @@ def test_a_soak_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest
     assert ["--seed 7" in line for line in said] == [True]
     assert saved(file, 0).missing == sorted(declared())
     assert saved(file, 3) == Totals(3, 3)
+    reached = Totals(0, 4, marks=Counter({"crash, re-forms, zero": 2}))
+    reached.save(file)
+    assert saved(file, 0) == reached
 
 
 def test_every_planted_defect_can_be_planted() -> None:

@@ -20,7 +20,7 @@ _Sourced: TypeAlias = tuple[str, str, str]
 # Performance and Efficiency, 2025, arXiv:2502.05317.
 _M4_MEASURED = "GPU, measured: 2.9 TFLOP/s fp32 matrix product and 103 GB/s STREAM, arXiv:2502.05317"
 _TWO_THIRDS = "estimate: two thirds of that, about what the M4 was measured to reach (arXiv:2502.05317)"
-_MEMORY = "memory 0.86 of Apple's figure, as the M4 reaches 103 of 120 GB/s"
+_MEMORY = "memory estimate: 0.86 of Apple's figure, as the M4 reaches 103 of 120 GB/s"
 
 _APPLE = "by Apple for the whole machine, idle and at most (support.apple.com/103253)"
 

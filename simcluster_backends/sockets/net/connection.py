@@ -25,6 +25,7 @@ from simcluster_backends.sockets.wire.frame import CHUNK_BYTES, Frame, Kind, Oth
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 from simcluster_backends.sockets.wire.reader import USUAL, FrameReader, Limits
 
+CLOSED = "the connection was closed by the peer"
 HANDSHAKE_TIMEOUT_S = 5.0
 NO_LINGER = struct.pack("ii", 1, 0)
 """SO_LINGER of a socket that ends in a reset."""
@@ -198,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> None:
         torn = "" if self.reader.between_frames else " in the middle of a frame"
-        self.abort(f"the connection was closed by the peer{torn}")
+        self.abort(f"{CLOSED}{torn}")
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -213,6 +214,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if isinstance(exc, ssl.SSLError):
             self._reason = self._reason or in_words(exc)
+        if isinstance(exc, BrokenPipeError):  # a write that came before the end of what the peer had sent was read
+            self._reason = self._reason or CLOSED
         self._reason = self._reason or (f"{type(exc).__name__}: {exc}" if exc else "the connection was closed")
         if self._deadline is not None:
             self._deadline.cancel()

@@ -29,6 +29,8 @@ BACKLOG = 100
 RETRY_S = 0.1
 REFUSALS = 3
 """One may be a coincidence, such as a reset of the network."""
+UNSECURED = 600
+"""A peer with too many strangers closes connections as well, but not for a minute."""
 
 log = logging.getLogger("simcluster.sockets")
 
@@ -168,10 +170,11 @@ async def connect(
 
     Retry for *timeout_s* while there is no answer or the peer closes first, as it does with too many strangers; then
     raise RunError or HandshakeRefused. Raise HandshakeRefused or ProtocolError at once if retrying would not help, as
-    after REFUSALS connections in a row that the peer closed once it could verify our certificate; and RunError if the
-    peer *was_there* before and its address refuses now: its process is gone.
+    after REFUSALS connections in a row that the peer closed once it could verify our certificate, or UNSECURED that it
+    closed instead of a TLS handshake; and RunError if the peer *was_there* before and its address refuses now: its
+    process is gone.
     """
-    unread = 0
+    unread = unsecured = 0
     loop, where = asyncio.get_running_loop(), show_endpoint(host, port)
     secure, end_s = tls.client if tls is not None else None, loop.time() + timeout_s
 
@@ -206,7 +209,9 @@ async def connect(
         except OSError as error:
             reason = in_words(error)
             unread = unread + 1 if isinstance(error, ClosedUnread) else 0
-            if unread == REFUSALS:
+            is_closed = isinstance(error, ConnectionResetError) and not isinstance(error, ClosedUnread)
+            unsecured = unsecured + 1 if is_closed and secure is not None else 0
+            if unread == REFUSALS or unsecured == UNSECURED:
                 raise HandshakeRefused(f"{where}: {reason}") from None
             if was_there and isinstance(error, ConnectionRefusedError):
                 raise RunError(f"nothing listens at {where} any more: {reason}") from None

@@ -12,6 +12,7 @@ import ssl
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,32 @@ def test_tls_on_one_side_only_is_refused_and_logged(folder: Path, uvloop: bool) 
     with pytest.raises(HandshakeRefused, match="the peer does not speak TLS: was it started") as error:
         meet(None, read_tls(folder, "b"), uvloop=uvloop)
     assert "the peer speaks TLS and this side does not" in "".join(error.value.__notes__)
+
+
+@pytest.mark.parametrize("uvloop", [False, True])
+def test_a_peer_that_never_speaks_tls_is_not_tried_for_ever(
+    folder: Path, uvloop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "RETRY_S", 0.0)
+    monkeypatch.setattr(listener_module, "UNSECURED", 7)
+
+    async def visits() -> int:
+        knocks = 0
+
+        def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal knocks
+            knocks += 1
+            writer.close()
+
+        server = await asyncio.start_server(close, "127.0.0.1", 0)
+        async with server:
+            make = partial(Handshake, KEY, Identity("control", "b"), accepts=False)
+            port, given = server.sockets[0].getsockname()[1], read_tls(folder, "b")
+            with pytest.raises(HandshakeRefused, match="likely only one side has --tls"):
+                await connect("127.0.0.1", port, make, on_open=lambda _: None, timeout_s=math.inf, tls=given)
+        return knocks
+
+    assert run_to_its_end(visits(), loop_factory(uvloop)) == 7
 
 
 @pytest.mark.parametrize("uvloop", [False, True])
