@@ -43,6 +43,9 @@ def count_steps(
         if numerics == "none":
             replica.gradient_cost(next(replica.batches()))
             replica.apply_cost()
+        else:
+            takes = f"a model and a loss that take a batch: {next(replica.batches()).shapes()}"
+            calling(workload.model, replica.try_out, takes)
         return replica
 
     replica: Replica | None = reading.collect(lambda: calling(workload.model, try_one, "a model that works"))

@@ -5,7 +5,8 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 from simcluster.errors import UsageError
-from simcluster.workloads.samples import Samples, as_samples
+from simcluster.workloads.datasets import as_samples
+from simcluster.workloads.samples import Samples
 
 INPUTS = torch.arange(12.0).reshape(6, 2)
 TARGETS = torch.tensor([0, 1, 2, 0, 1, 2])
