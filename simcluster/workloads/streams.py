@@ -35,7 +35,8 @@ def stream(
 def joined(streams: Iterable[Iterator[Batch]]) -> Iterator[Batch]:
     """Yield the batches of all *streams* at each step as one, in their order."""
     for batches in zip(*streams, strict=True):
-        yield Batch(*batches[0].each(lambda *parts: torch.cat(parts), *batches[1:]), batches[0].step)
+        inputs, targets = batches[0].each(lambda *parts: torch.cat(parts), *batches[1:])
+        yield Batch(inputs, targets, batches[0].step)
 
 
 def micro_batches(batch: Batch, count: int) -> list[Batch]:

@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.data_parallel.facts import zero_shares
+from simcluster.algorithms.data_parallel.facts import cut_into_layers, zero_shares
 from simcluster.algorithms.data_parallel.zero_memory import zero_phases
 from simcluster.algorithms.data_parallel.zero_sums import Gradient, Sums
 from simcluster.algorithms.data_parallel.zero_weights import Held, Weights
@@ -27,7 +27,10 @@ from simcluster.workloads.layers.part import Part
 from simcluster.workloads.shares import weight_of
 
 
-@Facts(phases=zero_phases, shares=zero_shares, whole=lambda settings: settings.get("stage") != 3, evenly=by_samples)
+@Facts(
+    phases=zero_phases, shares=zero_shares, cut=cut_into_layers, whole=lambda settings: settings.get("stage") != 3,
+    evenly=by_samples,
+)  # fmt: skip
 async def zero(
     node: Transport,
     replica: Replica,
