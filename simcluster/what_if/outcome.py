@@ -72,7 +72,7 @@ class WhatIf:
 
         return pd.DataFrame([_row(found) for found in [*self.effects, *self.purchases]], columns=list(_COLUMNS))
 
-    @cached_property
+    @property
     def plot(self) -> WhatIfPlots:
         """The Plotly figures: tornado, path."""
         from simcluster.what_if.plots import WhatIfPlots
@@ -99,6 +99,11 @@ class WhatIf:
                 for part in self.path.parts
             ],
         }
+
+    def _repr_html_(self) -> str:
+        from simcluster.reports.notebook import of_whatif
+
+        return of_whatif(self)
 
     def __repr__(self) -> str:
         return f"WhatIf({str(self.folder)!r}: {self.sentences[1]})"
