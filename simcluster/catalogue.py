@@ -63,7 +63,13 @@ def _link_fields(link: LinkType) -> dict[str, Any]:
 
 
 def _device_fields(device: Device) -> dict[str, Any]:
-    numbers = {
+    found = device.accelerator
+    own = _device_numbers(device)
+    return own if found is None else own | {"accelerator": _device_numbers(device.on(found.kind))}
+
+
+def _device_numbers(device: Device) -> dict[str, Any]:
+    return {
         "computes_on": device.computes_on,
         "flops_per_s": device.flops_per_s,
         "memory_bandwidth_bps": _known(8 * device.memory_bandwidth_Bps),
@@ -75,8 +81,6 @@ def _device_fields(device: Device) -> dict[str, Any]:
         "price_usd_per_h": device.price_USD_per_h,
         "source": device.source,
     }
-    found = device.accelerator
-    return numbers if found is None else numbers | {"accelerator": _device_fields(device.on(found.kind))}
 
 
 def _known(number: float) -> float | None:
