@@ -123,7 +123,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         from simcluster.reports.notebook import of_comparison
 
-        return of_comparison(self)
+        return of_comparison(self.pairs)
 
     def __repr__(self) -> str:
         others = ", ".join(repr(str(pair.b.folder)) for pair in self.pairs)

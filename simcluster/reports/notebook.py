@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 from simcluster.runs import words
 
 if TYPE_CHECKING:
-    from simcluster.results import Comparison
+    from simcluster.runs.compare import Pair
     from simcluster.runs.folder import RunFolder
     from simcluster.runs.sweep_folder import SweepFolder
-    from simcluster.verify.verdict import Verification
-    from simcluster.what_if.outcome import WhatIf
 
-MOST_ROWS, MOST_SETTINGS, MOST_CHANGES, LONGEST = 20, 8, 8, 200
+MOST_ROWS, MOST_SETTINGS, LONGEST = 20, 8, 200
 
 LINE = "border-top:1px solid rgba(128,136,146,.45)"
 MEASURES = ("time_to_target_s", "elapsed_s", "steps", "loss", "accuracy", "bytes_sent", "joules")
@@ -46,14 +44,14 @@ def of_sweep(sweep: SweepFolder) -> str:
     return card(title, shown, rows, [*notes, f"folder {sweep.folder}"])
 
 
-def of_comparison(found: Comparison) -> str:
+def of_comparison(pairs: Sequence[Pair]) -> str:
     """Return what a comparison shows in a notebook: a column per run, and the settings that differ."""
-    runs = [found.pairs[0].a, *(pair.b for pair in found.pairs)]
+    runs = [pairs[0].a, *(pair.b for pair in pairs)]
     each = [_outcome(run.summary) for run in runs]
     rows = [[name, *(outcome[name] for outcome in each)] for name in each[0]]
     rows = [row for row in rows if any(value != words.ABSENT for value in row[1:])]
     notes = []
-    for pair in found.pairs:
+    for pair in pairs:
         same = {True: "the same weights", False: "other weights", None: "weights unknown in one"}[pair.same_weights]
         ratio = f", {pair.elapsed_ratio:.3g} times the time" if pair.elapsed_ratio is not None else ""
         notes.append(f"{pair.b.folder.name} against {pair.a.folder.name}: {same}{ratio}")
@@ -63,24 +61,6 @@ def of_comparison(found: Comparison) -> str:
     return card(
         "Comparison", ["", *(run.folder.name for run in runs)], rows, [*notes, ".describe() has every difference"]
     )
-
-
-def of_whatif(found: WhatIf) -> str:
-    """Return what an answered question shows in a notebook: the answer, and the changes that do most."""
-    rows = [
-        [effect.change.label, found.goal.value(effect.value), _effect(effect.relative)]
-        for effect in found.effects[:MOST_CHANGES]
-        if effect.value is not None and effect.relative is not None
-    ]
-    first, *others = found.sentences
-    return card(first, ["change", found.goal.phrase, "effect"], rows, [*others, f"folder {found.folder}"])
-
-
-def of_verification(found: Verification) -> str:
-    """Return what the verdicts show in a notebook."""
-    verdict = "every claim holds" if found.ok else words.plural(len(found.failed), "check") + " failed"
-    rows = [[check.name, check.verdict, check.reason] for check in found.checks]
-    return card(f"{found.algorithm} on {found.workload}: {verdict}", ["check", "verdict", "why"], rows, [])
 
 
 def card(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], notes: Iterable[str]) -> str:
@@ -111,10 +91,6 @@ def _outcome(summary: Mapping[str, Any]) -> dict[str, str]:
         "price": words.price(summary["price_usd"]),
         "weights": words.ABSENT if weights is None else str(weights)[:16],
     }
-
-
-def _effect(relative: float) -> str:
-    return f"{words.share(abs(relative))} {'less' if relative < 0 else 'more'}" if relative else "none"
 
 
 def _error(summary: Mapping[str, Any]) -> str:

@@ -35,7 +35,7 @@ class SweepFolder:
     @property
     def columns(self) -> list[str]:
         """The column of each of *keys* in `table`: that of a quantity also has its unit."""
-        return [column_of(key, self.table.columns) for key in self.keys]
+        return [column_of(key, list(self.table.columns)) for key in self.keys]
 
     @property
     def as_text(self) -> pd.DataFrame:

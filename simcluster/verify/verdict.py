@@ -74,9 +74,10 @@ class Verification:
         }
 
     def _repr_html_(self) -> str:
-        from simcluster.reports.notebook import of_verification
+        from simcluster.reports.notebook import card
 
-        return of_verification(self)
+        rows = [[check.name, check.verdict, check.reason] for check in self.checks]
+        return card(f"{self.algorithm} on {self.workload}: {self.counts}", ["check", "verdict", "why"], rows, [])
 
     def __repr__(self) -> str:
         return f"Verification({self.algorithm} on {self.workload}: {self.counts})"

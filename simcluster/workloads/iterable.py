@@ -27,7 +27,8 @@ class Stream:
     def __init__(self, data: Any, name: str, looked_at: int, *, own_loss: bool = False) -> None:
         self._name, self._own_loss = name, own_loss
         self._collate = collate_of(data, name) if isinstance(data, DataLoader) else None
-        self._data: Any = data.dataset if isinstance(data, DataLoader) else data
+        of_loader: Any = data.dataset if isinstance(data, DataLoader) else data
+        self._data = of_loader
         if iter(self._data) is self._data:
             found = f"a {type(self._data).__name__}, an iterator, which can be read only once"
             raise UsageError(Problem(name, found, FORMS))

@@ -93,7 +93,7 @@ def test_verdicts_are_a_table_and_short_in_text() -> None:
     found = Verification("edp", "quadratic", [Check("clipping", "holds", "1 < 2"), Check("loss", "fails", "<b>no</b>")])
     html = found._repr_html_()
     assert is_self_contained(html)
-    assert "edp on quadratic: 1 check failed" in html
+    assert "edp on quadratic: 1 holds, 1 fails, 0 not claimed" in html
     assert "&lt;b&gt;no&lt;/b&gt;" in html
     assert repr(found) == "Verification(edp on quadratic: 1 holds, 1 fails, 0 not claimed)"
 
