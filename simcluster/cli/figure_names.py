@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.reports.figures import drawn_by
+from simcluster.reports.figure_style import drawn_by
 from simcluster.reports.plots import consensus, convergence
 from simcluster.results import compare, load_run, load_sweep
 from simcluster.runs.folder import RunFolder

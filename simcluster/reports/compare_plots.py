@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError
-from simcluster.reports.figure_style import LINES, log_axis, styled, time_scale
-from simcluster.reports.figures import Figures
+from simcluster.reports.figure_style import LINES, Figures, log_axis, styled, time_scale
 from simcluster.runs import words
 from simcluster.runs.prediction import Predicted, steps
 

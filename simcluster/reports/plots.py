@@ -14,8 +14,7 @@ from plotly.subplots import make_subplots
 
 from simcluster.errors import Problem, UsageError
 from simcluster.reports import timeline as timelines
-from simcluster.reports.figure_style import LINES, SEND, log_axis, styled
-from simcluster.reports.figures import Figures
+from simcluster.reports.figure_style import LINES, SEND, Figures, log_axis, styled
 from simcluster.reports.link_map import link_map
 from simcluster.reports.x_axis import XAxis, XScale, node_lines, run_line, thinned
 from simcluster.runs import words

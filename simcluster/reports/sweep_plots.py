@@ -11,8 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.reports.figure_style import named, styled, titled
-from simcluster.reports.figures import Figures
+from simcluster.reports.figure_style import Figures, named, styled, titled
 from simcluster.reports.speedup import By, counts_nodes, draw_efficiency, draw_speedup, speed_ups
 from simcluster.reports.swept_figures import draw_band, draw_lines, meetings, soonest_lines, swept_line, time_to_target
 from simcluster.reports.swept_lines import TARGET, Crossing, first_of, groups, scale_of, short, swept_lines

@@ -15,7 +15,7 @@ from simcluster.rng import numpy_stream
 from simcluster.runs.record import NodeRecord, regroups, standing
 from simcluster.workloads import Workload
 from simcluster.workloads.books import Batches, Notes, closed, groups_of
-from simcluster.workloads.iterable import numbers_drawn
+from simcluster.workloads.data.iterable import numbers_drawn
 from simcluster.workloads.ledger import OWN, Fate
 
 NOTHING: Final[Notes] = {

@@ -19,22 +19,22 @@ from simcluster.errors import Problem, UsageError
 from simcluster.transport import Cost
 from simcluster.workloads.checks import try_out
 from simcluster.workloads.costs.counter import Counter
+from simcluster.workloads.data.iterable import Stream
+from simcluster.workloads.data.partition import Indices
+from simcluster.workloads.data.streams import joined, stream
 from simcluster.workloads.evaluation import Evaluable
 from simcluster.workloads.global_rng import borrowed, drawn_from
 from simcluster.workloads.initial.deferred import Deferred, Refuses
 from simcluster.workloads.initial.tape import Unrecordable
-from simcluster.workloads.iterable import Stream
 from simcluster.workloads.layers.held import Held
 from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer, Layers, check_layered, modules_in_order
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import Share, TensorShard, share_of
 from simcluster.workloads.optimizers import learning_rate_of
-from simcluster.workloads.partition import Indices
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.saved import load_model, load_optimizer, model_state, optimizer_state, training_state
 from simcluster.workloads.steps import differentiate, separate, take_step
-from simcluster.workloads.streams import joined, stream
 
 
 class Replica(Evaluable):

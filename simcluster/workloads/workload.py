@@ -33,17 +33,17 @@ from simcluster.workloads.costs.counter import Counted, Counter
 from simcluster.workloads.costs.in_parts import CounterInParts
 from simcluster.workloads.costs.memory import Memory
 from simcluster.workloads.costs.sketch import Sketch
-from simcluster.workloads.datasets import Data, as_samples, is_iterable_only
+from simcluster.workloads.data.datasets import Data, as_samples, is_iterable_only
+from simcluster.workloads.data.iterable import Stream
+from simcluster.workloads.data.partition import Indices, Partition, iid
+from simcluster.workloads.data.streams import joined
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.initial.deferred import Deferred
-from simcluster.workloads.iterable import Stream
 from simcluster.workloads.optimizers import MakeOptimizer
-from simcluster.workloads.partition import Indices, Partition, iid
 from simcluster.workloads.replica import Replica
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.schedules import Made, MakeSchedule, with_schedule
 from simcluster.workloads.steps import Loss, own_loss
-from simcluster.workloads.streams import joined
 from simcluster.workloads.timing_replica import TimingReplica
 
 Numerics = Literal["real", "none"]
@@ -59,7 +59,7 @@ class Workload:
       an object or dict with `.loss`; it gets every field of a batch as a keyword argument.
     - *train*, *test*: (inputs, targets), tensors by name, a list or map-style dataset of pairs or dicts, or a
       DataLoader of one; read once, see `as_samples`. *train* may be an iterable set, which stays where it is: see
-      `simcluster.workloads.iterable.Stream`. *test* is held out for `Replica.evaluate`.
+      `simcluster.workloads.data.iterable.Stream`. *test* is held out for `Replica.evaluate`.
     - *optimizer*: a function from a list of parameters to a torch optimizer, such as `sgd(0.1)` and `adamw(0.001)`, or
       to (optimizer, scheduler). *schedule*: a function from that optimizer to a scheduler. It is stepped after each
       step of the optimizer.

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from simcluster.reports.compare_plots import ComparePlots
-from simcluster.reports.figures import drawn_by
+from simcluster.reports.figure_style import drawn_by
 from simcluster.reports.plots import RunPlots
 from simcluster.reports.sweep_plots import SweepPlots
 from simcluster.what_if.plots import WhatIfPlots

@@ -107,11 +107,11 @@ def test_accuracy_is_known_for_models_that_return_logits() -> None:
     assert after["loss"] < before["loss"]
 
 
-@pytest.mark.parametrize("algorithm", ["pipeline", "tensor_parallel", "zero"])
+@pytest.mark.parametrize("algorithm", ["pipeline", "tensor_parallel", "zero", "all_reduce_dp"])
 @pytest.mark.parametrize(("form", "found"), [("classifier", "inputs by name: input_ids"), ("named", "left, right")])
 def test_algorithms_that_use_layers_refuse_named_inputs_before_the_run(algorithm: str, form: str, found: str) -> None:
     with pytest.raises(UsageError, match=f"{found}.*expected one tensor for the first layer"):
-        read_experiment(of_file(algorithm, form))
+        read_experiment(of_file(algorithm, form, **({"bucket_bytes": 100} if algorithm == "all_reduce_dp" else {})))
 
 
 def test_batches_by_device_hold_for_dicts() -> None:

@@ -16,7 +16,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.data_parallel.buckets import cut_into_buckets, in_order, mean_gradient
-from simcluster.algorithms.data_parallel.facts import all_reduce_copies, cut_into_layers
+from simcluster.algorithms.data_parallel.facts import all_reduce_copies
 from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.steps import Lag, Late, resumable, rounds
 from simcluster.collectives import all_reduce, broadcast
@@ -25,7 +25,10 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@Facts(copies=all_reduce_copies, cut=cut_into_layers, in_step=True, evenly=by_samples)
+@Facts(
+    copies=all_reduce_copies, in_step=True, evenly=by_samples,
+    layered=lambda settings: settings.get("bucket_bytes") is not None,
+)  # fmt: skip
 async def all_reduce_dp(
     node: Transport,
     replica: Replica,

@@ -1,9 +1,8 @@
-"""Copies of the parameters that data-parallel algorithms hold, and models that they can use: see `Facts`."""
+"""Copies of the parameters that data-parallel algorithms hold: see `Facts.copies`."""
 
 from __future__ import annotations
 
 from simcluster.algorithms.facts import Settings, Shares
-from simcluster.workloads import Replica
 
 
 def all_reduce_copies(rank: int, size: int, settings: Settings) -> float:
@@ -24,12 +23,6 @@ def all_reduce_copies(rank: int, size: int, settings: Settings) -> float:
 def one_bit_adam_copies(rank: int, size: int, settings: Settings) -> float:
     # m and v, and a new m. During warm-up an all-reduce; afterwards a double-precision residual and bits.
     return 3.0 + max(2.0 + (2.0 / size if size > 1 else 0.0), 4.0)
-
-
-def cut_into_layers(replica: Replica, size: int, settings: Settings) -> None:
-    """Raise UsageError if the model of *replica* is needed layer by layer, and cannot be had so."""
-    if settings.get("bucket_bytes", 1) is not None:
-        replica.layers()
 
 
 def zero_shares(size: int, settings: Settings) -> Shares:

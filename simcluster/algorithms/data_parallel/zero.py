@@ -14,11 +14,11 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.data_parallel.facts import cut_into_layers, zero_shares
+from simcluster.algorithms.data_parallel.facts import zero_shares
 from simcluster.algorithms.data_parallel.zero_memory import zero_phases
 from simcluster.algorithms.data_parallel.zero_sums import Gradient, Sums
 from simcluster.algorithms.data_parallel.zero_weights import Held, Weights
-from simcluster.algorithms.facts import Facts, by_samples
+from simcluster.algorithms.facts import Facts, always, by_samples
 from simcluster.algorithms.steps import Lag, Late, resumable, steps
 from simcluster.collectives import flatten, naive_all_reduce
 from simcluster.transport import Transport
@@ -28,7 +28,7 @@ from simcluster.workloads.shares import weight_of
 
 
 @Facts(
-    phases=zero_phases, shares=zero_shares, cut=cut_into_layers, whole=lambda settings: settings.get("stage") != 3,
+    phases=zero_phases, shares=zero_shares, layered=always, whole=lambda settings: settings.get("stage") != 3,
     evenly=by_samples,
 )  # fmt: skip
 async def zero(

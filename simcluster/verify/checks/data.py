@@ -12,7 +12,7 @@ import torch
 from simcluster.verify.subject import Subject
 from simcluster.verify.verdict import expect, listed
 from simcluster.workloads import Batch, Samples, Workload, quadratic
-from simcluster.workloads.partition import Indices
+from simcluster.workloads.data.partition import Indices
 
 LOOKED_AT = 1024
 """Number of samples dealt out to see who gets them."""

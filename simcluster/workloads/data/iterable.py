@@ -11,8 +11,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from simcluster.errors import Problem, UsageError
-from simcluster.workloads.datasets import FORMS, collate_of, collated, of_items
-from simcluster.workloads.partition import Indices
+from simcluster.workloads.data.datasets import FORMS, collate_of, collated, of_items
+from simcluster.workloads.data.partition import Indices
 from simcluster.workloads.samples import Batch, Samples
 
 

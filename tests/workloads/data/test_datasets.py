@@ -5,7 +5,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler
 
 from simcluster.errors import UsageError
-from simcluster.workloads.datasets import as_samples
+from simcluster.workloads.data.datasets import as_samples
 from simcluster.workloads.samples import Samples
 
 INPUTS = torch.arange(12.0).reshape(6, 2)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from simcluster.rng import numpy_stream
-from simcluster.workloads.partition import Indices
+from simcluster.workloads.data.partition import Indices
 from simcluster.workloads.samples import Batch, Samples
 
 
