@@ -223,7 +223,7 @@ class Workload:
             counter=counter,
             deferred=deferred,
             train=self.stream or self.train_samples,
-            shards=self.shards(size, seed) if self.stream is None else [],
+            shards=self.shards(size, seed),
             test=self.test_samples,
             batch_sizes=self.sizes(size),
             steps=self._steps(size, steps, epochs),
@@ -244,7 +244,12 @@ class Workload:
         return (counter, Deferred(counter.make_model, device)) if counter.fits(self._a_batch()) else (whole, None)
 
     def shards(self, size: int, seed: int) -> list[Indices]:
-        """Return the sample numbers of each of *size* ranks. Raises UsageError if the data cannot be dealt out."""
+        """Return the sample numbers of each of *size* ranks; none for an iterable set, which has no shards.
+
+        Raises UsageError if the data cannot be dealt out.
+        """
+        if self.stream is not None:
+            return []
         if (size, seed) not in self._shards:
             labels = self.train_samples.targets.numpy()
             batches = self.sizes(size)
