@@ -80,8 +80,7 @@ print(found.answer)
 # nothing either. It is not their arithmetic but their cable: the bottleneck is the gigabit link of the Pi 4.
 
 # %%
-name = sweep.table.topology.str.extract('"name":"([^"]+)"', expand=False)
-table = sweep.table.assign(shelf=name).set_index(["algorithm", "shelf"])
+table = sweep.table.set_index(["algorithm", "topology"])
 print(table[["time_to_target_s", "joules"]].round(3))
 times = table.time_to_target_s["sync_ps"] / table.time_to_target_s["sync_ps", "three Macs"]
 assert 3.3 < times["and a Pi 5"] < 3.5 and 3.9 < times["and a Pi 4"] < 4.1

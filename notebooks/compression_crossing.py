@@ -60,11 +60,11 @@ found = {
 }
 print({name: f"{mbps:.0f} Mbps" for name, mbps in found.items()})
 assert 4500 < found["top_k"] < 4900 and 3000 < found["int8"] < 3300 and 400 < found["power_sgd"] < 480
-first = sweep.table.loc[sweep.table.groupby("topology.bandwidth").time_to_target_s.idxmin()]
-first = first.set_index("topology.bandwidth")["algorithm.compression"]
-assert first.to_dict() == {"10 Mbps": "top_k", "100 Mbps": "top_k", "1 Gbps": "top_k", "10 Gbps": "none"}
-runs = sweep.table.set_index(["topology.bandwidth", "algorithm.compression"])
-slow, fast = runs.loc["10 Mbps"], runs.loc["10 Gbps"]
+first = sweep.table.loc[sweep.table.groupby("topology.bandwidth_bps").time_to_target_s.idxmin()]
+first = first.set_index("topology.bandwidth_bps")["algorithm.compression"]
+assert first.to_dict() == {1e7: "top_k", 1e8: "top_k", 1e9: "top_k", 1e10: "none"}
+runs = sweep.table.set_index(["topology.bandwidth_bps", "algorithm.compression"])
+slow, fast = runs.loc[1e7], runs.loc[1e10]
 steps = (slow.time_to_target_s / slow.elapsed_s * slow.steps).round()
 print(slow[["bytes_sent"]].assign(steps_to_target=steps))
 assert (steps["none"], steps["int8"], steps["top_k"]) == (10, 10, 18)

@@ -68,7 +68,7 @@ asynchronous.plot.staleness()
 # as much less seriously.
 
 # %%
-print(sweep.table[[*sweep.keys, "time_to_target_s", "joules", "staleness_max"]].round(3).to_string())
+print(sweep.table[[*sweep.columns, "time_to_target_s", "joules", "staleness_max"]].round(3).to_string())
 barrier_s, server_s, backup_s, asynchronous_s = sweep.table.time_to_target_s.to_numpy().reshape(4, 3)
 assert 4 < barrier_s[2] / barrier_s[0] < 4.6
 assert server_s[1] == server_s[0] and 1.6 < server_s[2] / server_s[0] < 1.8

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from simcluster.topology.model.device import Device
+    from simcluster.topology.presets.links import LinkType
 
 _YAML = (".yaml", ".yml")
 KINDS = ("algorithms", "workloads", "topologies", "experiments", "links", "devices", "backends")
@@ -35,6 +40,52 @@ def catalogue(kind: str) -> dict[str, str]:
         return {name: _of_preset(preset) for name, preset in sorted(presets.items())}
     functions: Mapping[str, Callable[..., Any]] = getattr(import_module(f"simcluster.{kind}"), kind.upper())
     return {name: _in_words(function) for name, function in sorted(functions.items())}
+
+
+def fields(kind: str) -> dict[str, Any]:
+    """Name -> the numbers of each link or device, with units in their names; what `catalogue` has for other kinds."""
+    if kind not in ("links", "devices"):
+        return dict(catalogue(kind))
+    from simcluster.topology.presets.links import DEVICES, LINKS
+
+    if kind == "links":
+        return {name: _link_fields(link) for name, link in sorted(LINKS.items())}
+    return {name: _device_fields(device) for name, device in sorted(DEVICES.items())}
+
+
+def _link_fields(link: LinkType) -> dict[str, Any]:
+    return {
+        "bandwidth_bps": 8 * link.bandwidth_Bps,
+        "latency_s": link.latency_s,
+        "duplex": link.duplex,
+        "source": link.source,
+    }
+
+
+def _device_fields(device: Device) -> dict[str, Any]:
+    found = device.accelerator
+    own = _device_numbers(device)
+    return own if found is None else own | {"accelerator": _device_numbers(device.on(found.kind))}
+
+
+def _device_numbers(device: Device) -> dict[str, Any]:
+    return {
+        "computes_on": device.computes_on,
+        "flops_per_s": device.flops_per_s,
+        "memory_bandwidth_bps": _known(8 * device.memory_bandwidth_Bps),
+        "memory_bytes": device.memory_bytes,
+        "work_overhead_s": device.work_overhead_s,
+        "operator_overhead_s": device.operator_overhead_s,
+        "power_idle_w": device.power_idle_W,
+        "power_busy_w": device.power_busy_W,
+        "price_usd_per_h": device.price_USD_per_h,
+        "source": device.source,
+    }
+
+
+def _known(number: float) -> float | None:
+    """Return *number*; None if it is infinite, which means no limit and has no place in JSON."""
+    return number if math.isfinite(number) else None
 
 
 def _of_preset(preset: Any) -> str:

@@ -27,12 +27,21 @@ if TYPE_CHECKING:
 class Run(RunFolder):
     """A run as its folder tells it. The summary is read at once, everything else when it is first asked for."""
 
-    @cached_property
+    @property
     def plot(self) -> RunPlots:
         """Plotly figures: convergence, timeline, busy, links, topology, staleness, consensus."""
+        return self._plots
+
+    @cached_property
+    def _plots(self) -> RunPlots:
         from simcluster.reports.plots import RunPlots
 
         return RunPlots(self)
+
+    def _repr_html_(self) -> str:
+        from simcluster.reports.notebook import of_run
+
+        return of_run(self)
 
     def track(self, to: str, into: str | None = None) -> Exported:
         """Write this run to the tracker *to* (mlflow, wandb, tensorboard), below *into*, as `simcluster export` does.
@@ -57,12 +66,21 @@ class Sweep(SweepFolder):
         """The run of each point; None where there is none."""
         return [Run(folder) if (folder / SUMMARY).is_file() else None for folder in self.folders]
 
-    @cached_property
+    @property
     def plot(self) -> SweepPlots:
         """Plotly figures: against a swept key, a grid of two, convergence."""
+        return self._plots
+
+    @cached_property
+    def _plots(self) -> SweepPlots:
         from simcluster.reports.sweep_plots import SweepPlots
 
-        return SweepPlots(self.table, self.keys, self.runs)
+        return SweepPlots(self.as_text, self.keys, self.runs)
+
+    def _repr_html_(self) -> str:
+        from simcluster.reports.notebook import of_sweep
+
+        return of_sweep(self)
 
     def write_pages(self) -> list[Path]:
         """Write report.html and explorer.html (again), and return their paths."""
@@ -70,8 +88,8 @@ class Sweep(SweepFolder):
 
         reported = [(folder / REPORT).is_file() for folder in self.folders]
         pages = {
-            REPORT: sweep_report.render(self.name, self.table, self.keys, self.plot),
-            EXPLORER: explorer.render(self.name, self.table, self.keys, reported, self.configs),
+            REPORT: sweep_report.render(self.name, self.as_text, self.keys, self.plot),
+            EXPLORER: explorer.render(self.name, self.as_text, self.keys, reported, self.configs),
         }
         for name, text in pages.items():
             write_whole(self.folder, name, content=text.encode())
@@ -90,7 +108,7 @@ def load_sweep(path: str | os.PathLike[str]) -> Sweep:
     return Sweep(folder, *read_sweep(folder))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Runs compared: each pair is the first run and one of the others."""
 
@@ -101,6 +119,15 @@ class Comparison:
         from simcluster.reports.compare_words import describe
 
         return "\n\n".join(describe(pair) for pair in self.pairs)
+
+    def _repr_html_(self) -> str:
+        from simcluster.reports.notebook import of_comparison
+
+        return of_comparison(self.pairs)
+
+    def __repr__(self) -> str:
+        others = ", ".join(repr(str(pair.b.folder)) for pair in self.pairs)
+        return f"Comparison({str(self.pairs[0].a.folder)!r} with {others})"
 
     @property
     def plot(self) -> ComparePlots:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.catalogue import KINDS, catalogue, names
 from simcluster.documents.settings import settings_of
+from simcluster.topology.presets.devices import DEVICES
 from simcluster.verify.claims import claim_about
 from simcluster.workloads import WORKLOADS
 from tests.support.root import ROOT
@@ -28,6 +31,19 @@ def test_every_algorithm_and_workload_is_listed_with_its_settings() -> None:
     assert names("algorithms") == sorted(ALGORITHMS)
     assert names("workloads") == sorted(WORKLOADS)
     assert catalogue("algorithms")["edp"].startswith("(pull_interval=1, max_staleness=None, damping='none', ")
+
+
+def test_links_and_devices_are_listed_with_fields_for_machines(command: Any) -> None:
+    link = json.loads(command("list", "links", "--json")[1])["links"]["ethernet-1g"]
+    # 0.941 of the line rate: 1448 of 1538 bytes.
+    assert link["bandwidth_bps"] == pytest.approx(941e6, rel=1e-3)
+    assert (link["latency_s"], link["duplex"]) == (1e-4, "full")
+    devices = json.loads(command("list", "devices", "--json")[1])["devices"]
+    assert set(devices) == set(DEVICES)
+    mini = devices["mac-mini-m4"]
+    assert (mini["computes_on"], mini["accelerator"]["computes_on"]) == ("cpu", "mps")
+    assert mini["accelerator"]["flops_per_s"] == DEVICES["mac-mini-m4"].on("mps").flops_per_s
+    assert all(isinstance(about["flops_per_s"], float) and about["source"] for about in devices.values())
 
 
 def test_names_come_without_torch() -> None:

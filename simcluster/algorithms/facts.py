@@ -32,6 +32,10 @@ def never(_: Settings) -> bool:
     return False
 
 
+def always(_: Settings) -> bool:
+    return True
+
+
 def by_samples(_: Settings) -> str:
     """Return no reason for equal batches: averages weigh by samples."""
     return ""
@@ -49,7 +53,7 @@ class Facts:
     processes hold parts, too. *shares*: the shares of the model that a rank holds, at least and on average.
 
     *world*, *cut*: raise UsageError if the settings do not fit the world size, or if the replica's model cannot be
-    split for it. The algorithm raises the same when it runs.
+    split for it. The algorithm raises the same when it runs. *layered*: whether it uses the model layer by layer.
 
     *exact*: whether a resumed run ends bit-identical to an uninterrupted one; if not, training merely continues.
     *stays*: why it cannot resume with a different world size; empty if it can. *whole*: whether rank 0 holds a whole
@@ -69,6 +73,7 @@ class Facts:
     shares: Callable[[int, Settings], Shares] = lambda size, settings: Shares()
     world: Callable[[int, Settings], object] = lambda size, settings: None
     cut: Callable[[Replica, int, Settings], object] | None = None
+    layered: Callable[[Settings], bool] = never
     exact: Callable[[Settings], bool] = lambda settings: True
     stays: Callable[[Settings], str] = lambda settings: ""
     whole: Callable[[Settings], bool] = lambda settings: True

@@ -162,15 +162,16 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List known names: algorithms, workloads, topologies, ..."""
-    from simcluster.catalogue import KINDS, catalogue
+    from simcluster.catalogue import KINDS, catalogue, fields
     from simcluster.errors import nearest
 
     if kind is not None and kind not in KINDS:
         raise UsageError(Problem("kind", repr(kind), f"a kind: {nearest(kind, KINDS)}"))
-    found = {name: catalogue(name) for name in KINDS if kind in (None, name)}
+    kinds = [name for name in KINDS if kind in (None, name)]
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps({name: fields(name) for name in kinds}, indent=2, allow_nan=False))
         return
+    found = {name: catalogue(name) for name in kinds}
     for name, entries in found.items():
         print(f"{name}:")
         for entry, words in entries.items():

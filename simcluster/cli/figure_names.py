@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.reports.figure_style import drawn_by
 from simcluster.reports.plots import consensus, convergence
 from simcluster.results import compare, load_run, load_sweep
 from simcluster.runs.folder import RunFolder
@@ -75,15 +76,6 @@ def about(draw: Draw) -> str:
 
 def _function(draw: Draw) -> Callable[..., Any]:
     return draw.func if isinstance(draw, partial) else draw
-
-
-def drawn_by(plots: type) -> list[str]:
-    """Return the names of the methods of the class *plots* that return a figure."""
-    return [
-        name
-        for name, method in vars(plots).items()
-        if inspect.isfunction(method) and method.__annotations__.get("return") == "go.Figure" and name[0] != "_"
-    ]
 
 
 def _figures(plots: object) -> dict[str, Draw]:

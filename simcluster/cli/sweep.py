@@ -82,7 +82,7 @@ def sweep(
 
 def _print(done: PlannedSweep) -> None:
     frame = done.table
-    columns = ["seed", *done.points[0].values, *(name for name in SHOWN if name in frame and frame[name].notna().any())]
+    columns = ["seed", *done.columns, *(name for name in SHOWN if name in frame and frame[name].notna().any())]
     print(frame[columns].head(SHOWN_ROWS).to_string(index=False))
     if len(frame) > SHOWN_ROWS:
         print(f"... and {len(frame) - SHOWN_ROWS} more")

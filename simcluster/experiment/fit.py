@@ -44,6 +44,9 @@ def count_steps(
         if numerics == "none":
             replica.gradient_cost(next(replica.batches()))
             replica.apply_cost()
+        else:
+            takes = f"a model and a loss that take a batch: {next(replica.batches()).shapes()}"
+            calling(workload.model, replica.try_out, takes)
         return replica
 
     replica: Replica | None = reading.collect(lambda: calling(workload.model, try_one, "a model that works"))
@@ -136,12 +139,15 @@ def check_cut(
     numerics: Numerics,
 ) -> None:
     """Report a problem if the algorithm partitions the model and this one cannot be cut for this many ranks."""
-    cut, size = facts_of(algorithm).cut, len(cluster.workers)
-    if cut is None:
+    facts, size = facts_of(algorithm), len(cluster.workers)
+    cut, layered = facts.cut, facts.layered(settings)
+    if cut is None and not layered:
         return
     replica = a_replica(workload, size, 1, numerics)
-    if replica is not None:
+    if replica is not None and cut is not None:
         report_settings(reading, lambda: cut(replica, size, settings))
+    if replica is not None and layered:
+        report_settings(reading, replica.layers)
 
 
 def report_settings(reading: Reading, check: Callable[[], object]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError
-from simcluster.reports.figure_style import LINES, log_axis, styled, time_scale
+from simcluster.reports.figure_style import LINES, Figures, log_axis, styled, time_scale
 from simcluster.runs import words
 from simcluster.runs.prediction import Predicted, steps
 
@@ -33,7 +33,7 @@ KINDS = {
 """Name, colour, symbol and size of the points of each kind."""
 
 
-class ComparePlots:
+class ComparePlots(Figures):
     """The figures of compared runs."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:

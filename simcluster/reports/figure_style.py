@@ -1,7 +1,8 @@
-"""The style of all figures: colours, template, scales of axes, captions."""
+"""What all figures have in common: colours, template, scales of axes, captions, their names."""
 
 from __future__ import annotations
 
+import inspect
 import textwrap
 from collections.abc import Sequence
 from html import escape
@@ -126,3 +127,22 @@ def named(figure: go.Figure, plot_px: int, caption_px: int = 0) -> dict[str, Any
     legend = {"orientation": "v", "yref": "container", "yanchor": "bottom", "y": 0, "x": 0}
     rows_px = ROW_PX * len(names) + 8
     return {"height": plot_px + below_px + rows_px + 28, "margin": {"t": 16, "b": below_px + rows_px}, "legend": legend}
+
+
+class Figures:
+    """Figures by name: the methods that return one."""
+
+    def __dir__(self) -> list[str]:
+        return drawn_by(type(self))
+
+    def __repr__(self) -> str:
+        return f"figures: {', '.join(f'{name}()' for name in dir(self))}"
+
+
+def drawn_by(plots: type) -> list[str]:
+    """Return the names of the methods of the class *plots* that return a figure."""
+    return [
+        name
+        for name, method in vars(plots).items()
+        if inspect.isfunction(method) and method.__annotations__.get("return") == "go.Figure" and name[0] != "_"
+    ]

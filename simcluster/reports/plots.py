@@ -14,7 +14,7 @@ from plotly.subplots import make_subplots
 
 from simcluster.errors import Problem, UsageError
 from simcluster.reports import timeline as timelines
-from simcluster.reports.figure_style import LINES, SEND, log_axis, styled
+from simcluster.reports.figure_style import LINES, SEND, Figures, log_axis, styled
 from simcluster.reports.link_map import link_map
 from simcluster.reports.x_axis import XAxis, XScale, node_lines, run_line, thinned
 from simcluster.runs import words
@@ -33,7 +33,7 @@ MAX_LINKS = 40
 FIRST_STEPS = 10
 
 
-class RunPlots:
+class RunPlots(Figures):
     """The figures of one run."""
 
     def __init__(self, run: RunFolder) -> None:

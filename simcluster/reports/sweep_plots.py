@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.reports.figure_style import named, styled, titled
+from simcluster.reports.figure_style import Figures, named, styled, titled
 from simcluster.reports.speedup import By, counts_nodes, draw_efficiency, draw_speedup, speed_ups
 from simcluster.reports.swept_figures import draw_band, draw_lines, meetings, soonest_lines, swept_line, time_to_target
 from simcluster.reports.swept_lines import TARGET, Crossing, first_of, groups, scale_of, short, swept_lines
@@ -19,6 +19,7 @@ from simcluster.reports.winner import draw_winners
 from simcluster.reports.x_axis import XAxis, XScale, axes_of
 from simcluster.runs import words
 from simcluster.runs.summary import ACCURACY, LOSS
+from simcluster.runs.swept_columns import key_of
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
@@ -38,7 +39,7 @@ MEASURES = {
 CURVE_POINTS = 200
 
 
-class SweepPlots:
+class SweepPlots(Figures):
     """The figures of one sweep: its *table*, the *keys* that were swept, and for each row its run or None."""
 
     def __init__(self, table: pd.DataFrame, keys: Sequence[str], runs: Sequence[RunFolder | None]) -> None:
@@ -200,6 +201,7 @@ class SweepPlots:
     def _key(self, key: str | None) -> str:
         if key is None and self._keys:
             return self._keys[0]
+        key = key_of(str(key), self._keys)
         if key not in self._keys:
             raise UsageError(Problem("x", repr(key), f"a swept key: {nearest(str(key), self._keys)}"))
         return key

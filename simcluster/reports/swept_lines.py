@@ -16,6 +16,7 @@ import pandas as pd
 
 from simcluster import units
 from simcluster.reports.figure_style import is_wide
+from simcluster.runs import swept_columns
 
 MAX_TICKS = 8
 """Up to this number, each value has a tick; an axis with more has the usual ticks."""
@@ -97,18 +98,13 @@ def short(key: str) -> str:
 
 
 def said(value: Any) -> str:
-    """Return a swept value in words: a block by its name and other settings, a whole topology by its name."""
+    """Return a swept value in words. In tables of older versions, blocks are JSON."""
     if not isinstance(value, str) or not value.startswith("{"):
         return str(value)
     try:
-        block = json.loads(value)
+        return swept_columns.label(json.loads(value))
     except ValueError:
         return value
-    name = block.pop("name", None) or str(block.pop("path", "")).rsplit("/", 1)[-1]
-    if name and block.keys() >= {"nodes", "links"}:
-        return str(name)
-    rest = ", ".join(f"{key} {inner}" for key, inner in block.items())
-    return f"{name} ({rest})" if rest and name else name or rest
 
 
 def others_than(table: pd.DataFrame, keys: Sequence[str], x: str) -> list[str]:

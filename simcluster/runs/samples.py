@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from simcluster.rng import numpy_stream
 from simcluster.runs.record import NodeRecord, regroups, standing
 from simcluster.workloads import Workload
 from simcluster.workloads.books import Batches, Notes, closed, groups_of
+from simcluster.workloads.data.iterable import numbers_drawn
 from simcluster.workloads.ledger import OWN, Fate
 
 NOTHING: Final[Notes] = {
@@ -129,8 +131,8 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
             place = tuple(notes.get("place") or (0, node.rank, size))
             found.setdefault(place, []).extend(_settled(notes, _end_of(notes, books, nodes)))
         for (_, rank, of_size), groups in found.items():
-            shard = workload.shards(of_size, seed)[rank]
-            parts.append(_positions(node.name, shard, groups, workload.sizes(of_size)[rank], seed, rank))
+            draws = partial(_draws, workload, of_size, seed, rank)
+            parts.append(_positions(node.name, groups, workload.sizes(of_size)[rank], draws))
     names = ("epoch", "sample", "node", "used", "lost")
     return Samples({name: np.concatenate([part[name] for part in parts]) for name in names}, len(parts) > size)
 
@@ -163,18 +165,32 @@ def _settled(notes: Notes, end: float | None) -> list[Batches]:
     return [(*group[:2], Fate.LOST if gone else Fate.USED) for group, gone in zip(groups, lost, strict=True)]
 
 
-def _positions(name: str, shard: Any, groups: Sequence[Batches], size: int, seed: int, rank: int) -> dict[str, Any]:
-    """Return a row for each position that any batch reached in the successive passes of *rank* over its *shard*."""
+def _draws(workload: Workload, size: int, seed: int, rank: int, length: int) -> tuple[Counts, Counts]:
+    """Return (epoch, sample) of the first *length* draws of *rank* out of *size*.
+
+    The samples of an iterable set are counted on from its first pass, which is all one epoch: its length is unknown.
+    """
+    if workload.stream is not None:
+        sizes = workload.sizes(size)
+        return np.zeros(length, dtype=np.int64), numbers_drawn(rank, sizes, length // sizes[rank])
+    shard = workload.shards(size, seed)[rank]
+    rng, passes = numpy_stream(seed, "batches", str(rank)), -(-length // len(shard))
+    order = np.concatenate([rng.permutation(shard) for _ in range(passes)])[:length] if passes else np.array([], int)
+    return np.arange(length) // len(shard), order
+
+
+def _positions(
+    name: str, groups: Sequence[Batches], size: int, draws: Callable[[int], tuple[Counts, Counts]]
+) -> dict[str, Any]:
+    """Return a row for each position that any batch of *size* reached among the *draws* of a rank."""
     counts = np.zeros((2, max((first + width for first, width, _ in groups), default=0)), dtype=np.int64)
     for first, width, fate in groups:
         counts[0 if fate is Fate.USED else 1, first : first + width] += 1
     used, lost = np.repeat(counts, size, axis=1)
-    rng, length = numpy_stream(seed, "batches", str(rank)), len(used)
-    passes = -(-length // len(shard))
-    order = np.concatenate([rng.permutation(shard) for _ in range(passes)])[:length] if passes else np.array([], int)
+    epochs, order = draws(len(used))
     drawn = (used > 0) | (lost > 0)
     return {
-        "epoch": (np.arange(length) // len(shard))[drawn],
+        "epoch": epochs[drawn],
         "sample": order[drawn],
         "node": np.full(int(drawn.sum()), name, dtype=object),
         "used": used[drawn],

@@ -11,6 +11,7 @@ from simcluster.documents.yaml import MAX_BYTES, loads
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import read
 from simcluster.runs.folder import SUMMARY, RunFolder, read_config, read_table
+from simcluster.runs.swept_columns import as_text, column_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,16 @@ class SweepFolder:
     @cached_property
     def table(self) -> pd.DataFrame:
         return read_table(self.folder, TABLE_PARQUET, TABLE_COLUMNS, "the table of a sweep that ended")
+
+    @property
+    def columns(self) -> list[str]:
+        """The column of each of *keys* in `table`: that of a quantity also has its unit."""
+        return [column_of(key, list(self.table.columns)) for key in self.keys]
+
+    @property
+    def as_text(self) -> pd.DataFrame:
+        """The table with swept quantities as people write them, in columns that are called by their keys."""
+        return as_text(self.table, self.keys)
 
     @property
     def folders(self) -> list[Path]:

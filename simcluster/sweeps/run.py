@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import yaml
 
 from simcluster.documents.user_code import refuse_while_loading
@@ -32,6 +31,7 @@ from simcluster.runs.folder import (
     read_table,
 )
 from simcluster.runs.sweep_folder import LOGS, POINTS, SWEEP, TABLE_CSV, TABLE_PARQUET
+from simcluster.runs.swept_columns import columns_of
 from simcluster.sweeps.axes import Axis, read_axes
 from simcluster.sweeps.engines import checked_jobs, engine
 from simcluster.sweeps.points import DIED, ERROR, Point, Source, is_complete, note, read_points
@@ -41,8 +41,13 @@ if TYPE_CHECKING:
 
 NOTE_BYTES = 10 << 20
 
+TARGET_COLUMN = "time_to_target_s"
+
 NUMBERS = ("elapsed_s", "steps", "loss", "accuracy", "messages_sent", "bytes_sent", "joules", "price_usd")
 """Columns of the table that are copied from summary.json."""
+
+FLOATS = ("elapsed_s", "loss", "accuracy", "joules", "price_usd", "staleness_mean", "staleness_max", TARGET_COLUMN)
+"""Columns of numbers that may be missing at some points, or at all."""
 
 Progress = Callable[[int, int, int], None]
 """Called with (points done, points in all, points that had run before)."""
@@ -181,33 +186,28 @@ def _write_head(folder: Path, axes: Sequence[Axis], fixed: Mapping[str, Any], po
 
 
 def table(points: Sequence[Point], folders: Sequence[Path], target: Mapping[str, float] | None = None) -> pd.DataFrame:
-    """Return the columns point, seed, each swept key, status, the run's numbers and hashes, error, run (its folder's
-    name).
+    """Return the columns point, seed, each swept key (see `columns_of`), status, the run's numbers and hashes, error,
+    run (its folder's name).
 
     With a *target* such as {"accuracy": 0.9}, also `time_to_target_s`: the time at which it was first reached, else
     empty.
     """
     import pandas as pd
 
-    rows = [_row(point, folder, target) for point, folder in zip(points, folders, strict=True)]
-    frame = pd.DataFrame(rows)
-    for key in points[0].values:
-        # A column of numbers and texts becomes one of texts; lists and mappings are written as one would type them.
-        values = frame[key]
-        kinds = {bool if isinstance(v, bool) else float if isinstance(v, (int, float)) else type(v) for v in values}
-        if kinds not in ({bool}, {float}, {str}):
-            frame[key] = [value if isinstance(value, str) else msgspec.json.encode(value).decode() for value in values]
-    return frame
+    swept = dict(columns_of(key, [point.values[key] for point in points]) for key in points[0].values)
+    measured = [_measured(folder, target) for folder in folders]
+    head = {"point": [point.index for point in points], "seed": [point.seed for point in points]}
+    frame = pd.DataFrame(head | swept | {name: [row[name] for row in measured] for name in measured[0]})
+    return frame.astype({name: "float64" for name in FLOATS if name in frame})
 
 
-def _row(point: Point, folder: Path, target: Mapping[str, float] | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"point": point.index, "seed": point.seed, **point.values}
+def _measured(folder: Path, target: Mapping[str, float] | None) -> dict[str, Any]:
     summary = read_summary(folder) if (folder / SUMMARY).is_file() else {}
-    row |= {"status": summary.get("status", "failed")} | {name: summary.get(name) for name in NUMBERS}
+    row: dict[str, Any] = {"status": summary.get("status", "failed")} | {name: summary.get(name) for name in NUMBERS}
     staleness = summary.get("staleness") or {}
     row |= {"staleness_mean": staleness.get("mean"), "staleness_max": staleness.get("max")}
     if target:
-        row["time_to_target_s"] = _reached_s(folder, target) if summary else None
+        row[TARGET_COLUMN] = _reached_s(folder, target) if summary else None
     row |= {name: summary.get(name) for name in ("weights_sha256", "trace_sha256")}
     return row | {"error": _error(folder, summary), "run": folder.name}
 

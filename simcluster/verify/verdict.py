@@ -27,7 +27,7 @@ class Check:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verification:
     """All checks of *algorithm*, in order."""
 
@@ -60,16 +60,27 @@ class Verification:
             lines += textwrap.wrap(
                 check.reason, max(width, len(head) + 30), initial_indent=head, subsequent_indent=" " * len(head)
             )
-        counts = [
-            f"{sum(check.verdict == verdict for check in self.checks)} {verdict}"
-            for verdict in ("holds", "fails", "not claimed")
-        ]
-        return "\n".join([*lines, ", ".join(counts)])
+        return "\n".join([*lines, self.counts])
+
+    @property
+    def counts(self) -> str:
+        """The number of checks by verdict, in words."""
+        verdicts = [check.verdict for check in self.checks]
+        return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("holds", "fails", "not claimed"))
 
     def to_dict(self) -> dict[str, Any]:
         return {"algorithm": self.algorithm, "workload": self.workload, "ok": self.ok} | {
             "checks": [asdict(check) for check in self.checks]
         }
+
+    def _repr_html_(self) -> str:
+        from simcluster.reports.notebook import card
+
+        rows = [[check.name, check.verdict, check.reason] for check in self.checks]
+        return card(f"{self.algorithm} on {self.workload}: {self.counts}", ["check", "verdict", "why"], rows, [])
+
+    def __repr__(self) -> str:
+        return f"Verification({self.algorithm} on {self.workload}: {self.counts})"
 
     def __str__(self) -> str:
         return self.table()

@@ -62,7 +62,7 @@ def sentences(
         found.append(f"No single {what} gains a percent, of {tried}: there are several bottlenecks, or none.")
     others = [e for e in by_gain(effects) if is_part(e) and e.is_certain and e is not best][:2]
     if others:
-        listed = words.listing([f"{e.change.label} ({_less(e)})" for e in others])
+        listed = words.listing([f"{e.change.label} ({less(e)})" for e in others])
         found.append(f"Next, each alone: {listed}.")
     found += _uncertain(effects, best)
     found += _path(path, topology)
@@ -101,7 +101,7 @@ def _named(best: Effect, goal: Goal, staleness: float | None, seeds: int | None)
     name, what = NAMES[best.change.kind].format(best.change.part), best.change.label.partition(": ")[2]
     if best.change.kind == "straggler":
         what = "a device as fast as its numbers say"
-    text = f"The bottleneck is {name}: with {what} {goal.phrase} is {goal.value(best.value)}, {_less(best)}"
+    text = f"The bottleneck is {name}: with {what} {goal.phrase} is {goal.value(best.value)}, {less(best)}"
     text += f"{_spread(best, seeds)}."
     fresher = best.staleness is not None and staleness is not None and best.staleness < staleness * 0.9
     if best.change.kind == "setting" and fresher:
@@ -111,7 +111,8 @@ def _named(best: Effect, goal: Goal, staleness: float | None, seeds: int | None)
     return text
 
 
-def _less(effect: Effect) -> str:
+def less(effect: Effect) -> str:
+    """Return the effect as a share of the goal: "12 % less"."""
     return f"{words.share(abs(effect.gain))} {'less' if effect.gain >= 0 else 'more'}"
 
 
@@ -157,7 +158,7 @@ def _of_settings(effects: Sequence[Effect], best: Effect | None, goal: Goal) -> 
     settings = [e for e in by_gain(effects) if e.change.kind == "setting" and e.is_certain and e is not best]
     if not settings:
         return
-    text = f"Of the settings, {settings[0].change.label} gains most: {goal.phrase} is {_less(settings[0])}"
+    text = f"Of the settings, {settings[0].change.label} gains most: {goal.phrase} is {less(settings[0])}"
     yield text + ("." if goal.learns else "; what that does to learning is not in a timing.")
 
 
@@ -170,9 +171,9 @@ def _free(effects: Sequence[Effect], goal: Goal) -> Iterator[str]:
     free = [e for e in by_gain(effects) if e.change.kind in FREE and e.is_certain]
     if free:
         best, *others = free
-        then = f"{goal.phrase} is {goal.value(best.value)}, {_less(best)}"
+        then = f"{goal.phrase} is {goal.value(best.value)}, {less(best)}"
         text = f"At no cost, the most is gained by {best.change.label}: {then}"
-        more = words.listing([f"{e.change.label} ({_less(e)})" for e in others[:2]])
+        more = words.listing([f"{e.change.label} ({less(e)})" for e in others[:2]])
         yield text + (f"; next, each alone: {more}." if others else ".")
 
 
@@ -188,10 +189,10 @@ def _purchase(purchases: Sequence[Effect], goal: Goal, seeds: int | None) -> str
     price = best.change.price_usd or 0.0
     text = (
         f"The best purchase is {best.change.label}, {price:g} USD: {goal.phrase} is then {goal.value(best.value)}, "
-        f"{_less(best)}, {words.share(best.per_usd)} for each dollar"
+        f"{less(best)}, {words.share(best.per_usd)} for each dollar"
     )
     text += f"{_spread(best, seeds) if seeds != 1 else ''}."
     most = by_gain(worth)[0]
     if most.gain > best.gain + 0.01:
-        text += f" The most is gained by {most.change.label}, {most.change.price_usd:g} USD: {_less(most)}."
+        text += f" The most is gained by {most.change.label}, {most.change.price_usd:g} USD: {less(most)}."
     return text

@@ -13,7 +13,7 @@ import msgspec
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.read import Experiment
 from simcluster.paths.inside import read
-from simcluster.what_if.answer import bottleneck, sentences
+from simcluster.what_if.answer import bottleneck, less, sentences
 from simcluster.what_if.critical_path import CriticalPath, Part
 from simcluster.what_if.effects import Effect, by_price, ranked
 from simcluster.what_if.goal import Goal
@@ -72,7 +72,7 @@ class WhatIf:
 
         return pd.DataFrame([_row(found) for found in [*self.effects, *self.purchases]], columns=list(_COLUMNS))
 
-    @cached_property
+    @property
     def plot(self) -> WhatIfPlots:
         """The Plotly figures: tornado, path."""
         from simcluster.what_if.plots import WhatIfPlots
@@ -100,9 +100,20 @@ class WhatIf:
             ],
         }
 
+    def _repr_html_(self) -> str:
+        from simcluster.reports.notebook import card
+
+        known = [found for found in self.effects if found.value is not None and found.relative is not None]
+        rows = [[found.change.label, self.goal.value(found.value), less(found)] for found in known[:MOST_SHOWN]]
+        first, *others = self.sentences
+        return card(first, ["change", self.goal.phrase, "effect"], rows, [*others, f"folder {self.folder}"])
+
     def __repr__(self) -> str:
         return f"WhatIf({str(self.folder)!r}: {self.sentences[1]})"
 
+
+MOST_SHOWN = 8
+"""Changes that a notebook shows."""
 
 _COLUMNS = (
     "kind", "part", "change", "value", "relative", "lowest", "highest", "price_usd", "gain_per_usd", "staleness",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from simcluster.reports.figure_style import COMPUTE, FAULT, LINES, RECV, SEND, styled, time_scale
+from simcluster.reports.figure_style import COMPUTE, FAULT, LINES, RECV, SEND, Figures, styled, time_scale
 from simcluster.runs import words
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ PATH_WORDS = {
 }
 
 
-class WhatIfPlots:
+class WhatIfPlots(Figures):
     """The figures of one answered question."""
 
     def __init__(

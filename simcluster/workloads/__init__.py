@@ -6,12 +6,12 @@ See workload.py for how to bring your own.
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from simcluster.workloads.data.partition import dirichlet, iid
 from simcluster.workloads.ledger import Group
 from simcluster.workloads.models.gpt import gpt
 from simcluster.workloads.models.mnist import mnist_mlp
 from simcluster.workloads.models.quadratic import quadratic
 from simcluster.workloads.optimizers import adamw, sgd
-from simcluster.workloads.partition import dirichlet, iid
 from simcluster.workloads.replica import Replica
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.weights import weights_sha256

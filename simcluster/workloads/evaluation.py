@@ -18,7 +18,7 @@ from simcluster.workloads.global_rng import borrowed, drawn_from
 from simcluster.workloads.initial.deferred import Deferred, allocate, is_present, release
 from simcluster.workloads.layers.layers import modules_in_order
 from simcluster.workloads.samples import Samples
-from simcluster.workloads.steps import Loss, trainable_of
+from simcluster.workloads.steps import Loss, outputs_of, trainable_of
 from simcluster.workloads.weights import Weights, check_shapes, weights_sha256
 from simcluster.workloads.weights_file import WeightsFile
 
@@ -50,7 +50,7 @@ class ByLayer:
         self._modules, self._file = modules_in_order(model), file
         self._places = {id(parameter): place for place, (_, parameter) in enumerate(trainable_of(model))}
 
-    def __call__(self, inputs: Tensor) -> Any:
+    def __call__(self, inputs: Any) -> Any:
         value: Any = inputs
         for module in self._modules:
             replaced = [(one, self._replace(one)) for one in module.parameters() if id(one) in self._places]
@@ -105,7 +105,7 @@ class Evaluator:
         """
         device = self._device
         with self._lock, torch.no_grad(), borrowed(0, device=device) if self._draws else nullcontext():
-            forward: Callable[[Tensor], Any] = self._model
+            forward: Callable[..., Any] = self._model
             if isinstance(trained, WeightsFile):
                 copy_untrained(self._model, source)
                 forward = ByLayer(self._model, trained)
@@ -161,18 +161,20 @@ def copy_untrained(model: nn.Module, source: nn.Module | Untrained) -> None:
 
 
 def evaluated(
-    model: Callable[[Tensor], Any], loss_function: Loss, samples: Samples, device: torch.device = HOST
+    model: Callable[..., Any], loss_function: Loss, samples: Samples, device: torch.device = HOST
 ) -> dict[str, float]:
     """Return {"loss", "accuracy"} of *model*, which is on *device*; only the loss if the targets are not classes."""
     loss_sum, correct = 0.0, 0
     classes = samples.targets.dim() == 1 and not samples.targets.is_floating_point()
     for start in range(0, len(samples), EVALUATION_BATCH):
-        targets = samples.targets[start : start + EVALUATION_BATCH].to(device)
-        outputs = model(samples.inputs[start : start + EVALUATION_BATCH].to(device))
-        loss_sum += loss_function(outputs, targets).item() * len(targets)
-        classes = classes and isinstance(outputs, Tensor) and outputs.dim() == 2
+        stop = start + EVALUATION_BATCH
+        some = Samples(*samples.each(lambda tensor, start=start, stop=stop: tensor[start:stop].to(device)))
+        outputs = outputs_of(model, some.inputs)
+        loss_sum += loss_function(outputs, some.targets).item() * len(some)
+        scores = getattr(outputs, "logits", outputs)
+        classes = classes and isinstance(scores, Tensor) and scores.dim() == 2
         if classes:
-            correct += int((outputs.argmax(1) == targets).sum())
+            correct += int((scores.argmax(1) == some.targets).sum())
     result = {"loss": loss_sum / len(samples)}
     if classes:
         result["accuracy"] = correct / len(samples)

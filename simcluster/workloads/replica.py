@@ -15,23 +15,26 @@ import torch
 from torch import Tensor, nn
 
 from simcluster.compute import HOST
+from simcluster.errors import Problem, UsageError
 from simcluster.transport import Cost
+from simcluster.workloads.checks import try_out
 from simcluster.workloads.costs.counter import Counter
+from simcluster.workloads.data.iterable import Stream
+from simcluster.workloads.data.partition import Indices
+from simcluster.workloads.data.streams import joined, stream
 from simcluster.workloads.evaluation import Evaluable
 from simcluster.workloads.global_rng import borrowed, drawn_from
 from simcluster.workloads.initial.deferred import Deferred, Refuses
 from simcluster.workloads.initial.tape import Unrecordable
 from simcluster.workloads.layers.held import Held
 from simcluster.workloads.layers.layer_costs import LayerCost
-from simcluster.workloads.layers.layers import Layer, Layers, modules_in_order
+from simcluster.workloads.layers.layers import Layer, Layers, check_layered, modules_in_order
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import Share, TensorShard, share_of
 from simcluster.workloads.optimizers import learning_rate_of
-from simcluster.workloads.partition import Indices
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.saved import load_model, load_optimizer, model_state, optimizer_state, training_state
 from simcluster.workloads.steps import differentiate, separate, take_step
-from simcluster.workloads.streams import joined, stream
 
 
 class Replica(Evaluable):
@@ -50,7 +53,7 @@ class Replica(Evaluable):
         self,
         *,
         counter: Counter,
-        train: Samples,
+        train: Samples | Stream,
         shards: Sequence[Indices],
         test: Samples | None,
         batch_sizes: Sequence[int],
@@ -75,14 +78,20 @@ class Replica(Evaluable):
 
     @property
     def shard_size(self) -> int:
-        """Samples in this rank's shard."""
-        return len(self._shards[self._rank])
+        """Samples in this rank's shard; of an iterable set, which is dealt out by batches, those of one batch."""
+        return self.batch_size if isinstance(self._train, Stream) else len(self._shards[self._rank])
+
+    @property
+    def _samples(self) -> Samples:
+        """Samples like those that are drawn."""
+        return self._train.head if isinstance(self._train, Stream) else self._train
 
     def batches(self, first: int | None = None) -> Iterator[Batch]:
         """Yield batches *first* to *steps*, of *batch_size* samples each; always the same ones.
 
-        *first* is *done* by default. Each pass over the shard is reshuffled. A batch may span two passes, so all
-        batches have one size and the use of samples differs by at most one.
+        *first* is *done* by default. An iterable set is read in its own order. Of any other, each pass over the shard
+        is reshuffled, and a batch may span two passes, so all batches have one size and the use of samples differs by
+        at most one.
         """
         first = self.done if first is None else first
         return self._noted(self._stream(self._rank, first), first, joined=False)
@@ -92,10 +101,12 @@ class Replica(Evaluable):
 
         Every node has all samples, so each draws the same joined batch itself.
         """
-        streams = [self._stream(rank, self.done) for rank in range(len(self._shards))]
+        streams = [self._stream(rank, self.done) for rank in range(len(self.batch_sizes))]
         return self._noted(joined(streams), self.done, joined=True)
 
     def _stream(self, rank: int, first: int) -> Iterator[Batch]:
+        if isinstance(self._train, Stream):
+            return self._train.batches(rank, self.batch_sizes, self.steps, first)
         return stream(self._train, self._shards[rank], self._seed, rank, self.batch_sizes[rank], self.steps, first)
 
     def _noted(self, batches: Iterator[Batch], first: int, *, joined: bool) -> Iterator[Batch]:
@@ -126,6 +137,18 @@ class Replica(Evaluable):
     def _loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
         loss, gradients = differentiate(self._model, self._counter.loss, self._trainable, batch)
         return loss.item(), separate(gradients)
+
+    def try_out(self) -> None:
+        """Compute the loss of the first batch, for errors before a run. Buffers may change: do not train afterwards.
+
+        Raises UsageError for weights without values. A model that is held in parts has been tried when it was made.
+        """
+        if any(tensor.is_meta for tensor in (*self._model.parameters(), *self._model.buffers())):
+            found = "weights without values, on torch's meta device"
+            raise UsageError(Problem("model", found, "a model made on the CPU; or numerics: none"))
+        if self._deferred is None:
+            with borrowed(0, device=self.device):
+                try_out(self._model, self._counter.loss, next(self.batches()))
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
         """Take one optimizer step with *gradients*, in the order of *parameters*; they are not changed.
@@ -197,6 +220,7 @@ class Replica(Evaluable):
         Forward and backward through all of them give the bits of `loss_and_gradients`, unless the model draws random
         numbers: each layer then draws from a separate stream.
         """
+        check_layered(self._counter.loss, self._samples)
         if self._layers is None:
             self._layers = Layers(self._model, self._trainable, self._counter.loss, self._drawing, self._make_layer)
         return self._layers
@@ -212,8 +236,9 @@ class Replica(Evaluable):
 
         Raises UsageError if the model cannot be split over this world size.
         """
+        check_layered(self._counter.loss, self._samples)
         self.is_parted = True
-        size = len(self._shards)
+        size = len(self.batch_sizes)
         share = self._share(size)
         live, optimizer = [p.detach() for p in share.parameters], self._counter.make_optimizer(share.parameters)
         return self._shard_of(share, self._part(range(len(live)), live, share.parameters, optimizer), size)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from simcluster.workloads.schedules import load_schedule, schedule_state
+
 
 @dataclass(frozen=True)
 class Sharded:
@@ -51,7 +53,8 @@ def load_model(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 def optimizer_state(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], *, sharded: bool = False
 ) -> dict[str, Any]:
-    """Return {"groups": the settings of each group, "state": by the names of *parameters*}. Not copied.
+    """Return {"groups": the settings of each group, "state": by the names of *parameters*}; "schedule" if there is one.
+    Not copied.
 
     *sharded*: each parameter, and each entry with its shape, is one rank's part of a whole vector.
     """
@@ -67,7 +70,8 @@ def optimizer_state(
         for name, (parameter, entries) in found.items()
         if entries
     }
-    return {"groups": groups, "state": state}
+    schedule = schedule_state(optimizer)
+    return {"groups": groups, "state": state} | ({} if schedule is None else {"schedule": schedule})
 
 
 def load_optimizer(
@@ -77,6 +81,8 @@ def load_optimizer(
     for group, saved in zip(optimizer.param_groups, state["groups"], strict=True):
         for key, value in saved.items():
             group[key] = tuple(value) if isinstance(group.get(key), tuple) else value
+    if "schedule" in state:
+        load_schedule(optimizer, state["schedule"])
     for name, parameter in parameters.items():
         if name in state["state"]:
             optimizer.state[parameter] = {key: _beside(parameter, part) for key, part in state["state"][name].items()}

@@ -5,7 +5,7 @@ Neither depends on values, so both work on fake tensors too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from simcluster.errors import Problem, UsageError
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.samples import Batch
+from simcluster.workloads.schedules import advance
 
 Loss: TypeAlias = Callable[[Any, Tensor], Tensor]
 """loss(model(inputs), targets): a scalar mean over the batch, so that averaged gradients are those of joined batches.
@@ -29,11 +30,27 @@ def trainable_of(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return trainable
 
 
+def own_loss(outputs: Any, _: Tensor) -> Tensor:
+    """Return the loss that a model computed itself: *outputs*.loss, or the entry "loss" of a dict."""
+    loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    if not isinstance(loss, Tensor):
+        found = f"None, and a model that returns a {type(outputs).__name__} without a loss"
+        raise UsageError(
+            Problem("loss", found, "a function, loss(outputs, targets); or a model whose outputs have .loss")
+        )
+    return loss
+
+
+def outputs_of(model: Callable[..., Any], inputs: Any) -> Any:
+    """Return *model* of *inputs*, which are its keyword arguments if they have names."""
+    return model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
+
+
 def differentiate(
     model: nn.Module, loss_function: Loss, parameters: list[nn.Parameter], batch: Batch
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Return (the loss of *batch*, its gradients by *parameters* as autograd returns them)."""
-    loss = loss_function(model(batch.inputs), batch.targets)
+    loss = loss_function(outputs_of(model, batch.inputs), batch.targets)
     if loss.dim() != 0:
         raise ValueError(f"the loss has shape {tuple(loss.shape)}; expected a scalar, the mean over the batch")
     return loss, torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
@@ -61,6 +78,7 @@ def take_step(
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
     optimizer.step()
+    advance(optimizer)
     for parameter in parameters:
         parameter.grad = None
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from simcluster.unknown_number import UNKNOWN
 from simcluster.workloads.costs.sketch import Sketch, meta
 from simcluster.workloads.evaluation import Untrained
-from simcluster.workloads.layers.layers import Layer, Layers
+from simcluster.workloads.layers.layers import Layer, Layers, check_layered
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import TensorShard
 from simcluster.workloads.replica import Replica
@@ -72,9 +72,8 @@ class TimingReplica(Replica):
         return self._batches_of(sum(self.batch_sizes), 0)
 
     def _batches_of(self, size: int, first: int) -> Iterator[Batch]:
-        inputs, targets = (
-            torch.empty((size, *samples.shape[1:]), dtype=samples.dtype, device="meta")
-            for samples in (self._train.inputs, self._train.targets)
+        inputs, targets = self._samples.each(
+            lambda tensor: torch.empty((size, *tensor.shape[1:]), dtype=tensor.dtype, device="meta")
         )
         for step in range(first, self.steps):
             yield Batch(inputs, targets, step)
@@ -101,6 +100,7 @@ class TimingReplica(Replica):
         return self._timed_part(range(len(vectors)), vectors)
 
     def tensor_shard(self) -> TensorShard:
+        check_layered(self._counter.loss, self._samples)
         self.is_parted = True
         share = self._sketch.share(self._size)
         return self._shard_of(share, self._timed_part(range(len(share.parameters)), share.parameters), self._size)

@@ -13,6 +13,7 @@ from simcluster.compute import HOST
 from simcluster.workloads.initial.deferred import Deferred, allocate, is_present
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.progress import Progress
+from simcluster.workloads.schedules import take_over
 from simcluster.workloads.steps import trainable_of
 from simcluster.workloads.weights_file import WeightsFile, weights_file
 
@@ -132,7 +133,7 @@ class Weights(Progress):
             _ = self.parameters
             self._stepper = self._make_optimizer(self._trainable)
             if before is not None:
-                self._stepper.state.update(before.state)
+                take_over(self._stepper, before)
         assert self._stepper is not None
         return self._stepper
 

@@ -28,18 +28,22 @@ from torch import Tensor, nn
 from simcluster.compute import HOST
 from simcluster.errors import Problem, UsageError
 from simcluster.rng import numpy_stream
+from simcluster.workloads.checks import wrong_parts
 from simcluster.workloads.costs.counter import Counted, Counter
 from simcluster.workloads.costs.in_parts import CounterInParts
 from simcluster.workloads.costs.memory import Memory
 from simcluster.workloads.costs.sketch import Sketch
+from simcluster.workloads.data.datasets import Data, as_samples, is_iterable_only
+from simcluster.workloads.data.iterable import Stream
+from simcluster.workloads.data.partition import Indices, Partition, iid
+from simcluster.workloads.data.streams import joined
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.initial.deferred import Deferred
 from simcluster.workloads.optimizers import MakeOptimizer
-from simcluster.workloads.partition import Indices, Partition, iid
 from simcluster.workloads.replica import Replica
-from simcluster.workloads.samples import Batch, Data, Samples, as_samples
-from simcluster.workloads.steps import Loss
-from simcluster.workloads.streams import joined
+from simcluster.workloads.samples import Batch, Samples
+from simcluster.workloads.schedules import Made, MakeSchedule, with_schedule
+from simcluster.workloads.steps import Loss, own_loss
 from simcluster.workloads.timing_replica import TimingReplica
 
 Numerics = Literal["real", "none"]
@@ -51,10 +55,14 @@ class Workload:
     """Everything that training needs, independent of any cluster.
 
     - *model*: called without arguments, returns a new `nn.Module`; its initial weights come from torch's generator.
-    - *loss*: loss(model(inputs), targets) -> scalar, the mean over the batch.
-    - *train*, *test*: (inputs, targets), a TensorDataset or a map-style dataset; read once, see `as_samples`. *test* is
-      held out for `Replica.evaluate`.
-    - *optimizer*: a function from a list of parameters to a torch optimizer, such as `sgd(0.1)` and `adamw(0.001)`.
+    - *loss*: loss(model(inputs), targets) -> scalar, the mean over the batch. None: the model computes it, and returns
+      an object or dict with `.loss`; it gets every field of a batch as a keyword argument.
+    - *train*, *test*: (inputs, targets), tensors by name, a list or map-style dataset of pairs or dicts, or a
+      DataLoader of one; read once, see `as_samples`. *train* may be an iterable set, which stays where it is: see
+      `simcluster.workloads.data.iterable.Stream`. *test* is held out for `Replica.evaluate`.
+    - *optimizer*: a function from a list of parameters to a torch optimizer, such as `sgd(0.1)` and `adamw(0.001)`, or
+      to (optimizer, scheduler). *schedule*: a function from that optimizer to a scheduler. It is stepped after each
+      step of the optimizer.
     - *batch_size*: samples per step on each rank. *batch_sizes*: the same by rank, if they differ; shards are then in
       proportion: the partition deals as many as the sizes have units (*batch_size*, their common divisor), and a rank
       gets several.
@@ -69,9 +77,9 @@ class Workload:
     """
 
     model: Callable[[], nn.Module]
-    loss: Loss
+    loss: Loss | None
     train: Data
-    optimizer: MakeOptimizer
+    optimizer: Callable[[list[nn.Parameter]], Made]
     batch_size: int
     test: Data | None = None
     partition: Partition = iid
@@ -80,16 +88,20 @@ class Workload:
     weights_bytes: int | None = None
     tokens: int | None = None
     batch_sizes: tuple[int, ...] = ()
+    schedule: MakeSchedule | None = None
     # Shared by all replicas; a simulator makes hundreds of them in one process.
     _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
     _counted: Counted = field(default_factory=Counted, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        problems: list[Problem] = []
+        problems = wrong_parts(self.model, self.loss, self.optimizer, self.schedule)
         if self.batch_size < 1:
             problems.append(Problem("batch_size", repr(self.batch_size), "at least 1"))
         if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
             problems.append(Problem("clip_norm", repr(self.clip_norm), "a finite number above 0, or none"))
+        if is_iterable_only(self.train) and self.partition is not iid:
+            expected = "none, since an iterable set is dealt out in its own order"
+            problems.append(Problem("partition", "a partition of an iterable set", expected))
         for name in ("train_samples", "test_samples"):
             try:
                 getattr(self, name)
@@ -120,24 +132,49 @@ class Workload:
 
     @cached_property
     def train_samples(self) -> Samples:
-        """*train*, in memory."""
-        return as_samples(self.train, "train")
+        """*train*, in memory; of an iterable set, samples like those that it yields."""
+        own = self.loss is None
+        return self.stream.head if self.stream is not None else as_samples(self.train, "train", own_loss=own)
+
+    @cached_property
+    def stream(self) -> Stream | None:
+        """*train*, if it is an iterable set."""
+        if not is_iterable_only(self.train):
+            return None
+        largest = max(1, self.batch_size, *self.batch_sizes)
+        return Stream(self.train, "train", largest, own_loss=self.loss is None)
 
     @cached_property
     def test_samples(self) -> Samples | None:
         """*test*, in memory."""
-        return None if self.test is None else as_samples(self.test, "test")
+        if self.test is None:
+            return None
+        if is_iterable_only(self.test):
+            expected = "one in memory, which is evaluated whole: list(itertools.islice(data, 1000))"
+            raise UsageError(Problem("test", "an iterable set", expected))
+        return as_samples(self.test, "test", own_loss=self.loss is None)
+
+    @cached_property
+    def make_optimizer(self) -> MakeOptimizer:
+        """*optimizer*, whose optimizers step their scheduler."""
+        return with_schedule(self.optimizer, self.schedule)
+
+    @property
+    def loss_function(self) -> Loss:
+        """*loss*, or the function that reads it from the model's outputs."""
+        return own_loss if self.loss is None else self.loss
 
     @cached_property
     def sketch(self) -> Sketch:
         """Sizes and costs of the model, found without computing it; one for all replicas."""
         with borrowed(0):
             known = Counted(draws=False)
-            return Sketch(self.model, self.loss, self.optimizer, self.clip_norm, self.name, known)
+            return Sketch(self.model, self.loss_function, self.make_optimizer, self.clip_norm, self.name, known)
 
     def _counter(self, seed: int) -> Counter:
         make_model = partial(self._initial_model, seed)
-        return Counter(make_model, self.loss, self.optimizer, self.clip_norm, self.name, self._counted)
+        making = make_model, self.loss_function, self.make_optimizer
+        return Counter(*making, self.clip_norm, self.name, self._counted)
 
     def memory(self, numerics: Numerics = "real") -> Memory:
         """Return the bytes that training takes on one node, whatever the algorithm; counted on a separate model."""
@@ -179,7 +216,7 @@ class Workload:
             steps = self._steps(size, steps, epochs)
             sizes = self.sizes(size)
             return TimingReplica(self.sketch, self.train_samples, self.test_samples, sizes, steps, rank)
-        if self.train_samples.inputs.is_meta or self.train_samples.targets.is_meta:
+        if any(tensor.is_meta for tensor in self.train_samples.tensors):
             raise UsageError(Problem("train", "tensors without values", "values, or numerics: none"))
         counter, deferred = self._counter(seed), None
         if in_parts:
@@ -187,7 +224,7 @@ class Workload:
         return Replica(
             counter=counter,
             deferred=deferred,
-            train=self.train_samples,
+            train=self.stream or self.train_samples,
             shards=self.shards(size, seed),
             test=self.test_samples,
             batch_sizes=self.sizes(size),
@@ -200,7 +237,7 @@ class Workload:
     def _a_batch(self) -> Batch:
         # A copy: a slice would share the storage of all samples.
         train, largest = self.train_samples, max(self.batch_sizes, default=self.batch_size)
-        return Batch(train.inputs[:largest].clone(), train.targets[:largest].clone())
+        return Batch(*train.each(lambda tensor: tensor[:largest].clone()))
 
     def _in_parts(self, whole: Counter, device: torch.device, alike: bool) -> tuple[Counter, Deferred | None]:
         """Return the counter and the model of a replica held in parts; *whole* and None if it cannot be."""
@@ -211,7 +248,12 @@ class Workload:
         return counter, Deferred(counter.make_model, device, alike=alike)
 
     def shards(self, size: int, seed: int) -> list[Indices]:
-        """Return the sample numbers of each of *size* ranks. Raises UsageError if the data cannot be dealt out."""
+        """Return the sample numbers of each of *size* ranks; none for an iterable set, which has no shards.
+
+        Raises UsageError if the data cannot be dealt out.
+        """
+        if self.stream is not None:
+            return []
         if (size, seed) not in self._shards:
             labels = self.train_samples.targets.numpy()
             batches = self.sizes(size)
@@ -236,6 +278,9 @@ class Workload:
     def _steps(self, size: int, steps: int | None, epochs: float | None) -> int:
         if (steps is None) == (epochs is None):
             raise UsageError(Problem("stop", f"steps={steps} and epochs={epochs}", "one of the two"))
+        if epochs is not None and self.stream is not None:
+            found = f"epochs={epochs} of an iterable set, whose length is unknown"
+            raise UsageError(Problem("stop", found, "steps"))
         if steps is not None:
             if steps < 1:
                 raise UsageError(Problem("steps", repr(steps), "at least 1"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from simcluster.cli.figure_names import drawn_by
 from simcluster.reports.compare_plots import ComparePlots
+from simcluster.reports.figure_style import drawn_by
 from simcluster.reports.plots import RunPlots
 from simcluster.reports.sweep_plots import SweepPlots
 from simcluster.what_if.plots import WhatIfPlots

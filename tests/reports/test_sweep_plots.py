@@ -55,7 +55,7 @@ def test_a_line_has_the_means_over_seeds_and_a_band_what_they_span(swept: Sweep)
     lines = [trace for trace in figure.data if trace.mode == "lines+markers"]
     bands = [trace for trace in figure.data if trace.fill == "toself"]
     assert [line.name for line in lines] == ["pull_interval 1", "pull_interval 3"]
-    rows = swept.table[(swept.table[INTERVAL] == 1) & (swept.table[BANDWIDTH] == "1 Mbps")]
+    rows = swept.table[(swept.table[INTERVAL] == 1) & (swept.table[f"{BANDWIDTH}_bps"] == 1e6)]
     assert lines[0].x[1] == pytest.approx(1)
     assert lines[0].y[1] == pytest.approx(rows["loss"].mean())
     assert len(bands) == 2
@@ -64,7 +64,7 @@ def test_a_line_has_the_means_over_seeds_and_a_band_what_they_span(swept: Sweep)
 
 def test_a_whole_topology_is_called_by_its_name(swept: Sweep) -> None:
     rest = {"nodes": {"a": {"device": "x86-laptop"}}, "links": []}
-    named = swept.table.assign(topology=[json.dumps({"name": f"shelf {i}", **rest}) for i in range(len(swept.table))])
+    named = swept.as_text.assign(topology=[json.dumps({"name": f"shelf {i}", **rest}) for i in range(len(swept.table))])
     scale, place = scale_of(named, "topology")
     assert scale.places == [f"shelf {i}" for i in range(len(named))]
     assert place[named["topology"][3]] == "shelf 3"
@@ -103,7 +103,7 @@ def test_what_was_not_swept_or_not_measured_is_told(swept: Sweep) -> None:
 
 
 def test_the_answer_names_the_best_combination(swept: Sweep) -> None:
-    first = answers(swept.table, [BANDWIDTH, INTERVAL])[0]
+    first = answers(swept.as_text, [BANDWIDTH, INTERVAL])[0]
     # 1 Mbps is as good as 1 Gbps for messages of some bytes; of equals the first is named.
     assert first.startswith("A run is over soonest with bandwidth 1 Mbps and pull_interval 1: ")
     assert first.endswith("with bandwidth 20 kbps and pull_interval 1.")
@@ -113,7 +113,7 @@ def test_the_report_escapes_what_it_is_told(swept: Sweep) -> None:
     page = (swept.folder / "report.html").read_text()
     assert "small &lt;b&gt;" in page
     assert "small <b>" not in page
-    assert page == render("small <b>", swept.table, [BANDWIDTH, INTERVAL], swept.plot)
+    assert page == render("small <b>", swept.as_text, [BANDWIDTH, INTERVAL], swept.plot)
 
 
 @needs_browser

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,11 @@ def test_the_answer_has_its_numbers_in_the_table_the_folder_and_a_page_and_nothi
     shown = found.plot.tornado().data[0]
     assert shown.x[-1] == pytest.approx(100 * (found.effects[0].relative or 0))
     assert sum(bar.x[0] for bar in found.plot.path().data) == pytest.approx(found.path.end_s * 1e3, rel=1e-6)
+    html = found._repr_html_()
+    assert len(html) < 10_000
+    assert "<script" not in html
+    assert all(escape(text) in html for text in (*found.sentences, found.effects[0].change.label))
+    assert dir(found.plot) == ["path", "tornado"]
     page = (found.folder / "report.html").read_text()
     assert found.sentences[1] in page
     assert 'data-figure="tornado"' in page

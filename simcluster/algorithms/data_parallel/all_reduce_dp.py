@@ -25,7 +25,10 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@Facts(copies=all_reduce_copies, in_step=True, evenly=by_samples)
+@Facts(
+    copies=all_reduce_copies, in_step=True, evenly=by_samples,
+    layered=lambda settings: settings.get("bucket_bytes") is not None,
+)  # fmt: skip
 async def all_reduce_dp(
     node: Transport,
     replica: Replica,

@@ -18,7 +18,7 @@ from simcluster.algorithms.data_parallel.facts import zero_shares
 from simcluster.algorithms.data_parallel.zero_memory import zero_phases
 from simcluster.algorithms.data_parallel.zero_sums import Gradient, Sums
 from simcluster.algorithms.data_parallel.zero_weights import Held, Weights
-from simcluster.algorithms.facts import Facts, by_samples
+from simcluster.algorithms.facts import Facts, always, by_samples
 from simcluster.algorithms.steps import Lag, Late, resumable, steps
 from simcluster.collectives import flatten, naive_all_reduce
 from simcluster.transport import Transport
@@ -27,7 +27,10 @@ from simcluster.workloads.layers.part import Part
 from simcluster.workloads.shares import weight_of
 
 
-@Facts(phases=zero_phases, shares=zero_shares, whole=lambda settings: settings.get("stage") != 3, evenly=by_samples)
+@Facts(
+    phases=zero_phases, shares=zero_shares, layered=always, whole=lambda settings: settings.get("stage") != 3,
+    evenly=by_samples,
+)  # fmt: skip
 async def zero(
     node: Transport,
     replica: Replica,

@@ -10,8 +10,8 @@ from simcluster.algorithms.model_parallel.order import ranks_of
 from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, plan_of
 from simcluster.workloads import Replica
 from simcluster.workloads.costs.memory import Memory
+from simcluster.workloads.data.streams import micro_batches as cut
 from simcluster.workloads.layers.held import Held, joint_bytes
-from simcluster.workloads.streams import micro_batches as cut
 
 
 def pipeline_phases(replica: Replica, settings: Settings, whole: Memory, in_parts: bool) -> list[list[Memory]]:

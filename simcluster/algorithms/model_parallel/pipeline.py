@@ -26,10 +26,10 @@ from simcluster.collectives import naive_all_reduce, subgroup
 from simcluster.payload import Payload, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
+from simcluster.workloads.data.streams import micro_batches as cut
 from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer
 from simcluster.workloads.layers.part import Part
-from simcluster.workloads.streams import micro_batches as cut
 
 
 @Facts(

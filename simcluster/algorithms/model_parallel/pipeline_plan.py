@@ -10,10 +10,10 @@ from typing import Final, Literal, NamedTuple
 
 from simcluster.errors import Problem, UsageError
 from simcluster.workloads import Replica
+from simcluster.workloads.data.streams import micro_batches as cut
 from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer, Layers
 from simcluster.workloads.layers.stages import cut_into_stages
-from simcluster.workloads.streams import micro_batches as cut
 
 Numbers = Sequence[float] | str | None
 

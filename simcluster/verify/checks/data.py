@@ -12,7 +12,7 @@ import torch
 from simcluster.verify.subject import Subject
 from simcluster.verify.verdict import expect, listed
 from simcluster.workloads import Batch, Samples, Workload, quadratic
-from simcluster.workloads.partition import Indices
+from simcluster.workloads.data.partition import Indices
 
 LOOKED_AT = 1024
 """Number of samples dealt out to see who gets them."""
@@ -21,7 +21,7 @@ LOOKED_AT = 1024
 def shards(subject: Subject) -> str:
     """Check that each sample belongs to one rank, and that ranks with unequal shards take equally many steps."""
     samples = subject.model.train_samples
-    model = replace(subject.model, train=Samples(samples.inputs[:LOOKED_AT], samples.targets[:LOOKED_AT]))
+    model = replace(subject.model, train=samples.first(LOOKED_AT))
     for size in subject.several:
         wrong = _uneven_steps(size) or _ledger(model, size, subject.seed)
         expect(not wrong, f"N = {size}: {wrong}")
@@ -50,8 +50,7 @@ def _ledger(model: Workload, size: int, seed: int) -> str:
 
 
 def _kinds(samples: Samples | Batch) -> set[bytes]:
-    pairs = zip(samples.inputs, samples.targets, strict=True)
-    return {x.numpy().tobytes() + y.numpy().tobytes() for x, y in pairs}
+    return {b"".join(part.numpy().tobytes() for part in parts) for parts in zip(*samples.tensors, strict=True)}
 
 
 def _uneven_steps(size: int) -> str:

@@ -9,7 +9,6 @@ import torch
 from simcluster.verify.running import Done, names_of
 from simcluster.verify.subject import Subject
 from simcluster.verify.verdict import NotClaimed, expect, listed
-from simcluster.workloads import Samples
 
 LAYERS = '{"name": "mnist_mlp", "hidden": 12, "batch_size": 8, "learning_rate": 0.05}'
 """A model with more than one parameter."""
@@ -59,6 +58,5 @@ def loss_before_and_after(done: Done) -> tuple[float, float]:
     if after is None:
         return 0.0, float("inf")
     samples = workload.test_samples or workload.train_samples
-    some = Samples(samples.inputs[:JUDGED], samples.targets[:JUDGED])
-    replica = replace(workload, test=some).replica(0, len(done.nodes), done.plan.seed, 1)
+    replica = replace(workload, test=samples.first(JUDGED)).replica(0, len(done.nodes), done.plan.seed, 1)
     return replica.evaluate()["loss"], replica.evaluate_weights(after)["loss"]

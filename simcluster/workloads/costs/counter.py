@@ -17,7 +17,7 @@ from simcluster.workloads.costs.memory import Memory, count_memory
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.layers.held import Held, count_held
 from simcluster.workloads.layers.layer_costs import LayerCost, count_layers
-from simcluster.workloads.layers.layers import modules_in_order
+from simcluster.workloads.layers.layers import check_layered, modules_in_order
 from simcluster.workloads.layers.part import PartCost, count_part
 from simcluster.workloads.layers.tensor_shard import PieceCost, Share, share_of
 from simcluster.workloads.operator_costs import elementwise_cost, kind_of, matrix_cost
@@ -89,6 +89,8 @@ class Counter:
     def layers(self, batch: Batch) -> list[LayerCost]:
         """Return the cost of each layer for such a (micro-)batch."""
 
+        check_layered(self.loss, batch)
+
         def count() -> list[LayerCost]:
             return count_layers(self.a_model(), self.loss, self.like_batch(batch), self.name)
 
@@ -99,6 +101,8 @@ class Counter:
     def shares(self, batch: Batch, size: int) -> list[PieceCost]:
         """Return the costs of the layers of one of *size* tensor-parallel shards."""
 
+        check_layered(self.loss, batch)
+
         def count() -> list[PieceCost]:
             return self.share(size).count(self.loss, self.like_batch(batch), self.name)
 
@@ -108,6 +112,7 @@ class Counter:
 
     def held(self, batch: Batch) -> list[Held]:
         """Return `count_held` of the layers, for such a (micro-)batch."""
+        check_layered(self.loss, batch)
 
         def count() -> list[Held]:
             return count_held(modules_in_order(self.a_model()), self.loss, self.like_batch(batch))
@@ -157,8 +162,8 @@ class Counter:
         return to_host(tensor)
 
     def like_batch(self, batch: Batch) -> Batch:
-        return Batch(self.like(batch.inputs), self.like(batch.targets), batch.step)
+        return Batch(*batch.each(self.like), batch.step)
 
 
 def _shapes(batch: Batch) -> tuple[Hashable, ...]:
-    return batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype
+    return tuple((tensor.shape, tensor.dtype) for tensor in batch.tensors)

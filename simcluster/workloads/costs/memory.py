@@ -13,7 +13,7 @@ from simcluster.workloads.layers.held import storages
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.saved import state_tensors
-from simcluster.workloads.steps import Loss, rehearsed, trainable_of
+from simcluster.workloads.steps import Loss, outputs_of, rehearsed, trainable_of
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ def count_memory(
     """Return the memory that training *model* takes. Computes the loss of *batch* once; changes only buffers."""
     trainable = [parameter for _, parameter in trainable_of(model)]
     weights = storages([*model.parameters(), *model.buffers()])
-    own, saved = storages([batch.inputs, batch.targets]), storages([])
+    own, saved = storages(batch.tensors), storages([])
 
     def keep(tensor: Tensor) -> Tensor:
         saved.update(storages([tensor]))
         return tensor
 
     with saved_tensors_hooks(keep, lambda tensor: tensor):
-        value = loss(model(batch.inputs), batch.targets)
+        value = loss(outputs_of(model, batch.inputs), batch.targets)
     del value
     _, optimizer, _ = rehearsed(trainable, make_optimizer, None)
     return Memory(
@@ -72,7 +72,7 @@ def count_memory(
         optimizer=_bytes(storages(state_tensors(optimizer))),
         activations=_bytes({key: saved[key] for key in saved.keys() - weights.keys() - own.keys()}),
         batch=_bytes(own),
-        data=_bytes(storages([part for samples in data for part in (samples.inputs, samples.targets)])),
+        data=_bytes(storages([part for samples in data for part in samples.tensors])),
     )
 
 

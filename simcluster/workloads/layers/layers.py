@@ -4,7 +4,7 @@ the backward pass is complete, and for weights that are present only while in us
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import torch
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from simcluster.errors import Problem, UsageError
 from simcluster.workloads.initial.deferred import allocate
-from simcluster.workloads.steps import Loss, separate
+from simcluster.workloads.samples import Samples
+from simcluster.workloads.steps import Loss, own_loss, separate
 
 Drawing = Callable[[int], AbstractContextManager[object]]
 """Lends torch's generator to a layer that may draw, by the layer's number: a different stream at each call."""
@@ -242,6 +243,15 @@ def modules_in_order(model: nn.Module) -> list[nn.Module]:
 
 
 _ADD = "a method `layers(self) -> list[nn.Module]` that returns the modules it applies, in order"
+
+
+def check_layered(loss: Loss, batch: Samples) -> None:
+    """Raise UsageError if the loss of *batch* is not *loss* of the output of layers that are applied in order."""
+    expected = "one tensor for the first layer and a loss function, since this algorithm uses the model layer by layer"
+    if isinstance(batch.inputs, Mapping):
+        raise UsageError(Problem("train", f"inputs by name: {', '.join(batch.inputs)}", expected))
+    if loss is own_loss:
+        raise UsageError(Problem("loss", "the model's own", expected))
 
 
 def name_of(model: nn.Module, parameter: nn.Parameter) -> str:

@@ -11,9 +11,9 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import nn
 
+from simcluster.workloads.data.partition import Partition, dirichlet, iid
 from simcluster.workloads.models.idx import Bytes, read_mnist_folder
 from simcluster.workloads.optimizers import PositiveFinite, named_optimizer
-from simcluster.workloads.partition import Partition, dirichlet, iid
 from simcluster.workloads.samples import Samples
 from simcluster.workloads.workload import Workload
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from simcluster.workloads import joined_batches, mnist_mlp
-from simcluster.workloads.streams import micro_batches
+from simcluster.workloads.data.streams import micro_batches
 
 WORKLOAD = mnist_mlp(hidden=4, batch_size=6)
 

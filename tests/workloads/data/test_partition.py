@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simcluster.errors import UsageError
 from simcluster.rng import numpy_stream
-from simcluster.workloads.partition import dirichlet, iid
+from simcluster.workloads.data.partition import dirichlet, iid
 
 ALPHAS = st.floats(1e-3, 1e3)
 

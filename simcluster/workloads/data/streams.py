@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from simcluster.rng import numpy_stream
-from simcluster.workloads.partition import Indices
+from simcluster.workloads.data.partition import Indices
 from simcluster.workloads.samples import Batch, Samples
 
 
@@ -29,14 +29,13 @@ def stream(
         chosen = order[start : start + size]
         start += size
         if step >= first:
-            yield Batch(train.inputs.index_select(0, chosen), train.targets.index_select(0, chosen), step)
+            yield Batch(*train.each(lambda tensor, chosen=chosen: tensor.index_select(0, chosen)), step)
 
 
 def joined(streams: Iterable[Iterator[Batch]]) -> Iterator[Batch]:
     """Yield the batches of all *streams* at each step as one, in their order."""
     for batches in zip(*streams, strict=True):
-        inputs = torch.cat([batch.inputs for batch in batches])
-        targets = torch.cat([batch.targets for batch in batches])
+        inputs, targets = batches[0].each(lambda *parts: torch.cat(parts), *batches[1:])
         yield Batch(inputs, targets, batches[0].step)
 
 
@@ -45,5 +44,5 @@ def micro_batches(batch: Batch, count: int) -> list[Batch]:
     if len(batch) % count:
         raise ValueError(f"a batch of {len(batch)} does not divide into {count} micro-batches of one size")
     size = len(batch) // count
-    parts = zip(torch.split(batch.inputs, size), torch.split(batch.targets, size), strict=True)
-    return [Batch(inputs, targets, batch.step) for inputs, targets in parts]
+    starts = range(0, len(batch), size)
+    return [Batch(*batch.each(lambda tensor, at=at: tensor[at : at + size]), batch.step) for at in starts]

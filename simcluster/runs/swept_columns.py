@@ -1,0 +1,121 @@
+"""The columns of a sweep's table for its swept keys: quantities as numbers, structured values as short labels.
+
+The column of a quantity is called by its key and its unit, such as topology.links.pi5-mini1.bandwidth_bps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from simcluster import units
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Unit(NamedTuple):
+    """A unit of the columns with names that end in *suffix*: their numbers are of *size* base units each."""
+
+    suffix: str
+    parse: Callable[[object], float]
+    write: Callable[[float], str]
+    size: float = 1.0
+
+
+def _in(unit: str) -> Callable[[float], str]:
+    return lambda value: f"{value!r} {unit}".replace(".0 ", " ")
+
+
+def _size(size_bytes: float) -> str:
+    return units.write_size(int(size_bytes))
+
+
+def _bandwidth(bandwidth_Bps: float) -> str:
+    return units.write_bandwidth(bandwidth_Bps) if bandwidth_Bps else "0 bps"
+
+
+UNITS: Final = (
+    Unit("_bps", units.parse_bandwidth_or_zero, _bandwidth, 1 / 8),
+    Unit("_s", units.parse_latency, units.write_latency),
+    Unit("_bytes", units.parse_size, _size),
+    Unit("_flops_per_s", units.parse_rate, units.write_rate),
+    Unit("_flops", units.parse_amount, _in("FLOP")),
+    Unit("_w", units.parse_power, _in("W")),
+    Unit("_usd_per_h", units.parse_price, _in("USD/h")),
+)
+
+
+def columns_of(key: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Return (name, cells) of the column for the swept *key* with *values*.
+
+    Values that are all numbers, all texts or all true and false stay what they are. Quantities become numbers. A
+    column of anything else has texts: blocks by their names, lists by their items.
+    """
+    for unit in UNITS:
+        try:
+            numbers = [float(unit.parse(value)) / unit.size for value in values]
+        except units.UnitError:
+            continue
+        return key if key.endswith(unit.suffix) else key + unit.suffix, numbers
+    kinds = {bool if isinstance(v, bool) else float if isinstance(v, (int, float)) else type(v) for v in values}
+    if kinds in ({bool}, {float}, {str}):
+        return key, list(values)
+    return key, _distinct(values)
+
+
+def column_of(key: str, columns: Sequence[str]) -> str:
+    """Return the name among *columns* of the swept *key*'s, which may have a unit; *key* if there is none."""
+    return next((name for name in (key, *(key + unit.suffix for unit in UNITS)) if name in columns), key)
+
+
+def key_of(name: str, keys: Sequence[str]) -> str:
+    """Return the one of *keys* that is *name*, or has the column *name*; *name* if there is none."""
+    return next((key for key in keys if name in (key, *(key + unit.suffix for unit in UNITS))), name)
+
+
+def as_text(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Return *table* with the quantities of *keys* as texts with a unit, in columns that are called by their keys."""
+    found = table
+    for key in keys:
+        unit = next((unit for unit in UNITS if key not in table and key + unit.suffix in table), None)
+        if unit is not None:
+            texts = [unit.write(float(number) * unit.size) for number in table[key + unit.suffix]]
+            found = found.assign(**{key + unit.suffix: texts}).rename(columns={key + unit.suffix: key})
+    return found
+
+
+def label(value: Any) -> str:
+    """Return *value* in words: a block by its name and other settings, a whole topology by its name."""
+    if isinstance(value, Mapping):
+        return _block(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(f"({label(item)})" if isinstance(item, Mapping) else label(item) for item in value) or "none"
+    return value if isinstance(value, str) else "none" if value is None else json.dumps(value, default=str)
+
+
+def _block(block: Mapping[str, Any]) -> str:
+    name = str(block.get("name") or str(block.get("path", "")).rsplit("/", 1)[-1])
+    if block.keys() >= {"nodes", "links"}:
+        return name or f"{len(block['nodes'])} nodes, {len(block['links'])} links"
+    rest = ", ".join(
+        f"{key} {f'({label(inner)})' if isinstance(inner, Mapping) else label(inner)}"
+        for key, inner in block.items()
+        if key != ("name" if block.get("name") else "path")
+    )
+    return f"{name} ({rest})" if rest and name else name or rest or "none"
+
+
+def _distinct(values: Sequence[Any]) -> list[str]:
+    """Return the labels of *values*, numbered where different values have the same."""
+    by_label: dict[str, list[str]] = {}
+    cells = []
+    for value in values:
+        text, content = label(value), json.dumps(value, sort_keys=True, default=str)
+        alike = by_label.setdefault(text, [])
+        if content not in alike:
+            alike.append(content)
+        number = alike.index(content)
+        cells.append(text if not number else f"{text} ({number + 1})")
+    return cells

@@ -1,0 +1,72 @@
+"""The parts of a workload that are easily mistaken for what they are made from, and the sentences that help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from simcluster.errors import Problem
+from simcluster.workloads.samples import Batch
+from simcluster.workloads.steps import Loss, outputs_of
+
+LONGEST = 60
+
+
+def wrong_parts(model: Any, loss: Any, optimizer: Any, schedule: Any) -> list[Problem]:
+    """Return a problem for each part that is not a function, with what to write in its place."""
+    problems = []
+    if isinstance(model, nn.Module):
+        found = f"an instance of {type(model).__name__}"
+        expected = f"a function that makes one, since each rank has its own: model={_making(model)}"
+        problems.append(Problem("model", found, expected))
+    elif not callable(model):
+        problems.append(Problem("model", repr(model)[:LONGEST], "a function that returns an nn.Module, or its class"))
+    if isinstance(loss, type):
+        name = loss.__name__
+        problems.append(Problem("loss", f"the class {name}", f"an instance of it, such as {name}(), or a function"))
+    elif loss is not None and not callable(loss):
+        problems.append(
+            Problem("loss", repr(loss)[:LONGEST], "loss(outputs, targets); or None, if the model computes it")
+        )
+    if isinstance(optimizer, torch.optim.Optimizer):
+        name, rate = type(optimizer).__name__, optimizer.param_groups[0].get("lr")
+        settings = "" if rate is None else f", lr={float(rate):g}"
+        expected = (
+            f"a function of the parameters: optimizer=lambda parameters: torch.optim.{name}(parameters{settings})"
+        )
+        problems.append(Problem("optimizer", f"an instance of {name}", expected))
+    elif isinstance(optimizer, torch.optim.lr_scheduler.LRScheduler):
+        expected = "a function that makes the optimizer; what makes the scheduler from it is `schedule`"
+        problems.append(Problem("optimizer", f"a {type(optimizer).__name__} alone", expected))
+    elif not callable(optimizer):
+        expected = "a function from a list of parameters to a torch optimizer, such as sgd(0.1)"
+        problems.append(Problem("optimizer", repr(optimizer)[:LONGEST], expected))
+    if isinstance(schedule, torch.optim.lr_scheduler.LRScheduler):
+        name = type(schedule).__name__
+        expected = f"a function of the optimizer: schedule=lambda optimizer: {name}(optimizer, ...)"
+        problems.append(Problem("schedule", f"an instance of {name}", expected))
+    elif schedule is not None and not callable(schedule):
+        problems.append(Problem("schedule", repr(schedule)[:LONGEST], "a function from an optimizer to a scheduler"))
+    return problems
+
+
+def _making(model: nn.Module) -> str:
+    """Return the code that makes a model like *model*, as far as that can be told from it."""
+    kind, code = type(model), repr(model)
+    if kind.__module__.startswith("torch.nn.") and "\n" not in code and len(code) <= LONGEST:
+        return f"lambda: nn.{code}"
+    return f"lambda: {kind.__name__}(...), or the class {kind.__name__}"
+
+
+def try_out(model: Callable[..., Any], loss: Loss, batch: Batch) -> None:
+    """Compute the loss of *batch* with *model*. Raise ValueError if it is not a scalar.
+
+    Only for a model that is not needed any more: buffers may change.
+    """
+    with torch.no_grad():
+        value = loss(outputs_of(model, batch.inputs), batch.targets)
+    if value.dim() != 0:
+        raise ValueError(f"the loss has shape {tuple(value.shape)}; expected a scalar, the mean over the batch")

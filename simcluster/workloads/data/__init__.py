@@ -1,0 +1,1 @@
+"""Data sets as tensors, their partition over ranks, and the batches drawn from them."""

@@ -1,0 +1,191 @@
+"""Data sets in the forms that people have them, read into memory as `Samples`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+    default_convert,
+)
+
+from simcluster.errors import Problem, UsageError
+from simcluster.workloads.samples import Samples
+
+Data: TypeAlias = (
+    Samples | tuple[Tensor, Tensor] | Mapping[str, Tensor] | Sequence[Any] | Dataset[Any] | DataLoader[Any]
+    | Iterable[Any]
+)  # fmt: skip
+"""Two tensors; tensors by name; a list or map-style dataset of (input, target) pairs or dicts; a DataLoader of one; an
+iterable set of such items.
+"""
+
+TARGETS = ("labels", "label", "targets", "target", "y")
+"""The names of the field that has a dict's targets, the first that is there."""
+
+FORMS = (
+    "(inputs, targets), tensors by name, a list, a TensorDataset or a dataset with __len__ and __getitem__, "
+    "a DataLoader, or an iterable set that can be read again"
+)
+
+
+def is_iterable_only(data: object) -> bool:
+    """Return whether *data*, or the data set of a DataLoader, can only be read in order."""
+    data = data.dataset if isinstance(data, DataLoader) else data
+    if isinstance(data, (Samples, Mapping, Sequence)):
+        return False
+    has_numbers = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    return isinstance(data, IterableDataset) or (hasattr(data, "__iter__") and not has_numbers)
+
+
+def as_samples(data: Data, name: str = "train", *, own_loss: bool = False) -> Samples:
+    """Return *data* as tensors on the CPU. Raises UsageError, under the key *name*, if it is not a data set.
+
+    A map-style dataset is read once, item by item, and stacked: it must fit in memory, and random transforms are drawn
+    once, not once per pass. A DataLoader counts as its dataset and its *collate_fn*, which is called once, with all
+    items. *own_loss*: the model computes its loss, so it takes every field of a dict.
+    """
+    samples = _read(data, name, own_loss)
+    if any(tensor.dim() == 0 for tensor in samples.tensors) or len({len(tensor) for tensor in samples.tensors}) > 1:
+        expected = "as many inputs as targets, counted by their first dimension"
+        raise UsageError(Problem(name, samples.shapes(), expected))
+    if len(samples) == 0:
+        raise UsageError(Problem(name, "0 samples", "at least one"))
+    return samples
+
+
+def of_items(items: Sequence[Any], name: str, *, own_loss: bool = False, what: str = "a list") -> Samples:
+    """Return *items*, (input, target) pairs or dicts, stacked; *what* they are of, for errors."""
+    if not items:
+        raise UsageError(Problem(name, "0 samples", "at least one"))
+    return _Items(name, what).samples(items, own_loss)
+
+
+def _read(data: Any, name: str, own_loss: bool) -> Samples:
+    if isinstance(data, Samples):
+        return data
+    if isinstance(data, DataLoader):
+        return _of_loader(data, name, own_loss)
+    if isinstance(data, Mapping):
+        return _of_fields(data, name, own_loss)
+    pair = data.tensors if isinstance(data, TensorDataset) else data
+    if isinstance(pair, (tuple, list)) and len(pair) == 2 and all(isinstance(part, Tensor) for part in pair):
+        return Samples(pair[0].detach(), pair[1].detach())
+    if isinstance(pair, tuple):
+        found = f"{len(pair)} parts: {_kinds(pair)}"
+        raise UsageError(Problem(name, found, "two tensors, inputs and targets; or a list of (input, target) pairs"))
+    if isinstance(pair, type) or not (hasattr(pair, "__len__") and hasattr(pair, "__getitem__")):
+        raise UsageError(Problem(name, type(pair).__name__, FORMS))
+    what = "a list" if isinstance(pair, list) else type(pair).__name__
+    return of_items([pair[number] for number in range(len(pair))], name, own_loss=own_loss, what=what)
+
+
+def collate_of(loader: DataLoader[Any], name: str) -> Callable[[list[Any]], Any] | None:
+    """Return the *collate_fn* of *loader*; None for torch's own. Raise UsageError if it samples in a way of its own."""
+    expected = "loader.dataset, or a DataLoader without a sampler: `partition` says which rank has which samples"
+    for sampler, usual in ((loader.batch_sampler, BatchSampler), (loader.sampler, (SequentialSampler, RandomSampler))):
+        is_iterable = isinstance(loader.dataset, IterableDataset)
+        if sampler is not None and not is_iterable and not isinstance(sampler, usual):
+            raise UsageError(Problem(name, f"a DataLoader with a {type(sampler).__name__}", expected))
+    return None if loader.collate_fn in (default_collate, default_convert) else loader.collate_fn
+
+
+def _of_loader(loader: DataLoader[Any], name: str, own_loss: bool) -> Samples:
+    collate = collate_of(loader, name)
+    if collate is None:
+        return _read(loader.dataset, name, own_loss)
+    dataset: Any = loader.dataset
+    return collated(collate, [dataset[number] for number in range(len(dataset))], name, own_loss=own_loss)
+
+
+def collated(collate: Callable[[list[Any]], Any], items: list[Any], name: str, *, own_loss: bool) -> Samples:
+    """Return *items* as *collate* makes one batch of them."""
+    found = collate(items)
+    if isinstance(found, Mapping):
+        return _of_fields(found, name, own_loss)
+    if isinstance(found, (tuple, list)) and len(found) == 2 and isinstance(found[1], Tensor):
+        inputs = {**found[0]} if isinstance(found[0], Mapping) else found[0]
+        if isinstance(inputs, (Tensor, dict)):
+            return Samples(inputs, found[1])
+    expected = "a pair of tensors, inputs and targets, or a dict of tensors"
+    raise UsageError(Problem(name, f"a collate_fn that returns a {type(found).__name__}", expected))
+
+
+def _of_fields(fields: Mapping[str, Any], name: str, own_loss: bool) -> Samples:
+    """Return tensors by name; with *own_loss* the model takes them all."""
+    wrong = [key for key, value in fields.items() if not isinstance(value, Tensor)]
+    if wrong or not fields:
+        found = f"{', '.join(f'{key}: {type(fields[key]).__name__}' for key in wrong[:3])}" if wrong else "no field"
+        raise UsageError(Problem(name, found, "tensors by name, with one row per sample"))
+    tensors = {str(key): value.detach() for key, value in fields.items()}
+    field = next((key for key in TARGETS if key in tensors), None)
+    if own_loss:
+        return Samples(tensors, tensors[field if field is not None else next(iter(tensors))])
+    inputs = {key: tensor for key, tensor in tensors.items() if key != field}
+    if field is None or not inputs:
+        found, expected = f"the fields {', '.join(tensors)}", f"inputs, and targets called {' or '.join(TARGETS)}"
+        raise UsageError(Problem(name, found, f"{expected}; or loss=None, if the model returns its loss"))
+    return Samples(inputs, tensors[field])
+
+
+class _Items:
+    """Items of *what* under the key *name*, to be stacked."""
+
+    def __init__(self, name: str, what: str) -> None:
+        self._name, self._what = name, what
+
+    def samples(self, items: Sequence[Any], own_loss: bool) -> Samples:
+        if isinstance(items[0], Mapping):
+            return _of_fields(self._fields(items), self._name, own_loss)
+        pairs = [self._pair(number, item) for number, item in enumerate(items)]
+        inputs = [first for first, _ in pairs]
+        is_named = isinstance(inputs[0], Mapping)
+        stacked = self._fields(inputs) if is_named else self._stacked(inputs, "the input")
+        return Samples(stacked, self._stacked([target for _, target in pairs], "the target"))
+
+    def _pair(self, number: int, item: Any) -> tuple[Any, Any]:
+        if not isinstance(item, (tuple, list)) or len(item) != 2:
+            parts = f" of {len(item)} parts" if isinstance(item, (tuple, list)) else ""
+            raise self._wrong(f"item {number} is a {type(item).__name__}{parts}")
+        return item[0], item[1]
+
+    def _fields(self, items: Sequence[Any]) -> dict[str, Tensor]:
+        names = list(items[0])
+        for number, item in enumerate(items):
+            if not isinstance(item, Mapping) or set(item) != set(names):
+                has = ", ".join(map(str, item)) if isinstance(item, Mapping) else f"a {type(item).__name__}"
+                raise self._wrong(f"item {number} has {has}, and item 0 has {', '.join(map(str, names))}")
+        return {str(name): self._stacked([item[name] for item in items], f"{str(name)!r}") for name in names}
+
+    def _stacked(self, values: Sequence[Any], field: str) -> Tensor:
+        tensors: list[Tensor] = []
+        for number, value in enumerate(values):
+            try:
+                tensors.append(torch.as_tensor(value))
+            except (TypeError, ValueError, RuntimeError) as error:
+                why = f"{field} of item {number} is a {type(value).__name__}: {error}"
+                raise self._wrong(why) from error
+            if tensors[-1].shape != tensors[0].shape:
+                shapes = f"{tuple(tensors[-1].shape)}, and that of item 0 has {tuple(tensors[0].shape)}"
+                raise self._wrong(f"{field} of item {number} has the shape {shapes}")
+        return torch.stack(tensors).detach()
+
+    def _wrong(self, why: str) -> UsageError:
+        expected = "(input, target) pairs or dicts of numbers, all of one shape; or a DataLoader whose collate_fn pads"
+        return UsageError(Problem(self._name, f"{self._what} whose items do not stack ({why})", expected))
+
+
+def _kinds(parts: Sequence[Any]) -> str:
+    """Return the types of the first few *parts*."""
+    named = [type(part).__name__ for part in parts[:3]]
+    return ", ".join(named) + (", ..." if len(parts) > 3 else "")

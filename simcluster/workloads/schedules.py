@@ -1,0 +1,116 @@
+"""Learning-rate schedules: torch's schedulers, stepped once after each step of their optimizer.
+
+The scheduler belongs to its optimizer, so what trains with a separate optimizer (a pipeline stage, the shard of an
+owner) has a separate scheduler, in step with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from simcluster.errors import Problem, UsageError
+from simcluster.workloads.optimizers import MakeOptimizer
+
+Made: TypeAlias = torch.optim.Optimizer | tuple[torch.optim.Optimizer, LRScheduler]
+MakeSchedule: TypeAlias = Callable[[torch.optim.Optimizer], LRScheduler]
+
+_SCHEDULER = "_simcluster_scheduler"
+
+
+def with_schedule(make: Callable[[list[nn.Parameter]], Made], schedule: MakeSchedule | None = None) -> MakeOptimizer:
+    """Return *make*, whose optimizers now step the scheduler that it returned with them, or that *schedule* makes.
+
+    The function returned raises UsageError if *make* returns neither an optimizer nor (optimizer, scheduler).
+    """
+
+    def made(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        found: Any = make(parameters)
+        optimizer, scheduler = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+        if isinstance(optimizer, LRScheduler):
+            found = f"a {type(optimizer).__name__} alone"
+            raise UsageError(Problem("optimizer", found, "the optimizer with it: `return optimizer, scheduler`"))
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            what = "None" if optimizer is None else f"a {type(optimizer).__name__}"
+            expected = "a torch optimizer, or (optimizer, scheduler)"
+            raise UsageError(Problem("optimizer", f"a function that returns {what}", expected))
+        if schedule is not None:
+            if scheduler is not None:
+                expected = "one of the two: this, or the scheduler that the optimizer's function returns"
+                raise UsageError(Problem("schedule", "a second schedule", expected))
+            scheduler = schedule(optimizer)
+        if scheduler is not None:
+            _check(scheduler, optimizer)
+            setattr(optimizer, _SCHEDULER, scheduler)
+        return optimizer
+
+    return made
+
+
+def _check(scheduler: Any, optimizer: torch.optim.Optimizer) -> None:
+    if isinstance(scheduler, ReduceLROnPlateau):
+        found = "ReduceLROnPlateau, which waits for a held-out loss that no rank has while it trains"
+        raise UsageError(Problem("schedule", found, "a scheduler that only counts steps"))
+    if not isinstance(scheduler, LRScheduler):
+        raise UsageError(Problem("schedule", f"a {type(scheduler).__name__}", "a torch learning-rate scheduler"))
+    if scheduler.optimizer is not optimizer:
+        raise UsageError(Problem("schedule", "a scheduler of another optimizer", "one of the optimizer with it"))
+
+
+def scheduler_of(optimizer: torch.optim.Optimizer) -> LRScheduler | None:
+    """Return the scheduler of *optimizer*, if it has one."""
+    found = getattr(optimizer, _SCHEDULER, None)
+    return found if isinstance(found, LRScheduler) else None
+
+
+def advance(optimizer: torch.optim.Optimizer) -> None:
+    """Step the scheduler of *optimizer*, which has taken a step."""
+    if (scheduler := scheduler_of(optimizer)) is not None:
+        scheduler.step()
+
+
+def schedule_state(optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
+    """Return what steps change in the scheduler of *optimizer*; None if it has none.
+
+    Values that a checkpoint cannot hold are left out: they are what the scheduler was made with.
+    """
+    scheduler = scheduler_of(optimizer)
+    return None if scheduler is None else _plain(scheduler.state_dict())
+
+
+def load_schedule(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load what `schedule_state` returned."""
+    if (scheduler := scheduler_of(optimizer)) is not None:
+        scheduler.load_state_dict(_plain(state))
+
+
+def take_over(optimizer: torch.optim.Optimizer, before: torch.optim.Optimizer) -> None:
+    """Continue with *optimizer*, over more parameters, where *before* stands."""
+    optimizer.state.update(before.state)
+    if (state := schedule_state(before)) is not None:
+        load_schedule(optimizer, state)
+        for mine, old in zip(optimizer.param_groups, before.param_groups, strict=True):
+            mine.update({key: value for key, value in old.items() if key != "params"})
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of *values* with the entries that are numbers, texts, tensors, or lists and dicts of them."""
+    return {key: _copied(value) for key, value in values.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is list:
+        return all(_is_plain(part) for part in value)
+    return value is None or isinstance(value, (bool, int, float, str, Tensor)) or type(value) is dict
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, list):
+        return [_copied(part) for part in value]
+    return _plain(value) if isinstance(value, dict) else value
