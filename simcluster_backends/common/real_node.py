@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simcluster.payload import Message
+from simcluster.payload import Message, Sendable
 from simcluster.transport import ANY, OWN_TAGS, Any_
 from simcluster_backends.common.device import Device, Piece
 from simcluster_backends.common.node import Node
@@ -83,6 +83,14 @@ class RealNode(Node[S, Piece]):
         shares.begin(WAITING)
         try:
             return await super().recv(source, tag)
+        finally:
+            shares.end(WAITING)
+
+    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
+        shares = self._activity.device.shares
+        shares.begin(WAITING)
+        try:
+            return await super().exchange(to, source, tag, content)
         finally:
             shares.end(WAITING)
 
