@@ -59,6 +59,9 @@ SHARED_BYTES = 128 * 1024
 
 _layout = struct.Struct("<4sBBHIQQIII")
 assert _layout.size == PREAMBLE_BYTES
+_before_crc, _crc, _after_crc = map(struct.Struct, ("<4sBBHIQQ", "<I", "<II"))
+CRC_AT, AFTER_CRC = _before_crc.size, _before_crc.size + _crc.size
+"""Where the header's checksum is in a preamble."""
 
 
 class Kind(enum.IntEnum):
@@ -88,8 +91,8 @@ class Preamble(NamedTuple):
     reserved: int
 
     @classmethod
-    def read(cls, data: bytes) -> Preamble:
-        return cls(*_layout.unpack(data))
+    def read(cls, data: bytes | memoryview, start: int = 0) -> Preamble:
+        return cls._make(_layout.unpack_from(data, start))
 
 
 class OtherVersion(ProtocolError):
@@ -136,7 +139,11 @@ class Frame:
 
 def octets(tensor: Tensor) -> Bytes:
     """Return the memory of a contiguous CPU *tensor* of any dtype and shape, as bytes."""
-    view: Bytes = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.dtype is torch.bfloat16:  # numpy has no such type
+        tensor = tensor.view(torch.int16)
+    view: Bytes = tensor.numpy().reshape(-1).view(np.uint8)
     return view
 
 
@@ -191,7 +198,7 @@ class Outgoing:
     ) -> None:
         self.kind, self.header, self.kept = kind, header, kept
         self.body = [piece for piece in body if len(piece)]
-        self.body_bytes = sum(len(piece) for piece in self.body)
+        self.body_bytes = sum(map(len, self.body))
         self.size_bytes = PREAMBLE_BYTES + len(header) + self.body_bytes
         self._part_bytes = part_bytes if kind is Kind.DATA else max(1, self.body_bytes)
         self.count = max(1, -(-self.body_bytes // self._part_bytes))
@@ -203,8 +210,7 @@ class Outgoing:
         """Return the preamble of part *number*, with sequence number *seq*."""
         kind, header = (Kind.PART, b"") if number else (self.kind, self.header)
         flags |= MORE if number + 1 < self.count else 0
-        fields = Preamble(MAGIC, PROTOCOL_VERSION, kind, flags, len(header), body_bytes, seq, 0, body_crc, 0)
-        return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), header))) + header
+        return sealed(kind, header, seq, body_bytes, body_crc, flags)
 
     def keep(self) -> None:
         """Copy the body: it may change from now on, and the frame may have to leave again."""
@@ -218,8 +224,22 @@ class Outgoing:
         With *slots* the body of a large frame goes through them, and the chunk is b"" while none is free.
         """
         if slots is not None and self.body_bytes >= SHARED_BYTES:
-            yield from self._shared(seq, slots)
-            return
+            return self._shared(seq, slots)
+        if self.wire_bytes <= JOIN_BYTES and self.count == 1:
+            return iter((self._whole(seq),))
+        return self._pieces(seq)
+
+    def _whole(self, seq: int) -> bytes:
+        """Return all of the frame, a copy, which is kept."""
+        crc = 0
+        for piece in self.body:
+            crc = crc32c(piece, crc)
+        whole = b"".join((self._preamble(seq, 0, self.body_bytes, crc), *self.body))
+        if not self.kept:
+            self.kept, self.body = True, [np.frombuffer(whole, np.uint8, offset=len(whole) - self.body_bytes)]
+        return whole
+
+    def _pieces(self, seq: int) -> Iterator[Chunk]:
         crc = 0
         for number, spans in enumerate(self._parts()):
             for index, start, end in spans:
@@ -234,8 +254,6 @@ class Outgoing:
                         yield self.body[index][at:start].data
                 small += self.body[index][start:end].data  # looked up again: `keep` may have replaced it
             if small:
-                if not self.kept and len(small) == self.wire_bytes:  # a copy of the whole frame
-                    self.kept, self.body = True, [np.frombuffer(small, np.uint8, offset=len(small) - self.body_bytes)]
                 yield small
 
     def _shared(self, seq: int, slots: Slots) -> Iterator[Chunk]:
@@ -266,16 +284,21 @@ def _cut(spans: list[Span], room_bytes: int) -> Iterator[list[Span]]:
     yield part
 
 
+def sealed(kind: Kind, header: bytes, seq: int, body_bytes: int = 0, body_crc: int = 0, flags: int = 0) -> bytes:
+    """Return preamble and *header* of a frame, with their checksum."""
+    before = _before_crc.pack(MAGIC, PROTOCOL_VERSION, kind, flags, len(header), body_bytes, seq)
+    after = _after_crc.pack(body_crc, 0) + header
+    return before + _crc.pack(crc32c(before + after)) + after
+
+
 def acknowledgement(taken: int) -> bytes:
     """Return the frame that says that *taken* frames have been taken."""
-    fields = Preamble(MAGIC, PROTOCOL_VERSION, Kind.ACK, 0, 0, 0, taken, 0, 0, 0)
-    return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), b"")))
+    return sealed(Kind.ACK, b"", taken)
 
 
 def offer(content: bytes) -> bytes:
     """Return the frame that offers shared memory."""
-    fields = Preamble(MAGIC, PROTOCOL_VERSION, Kind.OFFER, 0, len(content), 0, 0, 0, 0, 0)
-    return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), content))) + content
+    return sealed(Kind.OFFER, content, 0)
 
 
 def data_frame(
@@ -285,17 +308,16 @@ def data_frame(
 
     Raise TypeError or ValueError for content that cannot be sent.
     """
-    header = encode_header(tag, payload)
+    header, size_bytes, pieces = encode_header(tag, payload), body_bytes(payload), []
+    if size_bytes > limit_bytes:
+        raise ValueError(f"message {tag!r}: {size_bytes} bytes of tensors, at most {limit_bytes}")
     for tensor in payload.tensors:
         if tensor.is_meta:
             raise TypeError(f"message {tag!r}: a {tensor.device.type} tensor has no bytes to send")
-    size_bytes = body_bytes(payload)
-    if size_bytes > limit_bytes:
-        raise ValueError(f"message {tag!r}: {size_bytes} bytes of tensors, at most {limit_bytes}")
-    pieces = [octets(tensor.cpu().resolve_neg()) for tensor in payload.tensors]
+        pieces.append(octets(tensor.cpu().resolve_neg()))
     return Outgoing(Kind.DATA, header, pieces, kept=False, part_bytes=part_bytes)
 
 
 def header_crc(preamble: bytes, header: bytes) -> int:
     """Return the checksum of *preamble*, without its own field, and *header*."""
-    return crc32c(header, crc32c(preamble[:28] + preamble[32:]))
+    return crc32c(header, crc32c(preamble[:CRC_AT] + preamble[AFTER_CRC:]))
