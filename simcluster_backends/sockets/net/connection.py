@@ -311,3 +311,5 @@ class Connection(asyncio.BufferedProtocol):
             if budget <= 0:
                 self._loop.call_soon(self.pump)
                 return
+        if self.queue.is_starved and self.memory is not None:
+            self.memory.listen()

@@ -22,8 +22,10 @@ from simcluster_backends.sockets.wire.frame import SHARED_BYTES, Frame, Kind, La
 from simcluster_backends.sockets.wire.handshake import Identity
 from simcluster_backends.sockets.wire.reader import FrameReader
 
-ACKNOWLEDGED_BYTES = 128 * 1024
-"""Received before it is acknowledged. So a healthy connection spends 40 bytes per large message, or per many small."""
+ACKNOWLEDGED_BYTES, SHARED_ACKNOWLEDGED_BYTES = 128 * 1024, 512 * 1024
+"""Received before it is acknowledged. So a healthy connection spends 40 bytes per large message, or per many small.
+
+Messages in shared memory stay there: their sender waits for no acknowledgement."""
 
 LEAST_KEPT_BYTES = 8 * ACKNOWLEDGED_BYTES
 """A sender that kept no more than its peer leaves unacknowledged would wait forever."""
@@ -200,11 +202,22 @@ class Link:
         else:
             self.on_frame(frame)
             self._unsaid += frame.size_bytes
-            if self._unsaid < ACKNOWLEDGED_BYTES:
-                return
-            self._unsaid = 0
-            self.queue.acknowledge(self._reader.taken)
+            if self._unsaid >= (SHARED_ACKNOWLEDGED_BYTES if frame.is_shared else ACKNOWLEDGED_BYTES):
+                self._unsaid = 0
+                self.queue.acknowledge(self._reader.taken)
+                self._loop.call_soon(self._say, True, context=self._context)
+            return
         if self._connection is not None:
+            self._connection.pump()
+
+    def _say(self, after_others: bool) -> None:
+        """Send an acknowledgement unless a frame has taken it along: the program, which has the message now, is first.
+
+        Its next step may start tasks that send, so those are waited for, too.
+        """
+        if after_others:
+            self._loop.call_soon(self._say, False, context=self._context)
+        elif self._connection is not None:
             self._connection.pump()
 
     def _lends(self, sending: Sending) -> None:

@@ -54,6 +54,8 @@ JOIN_BYTES = 256 * 1024
 """Smaller pieces are copied together rather than sent one by one."""
 CHUNK_BYTES = 512 * 1024
 """Written at once: fits into a core's private cache, and is worth a system call."""
+LENGTH = struct.Struct("<I")
+"""On the stream, in place of the content of a slot."""
 SHARED_BYTES = 128 * 1024
 """Smaller bodies travel on the stream even where memory is shared."""
 
@@ -123,7 +125,7 @@ class Frame:
     """A complete received frame. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all of it.
 
     *body_crc* is the verified checksum of a DATA frame's body; its tensor was read into *landing*, if that is given.
-    *acknowledged* is the number in an ACK.
+    *acknowledged* is the number in an ACK. *is_shared*: its body, or the end of it, came through shared memory.
     """
 
     kind: Kind
@@ -135,6 +137,7 @@ class Frame:
     body_crc: int = 0
     landing: Landing | None = None
     acknowledged: int = 0
+    is_shared: bool = False
 
 
 def octets(tensor: Tensor) -> Bytes:
@@ -171,14 +174,20 @@ Span: TypeAlias = tuple[int, int, int]
 
 
 class Slots(Protocol):
-    """Pieces of memory that the peer reads; *free* of them can be filled. *filled_bytes* counts all contents."""
+    """*count* pieces of memory that the peer reads. *filled_bytes* counts all contents."""
 
+    count: int
     slot_bytes: int
-    free: int
     filled_bytes: int
 
-    def fill(self, pieces: list[Bytes]) -> bytes:
-        """Copy *pieces* into the next slot and return what the stream says of it."""
+    def has_room(self) -> bool:
+        """Return whether the next slot can be filled."""
+
+    def fill(self, pieces: list[Bytes], owner: Outgoing | None = None) -> tuple[bytes, Bytes]:
+        """Copy *pieces* of *owner* into the next slot; return what the stream says of it, and the copy.
+
+        The copy is valid until *owner* is asked to `move`.
+        """
 
 
 class Outgoing:
@@ -197,6 +206,7 @@ class Outgoing:
         part_bytes: int = BODY_LIMIT_BYTES,
     ) -> None:
         self.kind, self.header, self.kept = kind, header, kept
+        self._in_slots = False  # its body is, which is then kept
         self.body = [piece for piece in body if len(piece)]
         self.body_bytes = sum(map(len, self.body))
         self.size_bytes = PREAMBLE_BYTES + len(header) + self.body_bytes
@@ -218,10 +228,20 @@ class Outgoing:
             self.kept = True
             self.body = [piece.copy() for piece in self.body]
 
+    def move(self) -> None:
+        """Copy the body if it is in slots: they are filled again."""
+        if self._in_slots:
+            self._in_slots, self.body = False, [piece.copy() for piece in self.body]
+
+    def forget(self) -> None:
+        """Forget the body: the peer has all of it."""
+        self._in_slots, self.kept, self.body = False, True, []
+
     def chunks(self, seq: int, slots: Slots | None = None) -> Iterator[Chunk]:
         """Yield the frame's bytes, its parts numbered from *seq* on: small pieces joined, large ones cut.
 
-        With *slots* the body of a large frame goes through them, and the chunk is b"" while none is free.
+        With *slots* the body of a large frame goes through them, and the chunk is b"" while none is free. If all of it
+        has room there, they keep it.
         """
         if slots is not None and self.body_bytes >= SHARED_BYTES:
             return self._shared(seq, slots)
@@ -257,12 +277,19 @@ class Outgoing:
                 yield small
 
     def _shared(self, seq: int, slots: Slots) -> Iterator[Chunk]:
+        copies: list[Bytes] = []
         for number, spans in enumerate(self._parts()):
-            yield self._preamble(seq + number, number, sum(end - start for _, start, end in spans), 0, SHARED)
+            said = self._preamble(seq + number, number, sum(end - start for _, start, end in spans), 0, SHARED)
             for slot in _cut(spans, slots.slot_bytes):
-                while not slots.free:
-                    yield b""
-                yield slots.fill([self.body[index][start:end] for index, start, end in slot])
+                while not slots.has_room():
+                    yield said
+                    said = b""
+                length, copy = slots.fill([self.body[index][start:end] for index, start, end in slot], self)
+                copies.append(copy)
+                yield said + length
+                said = b""
+        if not self.kept and len(copies) <= slots.count:
+            self.kept, self._in_slots, self.body = True, True, copies
 
     def _parts(self) -> Iterator[list[Span]]:
         """Yield the spans of the body for each part."""

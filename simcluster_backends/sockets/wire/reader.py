@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,6 +16,7 @@ from simcluster_backends.sockets.wire.body import Body, prepare
 from simcluster_backends.sockets.wire.frame import (
     AFTER_CRC,
     CRC_AT,
+    LENGTH,
     MORE,
     SHARED,
     Bytes,
@@ -33,7 +33,6 @@ DIRECT_BYTES = 512 * 1024
 """Read at once into a large tensor: little enough to be still in a core's private cache for the checksum."""
 
 WITHOUT_NUMBER = (Kind.ACK, Kind.OFFER)
-LENGTH = struct.Struct("<I")  # of the content of a slot
 
 TLS_RECORDS = (b"\x15", b"\x16")  # an alert, and the first record of a handshake
 TLS_RECORD_BYTES = 3
@@ -177,7 +176,7 @@ class FrameReader:
         if body.frame.kind is Kind.CONTROL:
             return Frame(Kind.CONTROL, b"", bytes(body.owned), size_bytes=body.frame.size_bytes)
         if body.frame.kind is Kind.DATA:
-            body.frame.body_crc = body.crc
+            body.frame.body_crc, body.frame.is_shared = body.crc, body.is_shared
         return body.frame
 
     def _begin(self) -> bool:

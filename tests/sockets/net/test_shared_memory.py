@@ -28,8 +28,8 @@ from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.net import shared_memory
 from simcluster_backends.sockets.net.shared_memory import SLOT_BYTES, SLOTS, Offer, ReceiveSlots, SendSlots
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.frame import Frame, data_frame
-from simcluster_backends.sockets.wire.reader import LENGTH, FrameReader
+from simcluster_backends.sockets.wire.frame import LENGTH, Frame, data_frame
+from simcluster_backends.sockets.wire.reader import FrameReader
 from tests.sockets.node.test_sockets_transport import run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has files in memory without a name")
@@ -82,7 +82,7 @@ def test_bodies_of_any_pieces_arrive_equal_while_slots_are_few(
                     found += feed(reader, stream[:pieces])
                     stream = stream[pieces:]
                 ours.heard()
-                assert ours.free, "it has given slots back"
+                assert ours.has_room(), "it has given slots back"
         found += feed(reader, stream)
     assert len(found) == 1
     assert all(map(torch.equal, found[0].tensors, content.tensors))
