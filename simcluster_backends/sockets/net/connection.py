@@ -288,21 +288,23 @@ class Connection(asyncio.BufferedProtocol):
         """Let the kernel copy what it accepts now straight from *chunk*; the transport gets a copy of the rest."""
         if not self._encrypted:
             try:
-                chunk = memoryview(chunk)[os.write(self._descriptor, chunk) :]
+                count = os.write(self._descriptor, chunk)
+                if count == len(chunk):
+                    return
+                chunk = memoryview(chunk)[count:]
             except ConnectionResetError:  # seen once: the transport gets a broken pipe
                 self.has_broken = True
             except OSError:  # the transport will report it
                 pass
-        if chunk:
-            transport.write(bytes(chunk))
+        transport.write(bytes(chunk))
 
     def pump(self) -> None:
         """Write chunks until the kernel accepts no more or other tasks need a turn."""
-        transport, budget = self._transport, PUMP_BYTES
+        transport, queue, budget = self._transport, self.queue, PUMP_BYTES
         if transport is None or self._writing_held:
             return
-        while self.queue.is_ready and not self._paused and not transport.is_closing():
-            chunk = self.queue.advance()
+        while queue.is_ready and not self._paused and not transport.is_closing():
+            chunk = queue.advance()
             if not chunk:
                 continue
             self._write(transport, chunk)
@@ -311,5 +313,5 @@ class Connection(asyncio.BufferedProtocol):
             if budget <= 0:
                 self._loop.call_soon(self.pump)
                 return
-        if self.queue.is_starved and self.memory is not None:
+        if queue.is_starved and self.memory is not None:
             self.memory.listen()

@@ -141,13 +141,16 @@ class Frame:
 
 
 def octets(tensor: Tensor) -> Bytes:
-    """Return the memory of a contiguous CPU *tensor* of any dtype and shape, as bytes."""
+    """Return the memory of a CPU *tensor* of any dtype and shape, or of a copy if it is not contiguous, as bytes."""
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.dtype is torch.bfloat16:  # numpy has no such type
         tensor = tensor.view(torch.int16)
-    view: Bytes = tensor.numpy().reshape(-1).view(np.uint8)
-    return view
+    view = tensor.numpy()
+    if view.ndim != 1 or not tensor.is_contiguous():
+        view = np.ascontiguousarray(view).reshape(-1)
+    found: Bytes = view.view(np.uint8)
+    return found
 
 
 def as_octets(data: bytes) -> Bytes:

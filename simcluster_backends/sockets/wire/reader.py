@@ -143,6 +143,8 @@ class FrameReader:
         """Return the next complete frame; None if more bytes are needed. Raise ProtocolError."""
         if self._error is not None:
             raise self._error
+        if self._start == self._end and not self._in_frame:
+            return None
         try:
             return self._next_frame()
         except ProtocolError as error:
