@@ -26,6 +26,7 @@ from simcluster.payload import lend, pack
 from simcluster.testing import CHECKS, RunBodies
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.net import shared_memory
+from simcluster_backends.sockets.net.send_queue import Sending, SendQueue
 from simcluster_backends.sockets.net.shared_memory import SLOT_BYTES, SLOTS, Offer, ReceiveSlots, SendSlots
 from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.frame import LENGTH, Frame, data_frame
@@ -147,6 +148,46 @@ def test_no_file_outlives_its_connection() -> None:
     assert exchanged(lend) == [True, True]
     gc.collect()
     assert [name for name in opened() - before if name.startswith(("/memfd", "pipe"))] == []
+
+
+def test_a_body_that_the_slots_hold_is_resent_from_them_whatever_becomes_of_the_senders_memory() -> None:
+    # 1,000,000 B take two of the four slots, so the third frame fills the first one's again.
+    lent = [torch.full((250_000,), float(number)) for number in range(3)]
+    queue, reader, found = SendQueue(10**8), FrameReader(is_open=True), []
+    with both_ends() as (queue.slots, reader.slots):
+        sendings = [Sending(data_frame("t", lend(tensor)), None, None) for tensor in lent]
+        for sending, tensor in zip(sendings, lent, strict=True):
+            queue.put(sending)
+            while queue.waits:
+                chunk = queue.advance()
+                found += feed(reader, chunk or b"")
+            assert sending.frame.kept, "its sender does not wait"
+            tensor.fill_(-1.0)
+        queue.taken(1)
+        assert sendings[0].frame.body == [], "what the peer has is forgotten"
+    again = FrameReader(is_open=True)
+    again.open(reader)
+    again._seq = again.taken = 1  # the others were lost with the connection
+    queue.restart(1)
+    while queue.waits:
+        found += feed(again, queue.advance() or b"")
+    assert [frame.tensors[0].unique().tolist() for frame in found] == [[0.0], [1.0], [2.0], [1.0], [2.0]]
+
+
+def test_a_body_that_is_not_acknowledged_moves_before_its_slots_are_filled_again() -> None:
+    lent = [torch.full((250_000,), float(number)) for number in range(3)]
+    queue, reader = SendQueue(10**8), FrameReader(is_open=True)
+    with both_ends() as (queue.slots, reader.slots):
+        for tensor in lent:
+            queue.put(Sending(data_frame("t", lend(tensor)), None, None))
+            while queue.waits:
+                feed(reader, queue.advance() or b"")
+            tensor.fill_(-1.0)
+    queue.restart(0)
+    again, found = FrameReader(is_open=True), []
+    while queue.waits:
+        found += feed(again, queue.advance() or b"")
+    assert [frame.tensors[0].unique().tolist() for frame in found] == [[0.0], [1.0], [2.0]]
 
 
 def exchanged(wrap: Callable[..., Any]) -> list[Any]:

@@ -74,6 +74,13 @@ CONTENTS = {
 }
 
 
+def test_a_tensor_that_is_not_contiguous_is_sent_as_its_values() -> None:
+    # Every second number, rows and columns exchanged, one row repeated.
+    sent = [torch.arange(10.0)[::2], torch.rand(3, 4).t(), torch.ones(3).expand(2, 3)]
+    (frame,) = opened().feed(wire(data_frame("tag", pack(*sent))))
+    assert all(map(torch.equal, frame.tensors, sent))
+
+
 @pytest.mark.parametrize("name", CONTENTS)
 def test_a_message_grown_one_byte_at_a_time_comes_out_once_and_whole(name: str) -> None:
     content, reader = CONTENTS[name], opened()
