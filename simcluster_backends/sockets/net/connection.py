@@ -21,8 +21,9 @@ from simcluster.errors import HandshakeRefused, ProtocolError
 from simcluster_backends.sockets.net.send_queue import Left, Sending, SendQueue
 from simcluster_backends.sockets.net.shared_memory import SharedMemory, has_one_address
 from simcluster_backends.sockets.net.tls import ClosedUnread, in_words, names_in
-from simcluster_backends.sockets.wire.frame import CHUNK_BYTES, Frame, Kind, OtherVersion, Outgoing
+from simcluster_backends.sockets.wire.frame import CHUNK_BYTES, Frame, Kind, OtherVersion
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
+from simcluster_backends.sockets.wire.outgoing import Outgoing
 from simcluster_backends.sockets.wire.reader import USUAL, FrameReader, Limits
 
 HANDSHAKE_TIMEOUT_S = 5.0

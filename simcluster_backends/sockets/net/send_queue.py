@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from simcluster.errors import ProtocolError
-from simcluster_backends.sockets.wire.frame import LENGTH, Chunk, Kind, Outgoing, Slots, acknowledgement, offer
+from simcluster_backends.sockets.wire.frame import LENGTH, Kind
+from simcluster_backends.sockets.wire.outgoing import Chunk, Outgoing, Slots, acknowledgement, offer
 
 
 class Left(Protocol):

@@ -23,7 +23,8 @@ import msgspec
 import numpy as np
 
 from simcluster_backends.sockets.net.send_queue import SendQueue
-from simcluster_backends.sockets.wire.frame import LENGTH, Bytes, Outgoing, decode
+from simcluster_backends.sockets.wire.frame import LENGTH, Bytes, decode
+from simcluster_backends.sockets.wire.outgoing import Outgoing
 from simcluster_backends.sockets.wire.reader import FrameReader
 
 SLOTS, SLOT_BYTES = 4, 512 * 1024

@@ -85,13 +85,14 @@ def prepare(preamble: Preamble, header: bytes, landings: list[Landing], most_byt
         if landing is not None:
             landings.remove(landing)
             landing = landing if landing.fits(message) else None
-        heads = message.tensors if landing is None else []
         try:
-            tensors = tuple(BUFFERS.empty(head.shape, DTYPES[head.dtype]) for head in heads)
+            tensors = (
+                tuple([BUFFERS.empty(head.shape, DTYPES[head.dtype]) for head in message.tensors])
+                if landing is None
+                else (landing.place,)
+            )
         except (RuntimeError, MemoryError, OSError) as error:
             raise ProtocolError(f"no memory for a body of {total} bytes: {error}") from None
-        if landing is not None:
-            tensors = (landing.place,)
         parts = [part for part in map(octets, tensors) if len(part)]
         frame = Frame(Kind.DATA, header, b"", message, tensors, size_bytes + rest, 0, landing)
         is_shared = preamble.flags & SHARED != 0

@@ -29,7 +29,8 @@ from simcluster_backends.sockets.net import shared_memory
 from simcluster_backends.sockets.net.send_queue import Sending, SendQueue
 from simcluster_backends.sockets.net.shared_memory import SLOT_BYTES, SLOTS, Offer, ReceiveSlots, SendSlots
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.frame import LENGTH, Frame, data_frame
+from simcluster_backends.sockets.wire.frame import LENGTH, Frame
+from simcluster_backends.sockets.wire.outgoing import data_frame
 from simcluster_backends.sockets.wire.reader import FrameReader
 from tests.sockets.node.test_sockets_transport import run
 

@@ -18,7 +18,8 @@ from simcluster.testing import CHECKS, Crash, RunBodies
 from simcluster.transport import ANY, Cost, Transport
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.frame import Kind, Outgoing
+from simcluster_backends.sockets.wire.frame import Kind
+from simcluster_backends.sockets.wire.outgoing import Outgoing
 
 KEY = b"k" * 32
 

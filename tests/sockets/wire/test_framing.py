@@ -21,12 +21,12 @@ from simcluster_backends.sockets.wire.frame import (
     Frame,
     Kind,
     OtherVersion,
-    Outgoing,
     Preamble,
     as_octets,
     header_crc,
     octets,
 )
+from simcluster_backends.sockets.wire.outgoing import Outgoing
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES, Limits
 from tests.hostile.inputs import Feeding
