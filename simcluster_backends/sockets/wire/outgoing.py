@@ -110,7 +110,7 @@ class Outgoing:
         crc = 0
         for piece in self.body:
             crc = crc32c(piece, crc)
-        whole = b"".join((self._preamble(seq, 0, self.body_bytes, crc), *self.body))
+        whole = b"".join((self._preamble(seq, 0, self.body_bytes, crc), *(piece.data for piece in self.body)))
         if not self.kept:
             self.kept, self.body = True, [np.frombuffer(whole, np.uint8, offset=len(whole) - self.body_bytes)]
         return whole
@@ -123,8 +123,9 @@ class Outgoing:
             small = bytearray(self._preamble(seq + number, number, sum(end - start for _, start, end in spans), crc))
             for index, start, end in spans:
                 if len(small) + end - start > JOIN_BYTES:
-                    yield small
-                    small = bytearray()
+                    if small:  # an empty chunk would mean that the frame waits
+                        yield small
+                        small = bytearray()
                     while start < end - JOIN_BYTES:
                         at, start = start, min(start + CHUNK_BYTES, end)
                         yield self.body[index][at:start].data

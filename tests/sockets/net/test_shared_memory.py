@@ -152,8 +152,8 @@ def test_no_file_outlives_its_connection() -> None:
 
 
 def test_a_body_that_the_slots_hold_is_resent_from_them_whatever_becomes_of_the_senders_memory() -> None:
-    # 1,000,000 B take two of the four slots, so the third frame fills the first one's again.
-    lent = [torch.full((250_000,), float(number)) for number in range(3)]
+    # Two whole slots each: the third frame fills those of the first one again.
+    lent = [torch.full((2 * SLOT_BYTES // 4,), float(number)) for number in range(3)]
     queue, reader, found = SendQueue(10**8), FrameReader(is_open=True), []
     with both_ends() as (queue.slots, reader.slots):
         sendings = [Sending(data_frame("t", lend(tensor)), None, None) for tensor in lent]
@@ -170,13 +170,13 @@ def test_a_body_that_the_slots_hold_is_resent_from_them_whatever_becomes_of_the_
     again.open(reader)
     again._seq = again.taken = 1  # the others were lost with the connection
     queue.restart(1)
-    while queue.waits:
+    while queue.is_ready:
         found += feed(again, queue.advance() or b"")
     assert [frame.tensors[0].unique().tolist() for frame in found] == [[0.0], [1.0], [2.0], [1.0], [2.0]]
 
 
 def test_a_body_that_is_not_acknowledged_moves_before_its_slots_are_filled_again() -> None:
-    lent = [torch.full((250_000,), float(number)) for number in range(3)]
+    lent = [torch.full((2 * SLOT_BYTES // 4,), float(number)) for number in range(3)]
     queue, reader = SendQueue(10**8), FrameReader(is_open=True)
     with both_ends() as (queue.slots, reader.slots):
         for tensor in lent:
@@ -186,7 +186,7 @@ def test_a_body_that_is_not_acknowledged_moves_before_its_slots_are_filled_again
             tensor.fill_(-1.0)
     queue.restart(0)
     again, found = FrameReader(is_open=True), []
-    while queue.waits:
+    while queue.is_ready:
         found += feed(again, queue.advance() or b"")
     assert [frame.tensors[0].unique().tolist() for frame in found] == [[0.0], [1.0], [2.0]]
 

@@ -16,6 +16,7 @@ from simcluster.errors import ProtocolError
 from simcluster.payload import DTYPES, PREAMBLE_BYTES, Payload, encode_header, pack, sizes_of
 from simcluster_backends.sockets.wire.frame import (
     BODY_LIMIT_BYTES,
+    CHUNK_BYTES,
     HANDSHAKE_LIMIT_BYTES,
     HEADER_LIMIT_BYTES,
     Frame,
@@ -150,6 +151,15 @@ def test_no_chunk_copies_a_large_tensor() -> None:
     assert sum(len(view) for view in views) > 0.9 * 4_000_000
     first = torch.frombuffer(views[0], dtype=torch.uint8)
     assert first.data_ptr() == tensor.data_ptr()
+
+
+def test_no_chunk_of_the_stream_is_empty_where_tensors_end_with_chunks() -> None:
+    whole, more = torch.zeros(CHUNK_BYTES, dtype=torch.uint8), torch.zeros(2 * CHUNK_BYTES, dtype=torch.uint8)
+    content = pack(whole, more, whole, torch.zeros(0), whole)
+    chunks = [bytes(chunk) for chunk in data_frame("w", content).chunks(0)]
+    assert all(chunks)
+    (frame,) = opened().feed(b"".join(chunks))
+    assert all(map(same, frame.tensors, content.tensors))
 
 
 def test_any_changed_byte_is_a_protocol_error_or_awaited_bytes_and_nothing_else() -> None:
