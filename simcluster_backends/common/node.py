@@ -16,10 +16,11 @@ from simcluster.payload import Message, Payload, Sendable, as_payload
 from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Cost
 from simcluster_backends.common.arguments import check_work
+from simcluster_backends.common.inbox import fail
 
 if TYPE_CHECKING:
     from simcluster.runs.recorder import Recorder
-    from simcluster_backends.common.inbox import Inbox
+    from simcluster_backends.common.inbox import Inbox, Waiting
 
 T = TypeVar("T")
 Outcome: TypeAlias = tuple[Any, BaseException | None]
@@ -102,6 +103,36 @@ class Node(Generic[S, P]):
             self._forget(sending)
         self.recorder.span("send", start_s, sending.left_s, to, tag, sending.size_bytes)
 
+    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
+        """See simcluster.transport.Accelerated."""
+        payload = as_payload(content)
+        self._inbox.check_peer(to)
+        if self._news.has_news:
+            await self._check_reach(to)
+        start_s = self._now()
+        sending = self._post(to, tag, payload)
+        if sending is None:
+            return await self.recv(source, tag)
+        injected = sending.injected
+        try:
+            message = await self._inbox.take(source, tag, partial(self._join, to, sending))
+            self.recorder.received(message.size_bytes)
+            self.recorder.span("recv", start_s, self._now(), message.source, message.tag, message.size_bytes)
+            if not injected.done():
+                await injected
+            injected.result()
+        except BaseException as error:
+            sending.withdraw()
+            if injected.done() and not injected.cancelled():
+                injected.exception()  # it may have failed for the same reason, which is reported once
+            if isinstance(error, ConnectionError):
+                raise self._lost(to, sending, str(error)) from None
+            raise
+        finally:
+            self._forget(sending)
+        self.recorder.span("send", start_s, sending.left_s, to, tag, sending.size_bytes)
+        return message
+
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
         start_s = self._now()
         message = await self._inbox.take(source, tag)
@@ -150,6 +181,18 @@ class Node(Generic[S, P]):
         """Return the error of *sending*, which could not leave because *to* is gone."""
         self._inbox.lose(to, reason)
         return self._inbox.error(to)
+
+    def _join(self, to: int, sending: S, receiver: Waiting) -> None:
+        """Let *receiver* fail with *sending*: both are halves of one exchange."""
+
+        def failed(injected: asyncio.Future[None]) -> None:
+            if not (receiver.done() or injected.cancelled()) and (error := injected.exception()) is not None:
+                fail(receiver, self._lost(to, sending, str(error)))
+
+        if sending.injected.done():
+            failed(sending.injected)
+        else:
+            sending.injected.add_done_callback(failed)
 
     def _forget(self, sending: S) -> None:
         """Note that no `send` waits for *sending* any more."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simcluster.payload import Message
+from simcluster.payload import Message, Sendable
 from simcluster.transport import ANY, OWN_TAGS, Any_
 from simcluster_backends.common.device import Device, Piece
 from simcluster_backends.common.node import Node
@@ -40,12 +40,12 @@ S = TypeVar("S", bound=Numbered)
 
 
 class Activity:
-    """An algorithm's progress: *recorded* counts its records, *sending* describes its pending sends."""
+    """An algorithm's progress: *recorded* counts its records, *sending* has (to, tag, bytes) of its pending sends."""
 
     def __init__(self, inbox: Inbox, device: Device, recorder: Recorder) -> None:
         self.inbox, self.device, self.recorder = inbox, device, recorder
         self.recorded = self.sends = 0
-        self.sending: dict[int, str] = {}
+        self.sending: dict[int, tuple[int, str, int]] = {}
 
     def progress(self, moved: int, *, ended: bool = False) -> Progress:
         """Return the node's progress; *moved* counts activity on its connections."""
@@ -59,13 +59,14 @@ class Activity:
         return [*(["a piece of its work"] if self.device.computing else []), *self._pending()]
 
     def _pending(self) -> list[str]:
-        return self.inbox.mailbox.describe() + list(self.sending.values())
+        sends = [f"send(to={to}, tag={tag!r}, {size_bytes} B)" for to, tag, size_bytes in self.sending.values()]
+        return self.inbox.mailbox.describe() + sends
 
     def number(self, to: int, tag: str, size_bytes: int) -> int:
         """Register a new send and return its number."""
         self.sends += 1
         self.device.shares.begin(SENDING)
-        self.sending[self.sends] = f"send(to={to}, tag={tag!r}, {size_bytes} B)"
+        self.sending[self.sends] = to, tag, size_bytes
         return self.sends
 
 
@@ -83,6 +84,14 @@ class RealNode(Node[S, Piece]):
         shares.begin(WAITING)
         try:
             return await super().recv(source, tag)
+        finally:
+            shares.end(WAITING)
+
+    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
+        shares = self._activity.device.shares
+        shares.begin(WAITING)
+        try:
+            return await super().exchange(to, source, tag, content)
         finally:
             shares.end(WAITING)
 

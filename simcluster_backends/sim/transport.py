@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simcluster.payload import Message, Payload, Sendable, as_payload, freeze, sizes_of
+from simcluster.payload import Message, Payload, freeze, sizes_of
 from simcluster.transport import ANY, Cost
 from simcluster.workloads import Replica
 from simcluster_backends.common.arguments import check_work
@@ -18,6 +18,7 @@ from simcluster_backends.sim.outgoing import Outgoing
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from simcluster_backends.common.inbox import Waiting
     from simcluster_backends.sim.member import Member
 
 T = TypeVar("T")
@@ -38,30 +39,6 @@ class SimTransport(Node[Outgoing, Any]):
     def peers(self) -> list[int]:
         self._member.listen(ANY)
         return super().peers
-
-    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
-        payload = as_payload(content)
-        self._inbox.check_peer(to)
-        if self._news.has_news:
-            await self._check_reach(to)
-        start_s = self._now()
-        outgoing = self._post(to, tag, payload)
-        if outgoing is None:
-            return await self.recv(source, tag)
-        try:
-            message = await self._inbox.take(source, tag, partial(setattr, outgoing, "partner"))
-            self.recorder.received(message.size_bytes)
-            self.recorder.span("recv", start_s, self._now(), message.source, message.tag, message.size_bytes)
-            if not outgoing.injected.done():
-                await outgoing.injected
-        except BaseException:
-            outgoing.withdraw()
-            if outgoing.injected.done() and not outgoing.injected.cancelled():
-                outgoing.injected.exception()  # it may have failed for the same reason, which is reported once
-            raise
-        outgoing.injected.result()
-        self.recorder.span("send", start_s, outgoing.left_s, to, tag, outgoing.size_bytes)
-        return message
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         check_work(work, cost)
@@ -102,6 +79,9 @@ class SimTransport(Node[Outgoing, Any]):
             self.recorder.span("send", self._now(), self._now(), to, tag, outgoing.size_bytes)
             return None
         return outgoing
+
+    def _join(self, to: int, sending: Outgoing, receiver: Waiting) -> None:
+        sending.partner = receiver
 
     async def _check_reach(self, to: int) -> None:
         await self._member.check_reach(to)

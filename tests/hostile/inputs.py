@@ -11,17 +11,10 @@ import msgspec
 
 from simcluster.errors import HandshakeRefused, ProtocolError
 from simcluster.payload import PREAMBLE_BYTES
-from simcluster_backends.sockets.wire.frame import (
-    HANDSHAKE_LIMIT_BYTES,
-    Frame,
-    Kind,
-    Outgoing,
-    Preamble,
-    as_octets,
-    header_crc,
-)
+from simcluster_backends.sockets.wire.frame import HANDSHAKE_LIMIT_BYTES, Frame, Kind, Preamble, as_octets, header_crc
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 from simcluster_backends.sockets.wire.messages import read_from_launcher, read_from_node
+from simcluster_backends.sockets.wire.outgoing import Outgoing
 from simcluster_backends.sockets.wire.reader import FrameReader
 
 CORPUS = Path(__file__).parent / "corpus"

@@ -192,7 +192,7 @@ def test_an_algorithm_is_given_the_verbs_of_the_interface_and_cannot_end_a_node(
         return {name for name in dir(node) if not name.startswith("_")}
 
     promised = {name for name in dir(Transport) if not name.startswith("_")}
-    assert run_bodies([body]) == [promised | {"recorder", "carries"}]
+    assert run_bodies([body]) == [promised | {"exchange", "recorder", "carries"}]
 
 
 # what is refused

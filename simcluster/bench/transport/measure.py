@@ -139,8 +139,9 @@ async def _push_pull(node: Transport, mine: Tensor) -> Tensor:
     for rank in workers:
         total.add_((await node.recv(rank, "push")).tensor)
     async with asyncio.TaskGroup() as pulls:
-        for rank in workers:
+        for rank in workers[1:]:
             pulls.create_task(node.send(rank, "pull", lend(total)))
+        await node.send(workers[0], "pull", lend(total))
     return total
 
 

@@ -21,8 +21,9 @@ from simcluster.errors import HandshakeRefused, ProtocolError
 from simcluster_backends.sockets.net.send_queue import Left, Sending, SendQueue
 from simcluster_backends.sockets.net.shared_memory import SharedMemory, has_one_address
 from simcluster_backends.sockets.net.tls import ClosedUnread, in_words, names_in
-from simcluster_backends.sockets.wire.frame import CHUNK_BYTES, Frame, Kind, OtherVersion, Outgoing
+from simcluster_backends.sockets.wire.frame import CHUNK_BYTES, Frame, Kind, OtherVersion
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
+from simcluster_backends.sockets.wire.outgoing import Outgoing
 from simcluster_backends.sockets.wire.reader import USUAL, FrameReader, Limits
 
 CLOSED = "the connection was closed by the peer"
@@ -291,21 +292,23 @@ class Connection(asyncio.BufferedProtocol):
         """Let the kernel copy what it accepts now straight from *chunk*; the transport gets a copy of the rest."""
         if not self._encrypted:
             try:
-                chunk = memoryview(chunk)[os.write(self._descriptor, chunk) :]
+                count = os.write(self._descriptor, chunk)
+                if count == len(chunk):
+                    return
+                chunk = memoryview(chunk)[count:]
             except ConnectionResetError:  # seen once: the transport gets a broken pipe
                 self.has_broken = True
             except OSError:  # the transport will report it
                 pass
-        if chunk:
-            transport.write(bytes(chunk))
+        transport.write(bytes(chunk))
 
     def pump(self) -> None:
         """Write chunks until the kernel accepts no more or other tasks need a turn."""
-        transport, budget = self._transport, PUMP_BYTES
+        transport, queue, budget = self._transport, self.queue, PUMP_BYTES
         if transport is None or self._writing_held:
             return
-        while self.queue.is_ready and not self._paused and not transport.is_closing():
-            chunk = self.queue.advance()
+        while queue.is_ready and not self._paused and not transport.is_closing():
+            chunk = queue.advance()
             if not chunk:
                 continue
             self._write(transport, chunk)
@@ -314,3 +317,5 @@ class Connection(asyncio.BufferedProtocol):
             if budget <= 0:
                 self._loop.call_soon(self.pump)
                 return
+        if queue.is_starved and self.memory is not None:
+            self.memory.listen()

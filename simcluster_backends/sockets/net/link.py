@@ -18,12 +18,16 @@ from simcluster.errors import HandshakeRefused, ProtocolError, RunError
 from simcluster_backends.common.event_loop import KEEPER
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.send_queue import Left, Sending, SendQueue
-from simcluster_backends.sockets.wire.frame import SHARED_BYTES, Frame, Kind, Landing, Outgoing
+from simcluster_backends.sockets.net.shared_memory import SLOT_BYTES, SLOTS
+from simcluster_backends.sockets.wire.frame import JOIN_BYTES, SHARED_BYTES, Frame, Kind, Landing
 from simcluster_backends.sockets.wire.handshake import Identity
+from simcluster_backends.sockets.wire.outgoing import Outgoing
 from simcluster_backends.sockets.wire.reader import FrameReader
 
-ACKNOWLEDGED_BYTES = 128 * 1024
-"""Received before it is acknowledged. So a healthy connection spends 40 bytes per large message, or per many small."""
+ACKNOWLEDGED_BYTES, SHARED_ACKNOWLEDGED_BYTES = 128 * 1024, 512 * 1024
+"""Received before it is acknowledged. So a healthy connection spends 40 bytes per large message, or per many small.
+
+Messages in shared memory stay there, so that their sender waits for no acknowledgement."""
 
 LEAST_KEPT_BYTES = 8 * ACKNOWLEDGED_BYTES
 """A sender that kept no more than its peer leaves unacknowledged would wait forever."""
@@ -191,20 +195,34 @@ class Link:
             connection.hold(writing=self._held[0], reading=self._held[1])
 
     def _receive(self, frame: Frame) -> None:
-        if frame.kind is Kind.ACK:
-            self.queue.taken(frame.acknowledged)
-        elif frame.kind is Kind.OFFER:
+        if frame.kind is Kind.OFFER:
             if self._connection is not None and self._connection.memory is not None:
                 self._connection.memory.accept(frame.header)
-            return
+        elif frame.kind is Kind.ACK:
+            self.queue.taken(frame.acknowledged)
+            self._say(after_others=False)
         else:
             self.on_frame(frame)
             self._unsaid += frame.size_bytes
-            if self._unsaid < ACKNOWLEDGED_BYTES:
-                return
-            self._unsaid = 0
-            self.queue.acknowledge(self._reader.taken)
-        if self._connection is not None:
+            enough, held = (
+                (SHARED_ACKNOWLEDGED_BYTES, SLOTS * SLOT_BYTES) if frame.is_shared else (ACKNOWLEDGED_BYTES, JOIN_BYTES)
+            )
+            if self._unsaid >= enough:
+                self._unsaid = 0
+                self.queue.acknowledge(self._reader.taken)
+                if frame.size_bytes > held:  # its sender may wait for this
+                    self._say(after_others=False)
+                else:
+                    self._loop.call_soon(self._say, True, context=self._context)
+
+    def _say(self, after_others: bool) -> None:
+        """Send what waits. An acknowledgement may wait for *others*, which may send a frame that takes it along.
+
+        These are the program, which has the message now, and the tasks that its next step starts.
+        """
+        if after_others:
+            self._loop.call_soon(self._say, False, context=self._context)
+        elif self._connection is not None:
             self._connection.pump()
 
     def _lends(self, sending: Sending) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from simcluster.errors import ProtocolError
-from simcluster_backends.sockets.wire.frame import Chunk, Kind, Outgoing, Slots, acknowledgement, offer
+from simcluster_backends.sockets.wire.frame import LENGTH, Kind
+from simcluster_backends.sockets.wire.outgoing import Chunk, Outgoing, Slots, acknowledgement, offer
 
 
 class Left(Protocol):
@@ -79,13 +80,13 @@ class SendQueue:
         self._seq = self._shaken = 0
         self._says: int | None = None  # how many frames to acknowledge next
         self._offers = b""
-        self._starved = False  # the first frame waits for a free slot
+        self.is_starved = False  # the first frame waits for a free slot
 
     @property
     def is_ready(self) -> bool:
         """Whether `advance` makes progress."""
-        if self._starved:
-            return self.slots is not None and self.slots.free > 0
+        if self.is_starved:
+            return self.slots is not None and self.slots.has_room()
         if not self.waits:
             return self._says is not None or bool(self._offers)
         if self._keeps_bytes is None or self.kept_bytes < self._keeps_bytes:
@@ -125,12 +126,12 @@ class SendQueue:
             sending.chunks, sending.rest = sending.frame.chunks(sending.seq, self.slots), sending.frame.wire_bytes
         filled_bytes = self.slots.filled_bytes if self.slots is not None else 0
         next_chunk = next(sending.chunks, None)
-        self._starved = next_chunk is not None and not next_chunk
+        self.is_starved = next_chunk is not None and not next_chunk
         if next_chunk is None:
             self.waits.popleft()
             self._finish(sending)
         elif self.slots is not None and self.slots.filled_bytes != filled_bytes:
-            sending.rest -= self.slots.filled_bytes - filled_bytes
+            sending.rest -= self.slots.filled_bytes - filled_bytes + len(next_chunk) - LENGTH.size
         else:
             sending.rest -= len(next_chunk)
         return next_chunk
@@ -165,6 +166,7 @@ class SendQueue:
                 self.bytes_sent += sending.frame.wire_bytes
             assert sending.seq is not None, "it has left"
             self.acknowledged = sending.seq + sending.frame.count
+            sending.frame.forget()
             sending.end()
 
     def problem_with(self, number: int) -> str | None:
@@ -181,7 +183,7 @@ class SendQueue:
         self.taken(number)
         self.waits = deque(s for s in (*self.kept, *self.waits) if s.frame.kind is not Kind.HANDSHAKE)
         self.kept, self.kept_bytes, self._says = deque(), 0, None
-        self.slots, self._offers, self._starved = None, b"", False
+        self.slots, self._offers, self.is_starved = None, b"", False
         for sending in self.waits:
             sending.chunks = None
 

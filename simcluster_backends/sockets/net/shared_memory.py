@@ -17,14 +17,15 @@ import sys
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, field
 
 import msgspec
 import numpy as np
 
 from simcluster_backends.sockets.net.send_queue import SendQueue
-from simcluster_backends.sockets.wire.frame import Bytes, decode
-from simcluster_backends.sockets.wire.reader import LENGTH, FrameReader
+from simcluster_backends.sockets.wire.frame import LENGTH, Bytes, decode
+from simcluster_backends.sockets.wire.outgoing import Outgoing
+from simcluster_backends.sockets.wire.reader import FrameReader
 
 SLOTS, SLOT_BYTES = 4, 512 * 1024
 """2 MiB per direction stay in the caches of two cores."""
@@ -41,7 +42,7 @@ class SharedMemory:
         self._loop, self._queue, self._reader, self._on_free = loop, queue, reader, on_free
         self._own: SendSlots | None = None
         self._peers: ReceiveSlots | None = None
-        self._offered = False
+        self._offered = self._listens = False
 
     def offer(self) -> None:
         """Make slots and offer them, unless that has been done."""
@@ -49,8 +50,14 @@ class SharedMemory:
             return
         self._offered, self._own = True, SendSlots.make()
         if self._own is not None:
-            self._loop.add_reader(self._own.pipe, self._heard, self._own)
+            self.listen()
             self._queue.offer(self._own.offer)
+
+    def listen(self) -> None:
+        """Call *on_free* once the peer accepts, or gives a slot back. Else the pipe is read when a slot is needed."""
+        if self._own is not None and not self._listens:
+            self._listens = True
+            self._loop.add_reader(self._own.pipe, self._heard, self._own)
 
     def accept(self, offer: bytes) -> None:
         """Accept the peer's *offer*, the first one, if that is possible. Raise ProtocolError."""
@@ -60,7 +67,7 @@ class SharedMemory:
     def close(self) -> None:
         """Share nothing any more. The mappings end with what still uses them."""
         if self._own is not None:
-            self._loop.remove_reader(self._own.pipe)
+            self._deafen(self._own)
             self._own.close()
         if self._peers is not None:
             self._peers.close()
@@ -70,6 +77,13 @@ class SharedMemory:
         own.heard()
         self._queue.slots = own
         self._on_free()
+        if not self._queue.is_starved:
+            self._deafen(own)
+
+    def _deafen(self, own: SendSlots) -> None:
+        if self._listens:
+            self._listens = False
+            self._loop.remove_reader(own.pipe)
 
 
 def has_one_address(transport: asyncio.Transport) -> bool:
@@ -102,9 +116,11 @@ class SendSlots:
     files: InitVar[tuple[int, ...]]
     slot_bytes: int = SLOT_BYTES
     is_accepted: bool = False
-    free: int = 0
+    count: int = SLOTS
     filled_bytes: int = 0
+    _free: int = 0
     _next: int = 0
+    _owners: list[Outgoing | None] = field(default_factory=lambda: [None] * SLOTS)
 
     def __post_init__(self, files: tuple[int, ...]) -> None:
         self.close = weakref.finalize(self, _close, *files)
@@ -131,15 +147,24 @@ class SendSlots:
         offer = Offer(os.getpid(), memory, end, nonce, SLOTS, SLOT_BYTES)
         return cls(mapped, msgspec.msgpack.encode(offer), pipe, (memory, pipe, end))
 
-    def fill(self, pieces: list[Bytes]) -> bytes:
-        """Copy *pieces* into the next slot, which is free, and return what the stream says of it."""
+    def has_room(self) -> bool:
+        """Return whether the next slot can be filled."""
+        if not self._free:
+            self.heard()
+        return self._free > 0
+
+    def fill(self, pieces: list[Bytes], owner: Outgoing | None = None) -> tuple[bytes, Bytes]:
+        """Copy *pieces* of *owner* into the next slot; return what the stream says of it, and the copy."""
+        if (previous := self._owners[self._next]) is not None:
+            previous.move()
+        self._owners[self._next] = owner
         at = start = self._next * SLOT_BYTES
         for piece in pieces:
             self.memory[at : at + len(piece)] = piece
             at += len(piece)
-        self._next, self.free = (self._next + 1) % SLOTS, self.free - 1
+        self._next, self._free = (self._next + 1) % SLOTS, self._free - 1
         self.filled_bytes += at - start
-        return LENGTH.pack(at - start)
+        return LENGTH.pack(at - start), self.memory[start:at]
 
     def heard(self) -> None:
         """Read from the pipe what the peer has accepted and given back."""
@@ -147,7 +172,7 @@ class SendSlots:
             count = len(os.read(self.pipe, MOST_SLOTS))
             if not self.is_accepted:
                 self.is_accepted, count = True, count - 1 + SLOTS
-            self.free = min(SLOTS, self.free + count)
+            self._free = min(SLOTS, self._free + count)
 
 
 @dataclass(eq=False)

@@ -17,7 +17,8 @@ from simcluster_backends.common.device import Device
 from simcluster_backends.common.inbox import INBOX_BYTES, Inbox
 from simcluster_backends.common.real_node import Activity
 from simcluster_backends.common.watchdog import Progress
-from simcluster_backends.sockets.wire.frame import Frame, Kind, Outgoing
+from simcluster_backends.sockets.wire.frame import Frame, Kind
+from simcluster_backends.sockets.wire.outgoing import Outgoing
 
 if TYPE_CHECKING:
     from simcluster.replays.notes import Notes

@@ -14,7 +14,8 @@ from simcluster.errors import PeerLost
 from simcluster.payload import Lent, Payload
 from simcluster_backends.common.real_node import Numbered, RealNode
 from simcluster_backends.sockets.node.order import Leaving
-from simcluster_backends.sockets.wire.frame import BODY_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, data_frame
+from simcluster_backends.sockets.wire.frame import BODY_LIMIT_BYTES, MESSAGE_LIMIT_BYTES
+from simcluster_backends.sockets.wire.outgoing import data_frame
 
 if TYPE_CHECKING:
     from simcluster.replays.notes import Notes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import msgspec
 import numpy as np
@@ -71,29 +72,32 @@ def prepare(preamble: Preamble, header: bytes, landings: list[Landing], most_byt
 
     A message's tensor goes into the first of *landings* with its tag, if it fits there; that one is used up.
     """
-    kind, size_bytes = Kind(preamble.kind), PREAMBLE_BYTES + preamble.header_len + preamble.body_len
-    if kind is Kind.DATA:
+    size_bytes = PREAMBLE_BYTES + preamble.header_len + preamble.body_len
+    if preamble.kind == Kind.DATA:
         message: MessageHeader = decode(_header_decoder, header, "a message header")
         total = _size_of(message.tensors)
         rest = rest_after(total, preamble)
         if total > most_bytes:
             raise ProtocolError(f"a message of {total} bytes; at most {most_bytes}")
-        landing = next((landing for landing in landings if landing.tag == message.tag), None) if landings else None
+        landing = None
+        if landings:
+            landing = next((landing for landing in landings if landing.tag == message.tag), None)
         if landing is not None:
             landings.remove(landing)
             landing = landing if landing.fits(message) else None
-        heads = message.tensors if landing is None else []
         try:
-            tensors = tuple(BUFFERS.empty(head.shape, DTYPES[head.dtype]) for head in heads)
+            tensors = (
+                tuple([BUFFERS.empty(head.shape, DTYPES[head.dtype]) for head in message.tensors])
+                if landing is None
+                else (landing.place,)
+            )
         except (RuntimeError, MemoryError, OSError) as error:
             raise ProtocolError(f"no memory for a body of {total} bytes: {error}") from None
-        if landing is not None:
-            tensors = (landing.place,)
         parts = [part for part in map(octets, tensors) if len(part)]
-        frame = Frame(kind, header, b"", message, tensors, size_bytes + rest, 0, landing)
+        frame = Frame(Kind.DATA, header, b"", message, tensors, size_bytes + rest, 0, landing)
         is_shared = preamble.flags & SHARED != 0
         return Body(frame, parts, preamble.body_crc, preamble.body_len, rest, is_shared=is_shared)
-    owned = bytearray(preamble.body_len)
+    kind, owned = Kind(preamble.kind), bytearray(preamble.body_len)
     parts = [np.frombuffer(owned, dtype=np.uint8)] if owned else []
     acknowledged = preamble.seq if kind is Kind.ACK else 0
     frame = Frame(kind, header, size_bytes=size_bytes, acknowledged=acknowledged)
@@ -104,11 +108,17 @@ def _size_of(headers: list[TensorHeader]) -> int:
     """Return the bytes of the tensors of *headers*, without overflow. Raise ProtocolError."""
     total = 0
     for header in headers:
-        if header.dtype not in DTYPES:
-            raise ProtocolError(f"a tensor of dtype {header.dtype[:40]!r}; expected one of {', '.join(DTYPES)}")
-        if len(header.shape) > MAX_DIMENSIONS:
-            raise ProtocolError(f"a tensor of {len(header.shape)} dimensions; at most {MAX_DIMENSIONS}")
-        if any(not 0 <= length < 2**31 for length in header.shape):
-            raise ProtocolError(f"a tensor of shape {header.shape}; lengths are 0 to 2**31 - 1")
-        total += math.prod(header.shape) * DTYPES[header.dtype].itemsize
+        total += _bytes_of(header.dtype, tuple(header.shape))
     return total
+
+
+@lru_cache(maxsize=4096)
+def _bytes_of(dtype: str, shape: tuple[int, ...]) -> int:
+    """Return the bytes of one tensor; cached, since the same ones come again and again. Raise ProtocolError."""
+    if dtype not in DTYPES:
+        raise ProtocolError(f"a tensor of dtype {dtype[:40]!r}; expected one of {', '.join(DTYPES)}")
+    if len(shape) > MAX_DIMENSIONS:
+        raise ProtocolError(f"a tensor of {len(shape)} dimensions; at most {MAX_DIMENSIONS}")
+    if any(not 0 <= length < 2**31 for length in shape):
+        raise ProtocolError(f"a tensor of shape {list(shape)}; lengths are 0 to 2**31 - 1")
+    return math.prod(shape) * DTYPES[dtype].itemsize

@@ -1,4 +1,4 @@
-"""Frame definitions, byte for byte, and encoding; simcluster_backends.sockets.wire.reader decodes.
+"""Frame definitions, byte for byte; simcluster_backends.sockets.wire.outgoing encodes, wire.reader decodes.
 
 A frame is a preamble of 40 bytes, a header and a body:
 
@@ -23,9 +23,8 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import google_crc32c
 import msgspec
@@ -35,7 +34,7 @@ import torch
 from torch import Tensor
 
 from simcluster.errors import ProtocolError
-from simcluster.payload import DTYPE_NAMES, PREAMBLE_BYTES, Message, MessageHeader, Payload, body_bytes, encode_header
+from simcluster.payload import DTYPE_NAMES, PREAMBLE_BYTES, Message, MessageHeader, Payload
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -54,11 +53,16 @@ JOIN_BYTES = 256 * 1024
 """Smaller pieces are copied together rather than sent one by one."""
 CHUNK_BYTES = 512 * 1024
 """Written at once: fits into a core's private cache, and is worth a system call."""
+LENGTH = struct.Struct("<I")
+"""On the stream, in place of the content of a slot."""
 SHARED_BYTES = 128 * 1024
 """Smaller bodies travel on the stream even where memory is shared."""
 
 _layout = struct.Struct("<4sBBHIQQIII")
 assert _layout.size == PREAMBLE_BYTES
+_before_crc, _crc, _after_crc = map(struct.Struct, ("<4sBBHIQQ", "<I", "<II"))
+CRC_AT, AFTER_CRC = _before_crc.size, _before_crc.size + _crc.size
+"""Where the header's checksum is in a preamble."""
 
 
 class Kind(enum.IntEnum):
@@ -88,8 +92,8 @@ class Preamble(NamedTuple):
     reserved: int
 
     @classmethod
-    def read(cls, data: bytes) -> Preamble:
-        return cls(*_layout.unpack(data))
+    def read(cls, data: bytes | memoryview, start: int = 0) -> Preamble:
+        return cls._make(_layout.unpack_from(data, start))
 
 
 class OtherVersion(ProtocolError):
@@ -120,7 +124,7 @@ class Frame:
     """A complete received frame. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all of it.
 
     *body_crc* is the verified checksum of a DATA frame's body; its tensor was read into *landing*, if that is given.
-    *acknowledged* is the number in an ACK.
+    *acknowledged* is the number in an ACK. *is_shared*: its body, or the end of it, came through shared memory.
     """
 
     kind: Kind
@@ -132,12 +136,20 @@ class Frame:
     body_crc: int = 0
     landing: Landing | None = None
     acknowledged: int = 0
+    is_shared: bool = False
 
 
 def octets(tensor: Tensor) -> Bytes:
-    """Return the memory of a contiguous CPU *tensor* of any dtype and shape, as bytes."""
-    view: Bytes = tensor.detach().reshape(-1).view(torch.uint8).numpy()
-    return view
+    """Return the memory of a CPU *tensor* of any dtype and shape, or of a copy if it is not contiguous, as bytes."""
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.dtype is torch.bfloat16:  # numpy has no such type
+        tensor = tensor.view(torch.int16)
+    view = tensor.numpy()
+    if view.ndim != 1 or not tensor.is_contiguous():
+        view = np.ascontiguousarray(view).reshape(-1)
+    found: Bytes = view.view(np.uint8)
+    return found
 
 
 def as_octets(data: bytes) -> Bytes:
@@ -158,144 +170,13 @@ def decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, what: str) -> Any
         raise ProtocolError(f"{what} cannot be decoded: {type(error).__name__}: {error}") from None
 
 
-Chunk: TypeAlias = bytes | bytearray | memoryview
-Span: TypeAlias = tuple[int, int, int]
-"""(index of a piece of the body, first byte, last byte + 1)"""
-
-
-class Slots(Protocol):
-    """Pieces of memory that the peer reads; *free* of them can be filled. *filled_bytes* counts all contents."""
-
-    slot_bytes: int
-    free: int
-    filled_bytes: int
-
-    def fill(self, pieces: list[Bytes]) -> bytes:
-        """Copy *pieces* into the next slot and return what the stream says of it."""
-
-
-class Outgoing:
-    """An outgoing frame. It gets its number when its first chunk is requested: a frame that never left has none.
-
-    A body that is not *kept*, like each chunk of it, is memory owned elsewhere: valid until its owner runs again.
-    """
-
-    def __init__(
-        self,
-        kind: Kind,
-        header: bytes = b"",
-        body: Sequence[Bytes] = (),
-        *,
-        kept: bool = True,
-        part_bytes: int = BODY_LIMIT_BYTES,
-    ) -> None:
-        self.kind, self.header, self.kept = kind, header, kept
-        self.body = [piece for piece in body if len(piece)]
-        self.body_bytes = sum(len(piece) for piece in self.body)
-        self.size_bytes = PREAMBLE_BYTES + len(header) + self.body_bytes
-        self._part_bytes = part_bytes if kind is Kind.DATA else max(1, self.body_bytes)
-        self.count = max(1, -(-self.body_bytes // self._part_bytes))
-        self.wire_bytes = self.size_bytes + (self.count - 1) * PREAMBLE_BYTES
-        if len(header) > HEADER_LIMIT_BYTES:
-            raise ValueError(f"a header of {len(header)} bytes; at most {HEADER_LIMIT_BYTES}")
-
-    def _preamble(self, seq: int, number: int, body_bytes: int, body_crc: int, flags: int = 0) -> bytes:
-        """Return the preamble of part *number*, with sequence number *seq*."""
-        kind, header = (Kind.PART, b"") if number else (self.kind, self.header)
-        flags |= MORE if number + 1 < self.count else 0
-        fields = Preamble(MAGIC, PROTOCOL_VERSION, kind, flags, len(header), body_bytes, seq, 0, body_crc, 0)
-        return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), header))) + header
-
-    def keep(self) -> None:
-        """Copy the body: it may change from now on, and the frame may have to leave again."""
-        if not self.kept:
-            self.kept = True
-            self.body = [piece.copy() for piece in self.body]
-
-    def chunks(self, seq: int, slots: Slots | None = None) -> Iterator[Chunk]:
-        """Yield the frame's bytes, its parts numbered from *seq* on: small pieces joined, large ones cut.
-
-        With *slots* the body of a large frame goes through them, and the chunk is b"" while none is free.
-        """
-        if slots is not None and self.body_bytes >= SHARED_BYTES:
-            yield from self._shared(seq, slots)
-            return
-        crc = 0
-        for number, spans in enumerate(self._parts()):
-            for index, start, end in spans:
-                crc = crc32c(self.body[index][start:end], crc)
-            small = bytearray(self._preamble(seq + number, number, sum(end - start for _, start, end in spans), crc))
-            for index, start, end in spans:
-                if len(small) + end - start > JOIN_BYTES:
-                    yield small
-                    small = bytearray()
-                    while start < end - JOIN_BYTES:
-                        at, start = start, min(start + CHUNK_BYTES, end)
-                        yield self.body[index][at:start].data
-                small += self.body[index][start:end].data  # looked up again: `keep` may have replaced it
-            if small:
-                if not self.kept and len(small) == self.wire_bytes:  # a copy of the whole frame
-                    self.kept, self.body = True, [np.frombuffer(small, np.uint8, offset=len(small) - self.body_bytes)]
-                yield small
-
-    def _shared(self, seq: int, slots: Slots) -> Iterator[Chunk]:
-        for number, spans in enumerate(self._parts()):
-            yield self._preamble(seq + number, number, sum(end - start for _, start, end in spans), 0, SHARED)
-            for slot in _cut(spans, slots.slot_bytes):
-                while not slots.free:
-                    yield b""
-                yield slots.fill([self.body[index][start:end] for index, start, end in slot])
-
-    def _parts(self) -> Iterator[list[Span]]:
-        """Yield the spans of the body for each part."""
-        return _cut([(index, 0, length) for index, length in enumerate(map(len, self.body))], self._part_bytes)
-
-
-def _cut(spans: list[Span], room_bytes: int) -> Iterator[list[Span]]:
-    """Yield *spans* in lists of *room_bytes*, the last one with the rest; one empty list if there are none."""
-    part: list[Span] = []
-    room = room_bytes
-    for index, start, length in spans:
-        while start < length:
-            if not room:
-                yield part
-                part, room = [], room_bytes
-            end = min(length, start + room)
-            part.append((index, start, end))
-            room, start = room - (end - start), end
-    yield part
-
-
-def acknowledgement(taken: int) -> bytes:
-    """Return the frame that says that *taken* frames have been taken."""
-    fields = Preamble(MAGIC, PROTOCOL_VERSION, Kind.ACK, 0, 0, 0, taken, 0, 0, 0)
-    return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), b"")))
-
-
-def offer(content: bytes) -> bytes:
-    """Return the frame that offers shared memory."""
-    fields = Preamble(MAGIC, PROTOCOL_VERSION, Kind.OFFER, 0, len(content), 0, 0, 0, 0, 0)
-    return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), content))) + content
-
-
-def data_frame(
-    tag: str, payload: Payload, part_bytes: int = BODY_LIMIT_BYTES, limit_bytes: int = MESSAGE_LIMIT_BYTES
-) -> Outgoing:
-    """Return *payload* with *tag* as a frame in parts of at most *part_bytes*; its tensors are not copied.
-
-    Raise TypeError or ValueError for content that cannot be sent.
-    """
-    header = encode_header(tag, payload)
-    for tensor in payload.tensors:
-        if tensor.is_meta:
-            raise TypeError(f"message {tag!r}: a {tensor.device.type} tensor has no bytes to send")
-    size_bytes = body_bytes(payload)
-    if size_bytes > limit_bytes:
-        raise ValueError(f"message {tag!r}: {size_bytes} bytes of tensors, at most {limit_bytes}")
-    pieces = [octets(tensor.cpu().resolve_neg()) for tensor in payload.tensors]
-    return Outgoing(Kind.DATA, header, pieces, kept=False, part_bytes=part_bytes)
+def sealed(kind: Kind, header: bytes, seq: int, body_bytes: int = 0, body_crc: int = 0, flags: int = 0) -> bytes:
+    """Return preamble and *header* of a frame, with their checksum."""
+    before = _before_crc.pack(MAGIC, PROTOCOL_VERSION, kind, flags, len(header), body_bytes, seq)
+    after = _after_crc.pack(body_crc, 0) + header
+    return before + _crc.pack(crc32c(before + after)) + after
 
 
 def header_crc(preamble: bytes, header: bytes) -> int:
     """Return the checksum of *preamble*, without its own field, and *header*."""
-    return crc32c(header, crc32c(preamble[:28] + preamble[32:]))
+    return crc32c(header, crc32c(preamble[:CRC_AT] + preamble[AFTER_CRC:]))

@@ -12,7 +12,8 @@ import msgspec
 from simcluster.errors import ProtocolError, UsageError
 from simcluster.runs.record import Metric, NodeRecord, Span
 from simcluster_backends.common.failure import Failure
-from simcluster_backends.sockets.wire.frame import CONTROL_LIMIT_BYTES, Frame, Kind, Outgoing, as_octets, decode
+from simcluster_backends.sockets.wire.frame import CONTROL_LIMIT_BYTES, Frame, Kind, as_octets, decode
+from simcluster_backends.sockets.wire.outgoing import Outgoing
 
 ROWS_A_FRAME = 5000
 PIECE_BYTES = 256 * 1024

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +14,9 @@ from simcluster.payload import PREAMBLE_BYTES
 from simcluster_backends.sockets.wire import frame as framing
 from simcluster_backends.sockets.wire.body import Body, prepare
 from simcluster_backends.sockets.wire.frame import (
+    AFTER_CRC,
+    CRC_AT,
+    LENGTH,
     MORE,
     SHARED,
     Bytes,
@@ -23,7 +25,6 @@ from simcluster_backends.sockets.wire.frame import (
     Landing,
     Preamble,
     crc32c,
-    header_crc,
 )
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
@@ -32,7 +33,6 @@ DIRECT_BYTES = 512 * 1024
 """Read at once into a large tensor: little enough to be still in a core's private cache for the checksum."""
 
 WITHOUT_NUMBER = (Kind.ACK, Kind.OFFER)
-LENGTH = struct.Struct("<I")  # of the content of a slot
 
 TLS_RECORDS = (b"\x15", b"\x16")  # an alert, and the first record of a handshake
 TLS_RECORD_BYTES = 3
@@ -73,6 +73,7 @@ class FrameReader:
     def __init__(self, limits: Limits = USUAL, *, is_open: bool = False) -> None:
         self.limits, self.is_open = limits, is_open
         self._ahead: Bytes = np.empty(READ_AHEAD_BYTES + framing.HEADER_LIMIT_BYTES, dtype=np.uint8)
+        self._view = self._ahead.data
         self._start = self._end = 0
         self._body: Body | None = None
         self._in_frame = self._direct = False
@@ -129,7 +130,7 @@ class FrameReader:
             left = self._end - self._start
             self._ahead[:left] = self._ahead[self._start : self._end].copy()
             self._start, self._end = 0, left
-        return self._ahead[self._end :].data
+        return self._view[self._end :]
 
     def received(self, count: int) -> None:
         """Note that *count* bytes have been written into the last `buffer()`."""
@@ -142,6 +143,8 @@ class FrameReader:
         """Return the next complete frame; None if more bytes are needed. Raise ProtocolError."""
         if self._error is not None:
             raise self._error
+        if self._start == self._end and not self._in_frame:
+            return None
         try:
             return self._next_frame()
         except ProtocolError as error:
@@ -175,32 +178,28 @@ class FrameReader:
         if body.frame.kind is Kind.CONTROL:
             return Frame(Kind.CONTROL, b"", bytes(body.owned), size_bytes=body.frame.size_bytes)
         if body.frame.kind is Kind.DATA:
-            body.frame.body_crc = body.crc
+            body.frame.body_crc, body.frame.is_shared = body.crc, body.is_shared
         return body.frame
 
     def _begin(self) -> bool:
         """Read and check preamble and header, and prepare the body's memory; return False if they are incomplete."""
-        have = self._end - self._start
-        magic = bytes(self._ahead[self._start : self._start + min(have, 4)])
-        if have >= TLS_RECORD_BYTES and magic[:1] in TLS_RECORDS and magic[1:2] == b"\x03":
-            raise framing.OtherVersion("the peer speaks TLS and this side does not: start both with --tls, or neither")
-        if not framing.MAGIC.startswith(magic):
-            raise ProtocolError(f"not a simcluster peer: a frame begins with {magic!r}, expected {framing.MAGIC!r}")
+        start, have = self._start, self._end - self._start
         if have < PREAMBLE_BYTES:
+            self._check_magic(bytes(self._view[start : self._end]))
             return False
-        raw = bytes(self._ahead[self._start : self._start + PREAMBLE_BYTES])
-        preamble = Preamble.read(raw)
+        preamble = Preamble.read(self._view, start)
+        self._check_magic(preamble.magic)
         if preamble.version != PROTOCOL_VERSION:
             raise framing.OtherVersion(
                 f"the peer speaks version {preamble.version} of the protocol, this side version {PROTOCOL_VERSION}: "
                 "install the same simcluster on every node"
             )
         self._check_lengths(preamble.kind, preamble.header_len, preamble.body_len)
-        first = self._start + PREAMBLE_BYTES
-        if have < PREAMBLE_BYTES + preamble.header_len:
+        first, end = start + PREAMBLE_BYTES, start + PREAMBLE_BYTES + preamble.header_len
+        if end > self._end:
             return False
-        header = bytes(self._ahead[first : first + preamble.header_len])
-        if header_crc(raw, header) != preamble.header_crc:
+        crc = crc32c(self._ahead[start + AFTER_CRC : end], crc32c(self._ahead[start : start + CRC_AT]))
+        if crc != preamble.header_crc:
             raise ProtocolError("a frame with a wrong header checksum")
         may_have_more = preamble.kind in (Kind.DATA, Kind.PART)
         allowed = MORE | (SHARED if self.slots is not None else 0) if may_have_more else 0
@@ -211,13 +210,20 @@ class FrameReader:
             raise ProtocolError(between)
         if preamble.seq != self._seq and preamble.kind not in WITHOUT_NUMBER:
             raise ProtocolError(f"frame number {preamble.seq}, expected {self._seq}")
-        self._start = first + preamble.header_len
+        self._start = end
         if self._body is not None:
             self._body.begin_part(preamble)
         else:
-            self._body = prepare(preamble, header, self._landings, self.limits.message_bytes)
+            self._body = prepare(preamble, bytes(self._view[first:end]), self._landings, self.limits.message_bytes)
         self._in_frame = True
         return True
+
+    def _check_magic(self, magic: bytes) -> None:
+        """Raise ProtocolError unless *magic*, the first bytes of a frame, are right as far as they go."""
+        if magic[:1] in TLS_RECORDS and len(magic) >= TLS_RECORD_BYTES and magic[1:2] == b"\x03":
+            raise framing.OtherVersion("the peer speaks TLS and this side does not: start both with --tls, or neither")
+        if not framing.MAGIC.startswith(magic[:4]):
+            raise ProtocolError(f"not a simcluster peer: a frame begins with {magic[:4]!r}, expected {framing.MAGIC!r}")
 
     def _check_lengths(self, kind: int, header_len: int, body_len: int) -> None:
         size_bytes = PREAMBLE_BYTES + header_len + body_len

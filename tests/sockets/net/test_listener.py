@@ -15,8 +15,9 @@ from simcluster_backends.sockets.net import connection as connection_module
 from simcluster_backends.sockets.net.addresses import is_loopback, open_socket, parse_endpoint
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.listener import PENDING_LIMIT, Listener, connect
-from simcluster_backends.sockets.wire.frame import Kind, Outgoing
+from simcluster_backends.sockets.wire.frame import Kind
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
+from simcluster_backends.sockets.wire.outgoing import Outgoing
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 KEY = b"k" * 32

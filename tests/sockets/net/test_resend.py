@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from simcluster.errors import ProtocolError
 from simcluster.payload import lend, pack
 from simcluster_backends.sockets.net.send_queue import Sending, SendQueue
-from simcluster_backends.sockets.wire.frame import Frame, Kind, data_frame
+from simcluster_backends.sockets.wire.frame import Frame, Kind
+from simcluster_backends.sockets.wire.outgoing import data_frame
 from simcluster_backends.sockets.wire.reader import FrameReader
 
 KEEPS_BYTES = 2000

@@ -26,10 +26,12 @@ from simcluster.payload import lend, pack
 from simcluster.testing import CHECKS, RunBodies
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.net import shared_memory
+from simcluster_backends.sockets.net.send_queue import Sending, SendQueue
 from simcluster_backends.sockets.net.shared_memory import SLOT_BYTES, SLOTS, Offer, ReceiveSlots, SendSlots
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.frame import Frame, data_frame
-from simcluster_backends.sockets.wire.reader import LENGTH, FrameReader
+from simcluster_backends.sockets.wire.frame import LENGTH, Frame
+from simcluster_backends.sockets.wire.outgoing import data_frame
+from simcluster_backends.sockets.wire.reader import FrameReader
 from tests.sockets.node.test_sockets_transport import run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has files in memory without a name")
@@ -82,7 +84,7 @@ def test_bodies_of_any_pieces_arrive_equal_while_slots_are_few(
                     found += feed(reader, stream[:pieces])
                     stream = stream[pieces:]
                 ours.heard()
-                assert ours.free, "it has given slots back"
+                assert ours.has_room(), "it has given slots back"
         found += feed(reader, stream)
     assert len(found) == 1
     assert all(map(torch.equal, found[0].tensors, content.tensors))
@@ -147,6 +149,46 @@ def test_no_file_outlives_its_connection() -> None:
     assert exchanged(lend) == [True, True]
     gc.collect()
     assert [name for name in opened() - before if name.startswith(("/memfd", "pipe"))] == []
+
+
+def test_a_body_that_the_slots_hold_is_resent_from_them_whatever_becomes_of_the_senders_memory() -> None:
+    # Two whole slots each: the third frame fills those of the first one again.
+    lent = [torch.full((2 * SLOT_BYTES // 4,), float(number)) for number in range(3)]
+    queue, reader, found = SendQueue(10**8), FrameReader(is_open=True), []
+    with both_ends() as (queue.slots, reader.slots):
+        sendings = [Sending(data_frame("t", lend(tensor)), None, None) for tensor in lent]
+        for sending, tensor in zip(sendings, lent, strict=True):
+            queue.put(sending)
+            while queue.waits:
+                chunk = queue.advance()
+                found += feed(reader, chunk or b"")
+            assert sending.frame.kept, "its sender does not wait"
+            tensor.fill_(-1.0)
+        queue.taken(1)
+        assert sendings[0].frame.body == [], "what the peer has is forgotten"
+    again = FrameReader(is_open=True)
+    again.open(reader)
+    again._seq = again.taken = 1  # the others were lost with the connection
+    queue.restart(1)
+    while queue.is_ready:
+        found += feed(again, queue.advance() or b"")
+    assert [frame.tensors[0].unique().tolist() for frame in found] == [[0.0], [1.0], [2.0], [1.0], [2.0]]
+
+
+def test_a_body_that_is_not_acknowledged_moves_before_its_slots_are_filled_again() -> None:
+    lent = [torch.full((2 * SLOT_BYTES // 4,), float(number)) for number in range(3)]
+    queue, reader = SendQueue(10**8), FrameReader(is_open=True)
+    with both_ends() as (queue.slots, reader.slots):
+        for tensor in lent:
+            queue.put(Sending(data_frame("t", lend(tensor)), None, None))
+            while queue.waits:
+                feed(reader, queue.advance() or b"")
+            tensor.fill_(-1.0)
+    queue.restart(0)
+    again, found = FrameReader(is_open=True), []
+    while queue.is_ready:
+        found += feed(again, queue.advance() or b"")
+    assert [frame.tensors[0].unique().tolist() for frame in found] == [[0.0], [1.0], [2.0]]
 
 
 def exchanged(wrap: Callable[..., Any]) -> list[Any]:

@@ -31,8 +31,9 @@ from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.listener import PENDING_LIMIT, Listener, connect
 from simcluster_backends.sockets.net.tls import Tls, check_files, names_in, read_tls
 from simcluster_backends.sockets.node.order import loop_factory
-from simcluster_backends.sockets.wire.frame import Kind, Outgoing, as_octets
+from simcluster_backends.sockets.wire.frame import Kind, as_octets
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
+from simcluster_backends.sockets.wire.outgoing import Outgoing
 from tests.support.socket_runs import job
 
 KEY = b"k" * 32

@@ -18,7 +18,8 @@ from simcluster.testing import CHECKS, Crash, RunBodies
 from simcluster.transport import ANY, Cost, Transport
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.frame import Kind, Outgoing
+from simcluster_backends.sockets.wire.frame import Kind
+from simcluster_backends.sockets.wire.outgoing import Outgoing
 
 KEY = b"k" * 32
 
@@ -183,4 +184,4 @@ def test_an_algorithm_is_given_the_verbs_of_the_interface_and_cannot_end_a_node(
         return {name for name in dir(node) if not name.startswith("_")}
 
     promised = {name for name in dir(Transport) if not name.startswith("_")}
-    assert run_bodies([body]) == [promised | {"land", "recorder"}]
+    assert run_bodies([body]) == [promised | {"exchange", "land", "recorder"}]

@@ -10,7 +10,8 @@ import torch
 
 from simcluster.errors import ProtocolError
 from simcluster.payload import Payload, pack, sizes_of
-from simcluster_backends.sockets.wire.frame import MORE, PREAMBLE_BYTES, Frame, Kind, Outgoing, Preamble, data_frame
+from simcluster_backends.sockets.wire.frame import MORE, PREAMBLE_BYTES, Frame, Kind, Preamble
+from simcluster_backends.sockets.wire.outgoing import Outgoing, data_frame
 from simcluster_backends.sockets.wire.reader import Limits
 from tests.hostile.inputs import Feeding
 from tests.sockets.wire.test_framing import data_bytes

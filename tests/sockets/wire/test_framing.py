@@ -16,17 +16,18 @@ from simcluster.errors import ProtocolError
 from simcluster.payload import DTYPES, PREAMBLE_BYTES, Payload, encode_header, pack, sizes_of
 from simcluster_backends.sockets.wire.frame import (
     BODY_LIMIT_BYTES,
+    CHUNK_BYTES,
     HANDSHAKE_LIMIT_BYTES,
     HEADER_LIMIT_BYTES,
     Frame,
     Kind,
     OtherVersion,
-    Outgoing,
     Preamble,
     as_octets,
     header_crc,
     octets,
 )
+from simcluster_backends.sockets.wire.outgoing import Outgoing
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES, Limits
 from tests.hostile.inputs import Feeding
@@ -72,6 +73,13 @@ CONTENTS = {
     "odd shapes": pack(torch.tensor(1.5), torch.zeros(0, 4), torch.zeros(1, 1, 1, 1, 1, 1, 1, 1), torch.tensor(True)),
     "only empty": pack(torch.zeros(0), torch.zeros(3, 0)),
 }
+
+
+def test_a_tensor_that_is_not_contiguous_is_sent_as_its_values() -> None:
+    # Every second number, rows and columns exchanged, one row repeated.
+    sent = [torch.arange(10.0)[::2], torch.rand(3, 4).t(), torch.ones(3).expand(2, 3)]
+    (frame,) = opened().feed(wire(data_frame("tag", pack(*sent))))
+    assert all(map(torch.equal, frame.tensors, sent))
 
 
 @pytest.mark.parametrize("name", CONTENTS)
@@ -143,6 +151,15 @@ def test_no_chunk_copies_a_large_tensor() -> None:
     assert sum(len(view) for view in views) > 0.9 * 4_000_000
     first = torch.frombuffer(views[0], dtype=torch.uint8)
     assert first.data_ptr() == tensor.data_ptr()
+
+
+def test_no_chunk_of_the_stream_is_empty_where_tensors_end_with_chunks() -> None:
+    whole, more = torch.zeros(CHUNK_BYTES, dtype=torch.uint8), torch.zeros(2 * CHUNK_BYTES, dtype=torch.uint8)
+    content = pack(whole, more, whole, torch.zeros(0), whole)
+    chunks = [bytes(chunk) for chunk in data_frame("w", content).chunks(0)]
+    assert all(chunks)
+    (frame,) = opened().feed(b"".join(chunks))
+    assert all(map(same, frame.tensors, content.tensors))
 
 
 def test_any_changed_byte_is_a_protocol_error_or_awaited_bytes_and_nothing_else() -> None:

@@ -14,7 +14,8 @@ from simcluster.payload import Message, Payload, lend, pack
 from simcluster.transport import Transport
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.frame import Kind, Landing, Outgoing, data_frame
+from simcluster_backends.sockets.wire.frame import Kind, Landing
+from simcluster_backends.sockets.wire.outgoing import Outgoing, data_frame
 from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES
 from tests.hostile.inputs import Feeding
 from tests.support.clusters import run, star

@@ -13,9 +13,10 @@ from simcluster.payload import MessageHeader, TensorHeader
 from simcluster.runs.record import Metric, NodeRecord, Span
 from simcluster_backends.sockets.net.listener import connect
 from simcluster_backends.sockets.net.shared_memory import Offer
-from simcluster_backends.sockets.wire.frame import MORE, SHARED, Kind, Outgoing, Preamble
+from simcluster_backends.sockets.wire.frame import MORE, SHARED, Kind, Preamble
 from simcluster_backends.sockets.wire.handshake import Handshake, HandshakeMessage, Identity
 from simcluster_backends.sockets.wire.messages import FromLauncher, FromNode, Hold, Resets
+from simcluster_backends.sockets.wire.outgoing import Outgoing
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 WIRE = {
