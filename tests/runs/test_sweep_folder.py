@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +83,17 @@ def test_what_is_no_finished_sweep_is_told(swept: Sweep, tmp_path: Path) -> None
     (tmp_path / "sweep.yaml").write_bytes((swept.folder / "sweep.yaml").read_bytes())
     with pytest.raises(UsageError, match="the table of a sweep that ended"):
         _ = simcluster.load_sweep(tmp_path).table
+
+
+def test_a_table_of_an_older_version_is_read_and_drawn_as_before(swept: Sweep, tmp_path: Path) -> None:
+    shutil.copytree(swept.folder, tmp_path / "old")
+    swept.as_text.to_parquet(tmp_path / "old" / "table.parquet", index=False)
+    old = simcluster.load_sweep(tmp_path / "old")
+    assert (swept.columns, old.columns) == ([f"{KEY}_bps"], [KEY])
+    assert list(old.table[KEY]) == ["1 Mbps", "1 Mbps", "1 Gbps", "1 Gbps"]
+    assert list(swept.table[f"{KEY}_bps"]) == [1e6, 1e6, 1e9, 1e9]
+    assert old.plot.against(KEY).to_json() == swept.plot.against(f"{KEY}_bps").to_json()
+    old.write_pages()
+    assert (tmp_path / "old" / "report.html").read_bytes() == (swept.folder / "report.html").read_bytes()
+    told, now = (data_of((sweep.folder / "explorer.html").read_text()) for sweep in (old, swept))
+    assert {key: told[key] for key in ("keys", "start", "own")} == {key: now[key] for key in ("keys", "start", "own")}
