@@ -29,6 +29,7 @@ from simcluster.experiment.checkpointing import (
     restart_of,
 )  # fmt: skip
 from simcluster.experiment.compute import check_compute, nodes_here, settled
+from simcluster.experiment.doubtful import in_words, told
 from simcluster.experiment.fit import left_out
 from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
@@ -102,10 +103,10 @@ def run(
         faults=planned(),
     )  # fmt: skip
     check_nothing_to_resume(_folder(plan, out))
-    return run_plan(
+    return told(run_plan(
         plan, out=out, options=options, report=report, progress=progress, on_output=on_output, watcher=watcher,
         follower=follower,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def resume(
@@ -143,11 +144,11 @@ def resume(
     begins_with = begin_with(found, plan)
     plans_faults = any(key.split(".")[0] == "faults" for key in overrides or {})  # which are all to come
     happened_s = None if plans_faults else _happened_s(found.manifest, summary)
-    return run_plan(
+    return told(run_plan(
         plan, out=folder if out is None else out, options=options, report=report, progress=progress,
         on_output=on_output, watcher=watcher, follower=follower,
         begins_with=replace(begins_with, happened_s=happened_s),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _happened_s(manifest: Manifest, summary: Mapping[str, Any] | None) -> float | None:
@@ -226,7 +227,7 @@ def run_plan(
             said = folder / LOGS / f"{failure.name}.log"
             if said.is_file() and said.stat().st_size:
                 failure.add_note(f"its last messages: {said}")
-        for words in _ways_on(plan, folder):
+        for words in (*in_words(finished), *_ways_on(plan, folder)):
             failure.add_note(words)
         raise failure
     took = (finished.summary["steps"], record.elapsed_s, record.wall_s)
