@@ -21,9 +21,9 @@ from simcluster.process.intra_op import one_thread
 from simcluster.process.kernels import heed_portable
 from simcluster.process.memory import memory_bytes
 from simcluster.process.signals import kill
+from simcluster.process.unawaited import unawaited_noticed
 from simcluster.replays.notes import Notes
 from simcluster.replays.order import Kind
-from simcluster.process.unawaited import unawaited_noticed
 from simcluster.runs.doubts import NOT_AWAITED
 from simcluster.runs.record import NodeRecord, kept_spans
 from simcluster.runs.recorder import Recorder
