@@ -37,9 +37,10 @@ Warned = dict[str, Any]
 """A warning: *kind*, *text*, and where known the *nodes*, the *step* and the place *at* in the user's code."""
 
 
-def doubts_of(record: RunRecord) -> list[Warned]:
-    """Return the warnings of the run that *record* tells of."""
-    found = [*_noticed(record), *_no_time(record), *_not_finite(record.nodes), *record.extra.get(SHARED, ())]
+def doubts_of(record: RunRecord, *, computes: bool = True) -> list[Warned]:
+    """Return the warnings of the run that *record* tells of; *computes*: it was not a timing-only one, without losses."""
+    losses = _not_finite(record.nodes) if computes else ()
+    found = [*_noticed(record), *_no_time(record), *losses, *record.extra.get(SHARED, ())]
     return found + ([] if found and record.error is not None else [*_idle(record)])
 
 
@@ -62,7 +63,8 @@ def _noticed(record: RunRecord) -> Iterator[Warned]:
                 f"no energy, and on real nodes it blocks the node; write {INSTEAD.get(row.what, '')}"
             )
         else:
-            text = f"{where} calls {_as_written(row.what)} without await, {times}: nothing was done there; write `await` in front of it"
+            calls = f"{where} calls {_as_written(row.what)} without await, {times}"
+            text = f"{calls}: nothing was done there; write `await` in front of it"
         yield warned(row.kind, text, nodes=names, at=row.at, count=count)
 
 

@@ -95,7 +95,7 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         summary["error"] = {"type": type(record.error).__name__, "message": str(record.error)}
         if isinstance(record.error, NodeFailed):
             summary["error"]["traceback"] = record.error.details
-    if found := doubts_of(record):
+    if found := doubts_of(record, computes=summary["numerics"] != "none"):
         summary["warnings"] = found
     for key in AS_THEY_ARE:
         if record.extra.get(key):
