@@ -37,12 +37,14 @@ from simcluster.experiment.needed import predict_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory, warn_of_misspelt
 from simcluster.experiment.read import NAMED, Experiment, read_experiment
+from simcluster.experiment.shared_state import SharedState
 from simcluster.fault_plans.kinds import faults_to_come
 from simcluster.fault_plans.plan import planned
 from simcluster.logs.setup import about
 from simcluster.paths.given_path import given_path
 from simcluster.process.kernels import heed_portable, stay_portable
 from simcluster.results import Run
+from simcluster.runs.doubts import SHARED
 from simcluster.runs.folder import LOGS, SUMMARY, TRACEBACK, check_folder, default_folder, read_summary
 from simcluster.runs.record import RunRecord
 from simcluster.runs.write import write_run
@@ -191,6 +193,7 @@ def run_plan(
         follower.offset_s = keeping.began_s
     remember(job.config_json, plan)
     about(job=plan.name)
+    state = SharedState(plan)
     log.info("%s on %s begins, of %d nodes, seed %d", plan.name, plan.backend, len(plan.topology.workers), plan.seed)
     try:
         record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
@@ -204,6 +207,7 @@ def run_plan(
     try:
         samples = conclude(record, plan, keeping)
         predict_memory(record, needed)
+        record.extra[SHARED] = state.warnings(record)
         record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
         record.extra["portable"] = job.options.get("portable", False)
         record.extra["one_machine"] = len(nodes_here(plan, given)) == len(plan.topology.workers)

@@ -38,7 +38,7 @@ Warned = dict[str, Any]
 
 
 def doubts_of(record: RunRecord, *, computes: bool = True) -> list[Warned]:
-    """Return the warnings of the run that *record* tells of; *computes*: it was not a timing-only one, without losses."""
+    """Return the warnings of the run that *record* tells of; *computes*: it has losses, unlike a timing-only run."""
     losses = _not_finite(record.nodes) if computes else ()
     found = [*_noticed(record), *_no_time(record), *losses, *record.extra.get(SHARED, ())]
     return found + ([] if found and record.error is not None else [*_idle(record)])
