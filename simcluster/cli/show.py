@@ -142,7 +142,10 @@ def progress_bar(title: str, *, silent: bool, estimate_s: float = 30.0) -> Itera
 @contextmanager
 def watching(*, silent: bool) -> Iterator[Watcher | None]:
     """Yield a watcher that draws on standard error, or None unless that is a terminal. Its last view stays."""
-    if silent or not sys.stderr.isatty():
+    if not silent and not sys.stderr.isatty():
+        print("note: --watch draws on a terminal, and standard error is none", file=sys.stderr)
+        silent = True
+    if silent:
         yield None
         return
     from rich.live import Live
