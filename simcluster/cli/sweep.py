@@ -95,8 +95,8 @@ def _print(done: PlannedSweep) -> None:
         print(f"{done.failed} of {len(frame)} points failed; the first, point {first['point']}: {first['error']}")
     doubtful = [(point, run) for point, run in enumerate(done.runs) if run is not None and run.warnings]
     if doubtful:
-        point, first = doubtful[0]
-        text = first.warnings[0]["text"]
+        point, run = doubtful[0]
+        text = run.warnings[0]["text"]
         print(f"warning: {len(doubtful)} of {len(frame)} points are doubtful; the first, point {point}: {text}")
     for name in ("table.csv", "report.html", "explorer.html"):
         if (done.folder / name).is_file():

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TextIO
 
 from simcluster.process.places import is_own
 
@@ -27,13 +27,15 @@ def unawaited_noticed(notice: Callable[[str, str], object]) -> Iterator[None]:
         warnings.filterwarnings("always", _SAID.pattern, RuntimeWarning)
         shown = warnings.showwarning
 
-        def say(message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: Any) -> None:
+        def say(
+            message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:  # fmt: skip
             said, made = _SAID.match(str(message)), _MADE.findall(str(message))
             if said is None or not made or not is_own(made[-1][0]):
-                shown(message, category, filename, lineno, *more)
+                shown(message, category, filename, lineno, file, line)
                 return
-            file, line, function = made[-1]
-            notice(said["name"], f"{file}:{line} ({function})")
+            notice(said["name"], "{}:{} ({})".format(*made[-1]))
 
         warnings.showwarning = say
         sys.set_coroutine_origin_tracking_depth(max(depth, 1))

@@ -53,7 +53,7 @@ def _noticed(record: RunRecord) -> Iterator[Warned]:
     by_place: dict[Noticed, list[tuple[str, int]]] = {}
     rows = [(node.name, row) for node in record.nodes for row in node.noticed]
     for name, row in rows + [("", row) for row in record.extra.get("noticed", ())]:
-        by_place.setdefault(row._replace(count=0), []).append((name, row.count))
+        by_place.setdefault(row._replace(times=0), []).append((name, row.times))
     for row, found in list(by_place.items())[:MOST_PLACES]:
         names, count = [name for name, _ in found if name], sum(count for _, count in found)
         where, times = row.at or "the algorithm", "once" if count == 1 else f"{count:,} times"

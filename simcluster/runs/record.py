@@ -47,7 +47,7 @@ class Noticed(NamedTuple):
     kind: str
     what: str
     at: str
-    count: int
+    times: int
 
 
 OBSERVED = "observed_"
@@ -127,7 +127,7 @@ class NodeRecord:
         """Note *count* times that *what* looked wrong *at* a place in the user's code."""
         for index, row in enumerate(self.noticed):
             if row[:3] == (kind, what, at):
-                self.noticed[index] = row._replace(count=row.count + count)
+                self.noticed[index] = row._replace(times=row.times + count)
                 return
         if len(self.noticed) < MOST_NOTICED:
             self.noticed.append(Noticed(kind, what, at, count))

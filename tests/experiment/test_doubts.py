@@ -140,8 +140,8 @@ CACHES = {
     "        gradients = [g * KNOWN[step] for g in gradients]\n",
     "a log that no rank reads": "LOG = []\n\n\n" + BEGIN + LOOP + WORK + "        LOG.append(loss)\n",
     "state by rank": "MINE = {}\n\n\n" + BEGIN + LOOP + WORK
-    + "        MINE[node.rank] = MINE.get(node.rank, 0) + loss\n"
-    "        gradients = [g * MINE[node.rank] for g in gradients]\n",
+    + "        MINE[node.rank] = MINE.get(node.rank, 0) + 1\n"
+    "        gradients = [g / MINE[node.rank] for g in gradients]\n",
 }  # fmt: skip
 
 
