@@ -1,6 +1,5 @@
 """Nodes that compute on an accelerator: its choice, copies to and from it, and a transport that makes them."""
 
-from simcluster.compute.at_work import at_work, is_at_work
 from simcluster.compute.copies import Leaving, is_on_host, moved, to_host
 from simcluster.compute.node import OnDevice, host_side
 from simcluster.compute.place import HOST, device_of, name_of, synchronise
@@ -9,10 +8,8 @@ __all__ = [
     "HOST",
     "Leaving",
     "OnDevice",
-    "at_work",
     "device_of",
     "host_side",
-    "is_at_work",
     "is_on_host",
     "moved",
     "name_of",

@@ -29,7 +29,6 @@ from simcluster.experiment.checkpointing import (
     restart_of,
 )  # fmt: skip
 from simcluster.experiment.compute import check_compute, nodes_here, settled
-from simcluster.experiment.doubtful import in_words, told
 from simcluster.experiment.fit import left_out
 from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
@@ -44,6 +43,7 @@ from simcluster.logs.setup import about
 from simcluster.paths.given_path import given_path
 from simcluster.process.kernels import heed_portable, stay_portable
 from simcluster.results import Run
+from simcluster.runs import words
 from simcluster.runs.doubts import SHARED
 from simcluster.runs.folder import LOGS, SUMMARY, TRACEBACK, check_folder, default_folder, read_summary
 from simcluster.runs.record import RunRecord
@@ -153,6 +153,13 @@ def resume(
     ))  # fmt: skip
 
 
+def told(run: Run) -> Run:
+    """Return *run*, and log its warnings."""
+    for line in words.warnings(run.summary):
+        log.warning("%s", line)
+    return run
+
+
 def _happened_s(manifest: Manifest, summary: Mapping[str, Any] | None) -> float | None:
     """Return the time until which faults of *manifest*'s run have happened, from it and its *summary*."""
     times_s = [manifest.happened_s]
@@ -201,8 +208,8 @@ def run_plan(
         error.seed, error.folder = plan.seed, None
         raise
     except KeyboardInterrupt as end:
-        for words in _ways_on(plan, folder):
-            end.add_note(words)
+        for line in _ways_on(plan, folder):
+            end.add_note(line)
         raise
     try:
         samples = conclude(record, plan, keeping)
@@ -231,8 +238,8 @@ def run_plan(
             said = folder / LOGS / f"{failure.name}.log"
             if said.is_file() and said.stat().st_size:
                 failure.add_note(f"its last messages: {said}")
-        for words in (*in_words(finished), *_ways_on(plan, folder)):
-            failure.add_note(words)
+        for line in (*words.warnings(finished.summary), *_ways_on(plan, folder)):
+            failure.add_note(line)
         raise failure
     took = (finished.summary["steps"], record.elapsed_s, record.wall_s)
     log.info("the run is done: %d steps in %.6g s, %.1f s of wall time, in %s", *took, folder)

@@ -101,6 +101,11 @@ def steps(summary: Mapping[str, Any]) -> str:
     return told if updates is None else f"{told} per worker, {plural(updates, 'update')}"
 
 
+def warnings(summary: Mapping[str, Any]) -> list[str]:
+    """Return a line for each warning of a run."""
+    return [f"warning: {row['text']}" for row in summary.get("warnings", ())]
+
+
 def listing(items: list[str]) -> str:
     """'a', 'a and b', 'a, b and c'."""
     return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1] if items else ""

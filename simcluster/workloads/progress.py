@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
-from simcluster.compute import HOST, is_at_work
+from simcluster.compute import HOST
+from simcluster.compute.at_work import is_at_work
 from simcluster.errors import Left
 from simcluster.process.places import own_place
 from simcluster.workloads.ledger import Ledger

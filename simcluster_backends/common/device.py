@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simcluster.compute import at_work
+from simcluster.compute.at_work import at_work
 from simcluster.fault_plans.kinds import Factors, stretched
 from simcluster.process.exits import left_behind
 from simcluster.process.intra_op import use_one_thread

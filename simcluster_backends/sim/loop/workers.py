@@ -13,7 +13,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from simcluster.compute import at_work
+from simcluster.compute.at_work import at_work
 from simcluster.process.exits import left_behind
 from simcluster.process.intra_op import use_one_thread
 

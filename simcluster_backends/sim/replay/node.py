@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from simcluster.compute import at_work
+from simcluster.compute.at_work import at_work
 from simcluster.payload import Message, Payload, encode_header, freeze, sizes_of
 from simcluster_backends.common.inbox import Inbox
 from simcluster_backends.common.node import Node, Outcome
