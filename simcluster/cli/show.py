@@ -48,7 +48,7 @@ def print_finished(finished: RunFolder, *, as_json: bool) -> None:
     took = f"{summary['elapsed_s']:.3f} s ({clock}), {summary['wall_s']:.1f} s of wall time"
     sent = f"{summary['messages_sent']:,} messages, {summary['bytes_sent']:,} bytes sent"
     print(f"{summary['algorithm']} on {where}: {summary['status']}")
-    print(f"  {summary['steps']} steps in {took}{loss}{accuracy}")
+    print(f"  {words.steps(summary)} in {took}{loss}{accuracy}")
     weights = "timed only" if words.timed_only(summary) else f"weights {str(summary['weights_sha256'])[:16]}"
     print(f"  {sent}; {weights}")
     bill = [words.energy(summary["joules"]), words.price(summary["price_usd"])]
@@ -142,7 +142,10 @@ def progress_bar(title: str, *, silent: bool, estimate_s: float = 30.0) -> Itera
 @contextmanager
 def watching(*, silent: bool) -> Iterator[Watcher | None]:
     """Yield a watcher that draws on standard error, or None unless that is a terminal. Its last view stays."""
-    if silent or not sys.stderr.isatty():
+    if not silent and not sys.stderr.isatty():
+        print("note: --watch draws on a terminal, and standard error is none", file=sys.stderr)
+        silent = True
+    if silent:
         yield None
         return
     from rich.live import Live

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,6 +73,9 @@ def sweep(
             report=report, progress=progress,
         )  # fmt: skip
         tracking.folders.append(done.folder)
+    if len(done.points) == 1:
+        example = "--set workload.learning_rate=0.01,0.1, --pair, or --seeds 5"
+        print(f"note: one run, since nothing is swept; {example} would be several", file=sys.stderr)
     if as_json:
         print(done.table.to_json(orient="records", indent=2))
     else:
@@ -89,6 +93,11 @@ def _print(done: PlannedSweep) -> None:
     if done.failed:
         first = frame[frame["status"] != "done"].iloc[0]
         print(f"{done.failed} of {len(frame)} points failed; the first, point {first['point']}: {first['error']}")
+    doubtful = [(point, run) for point, run in enumerate(done.runs) if run is not None and run.warnings]
+    if doubtful:
+        point, run = doubtful[0]
+        text = run.warnings[0]["text"]
+        print(f"warning: {len(doubtful)} of {len(frame)} points are doubtful; the first, point {point}: {text}")
     for name in ("table.csv", "report.html", "explorer.html"):
         if (done.folder / name).is_file():
             print(f"  {done.folder / name}")

@@ -20,6 +20,7 @@ from simcluster.overlays.hearing import heard
 from simcluster.regroup.memory import Capture, Memory, put_back
 from simcluster.regroup.messages import Decision
 from simcluster.regroup.supervisor import Supervisor
+from simcluster.runs.doubts import OUTSIDE
 from simcluster.runs.recorder import Pace, Recorder
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -85,6 +86,7 @@ class Part:
         finished_s = record.finished_s if record.is_through else None
         finished_s = self._recorder.end_algorithm() if finished_s is None else finished_s
         self._recorder.on_metrics = None
+        self._notice()
         if self.replica.computes:
             self.replica.ledger.end(well=False)
             self._recorder.ledger = None
@@ -114,6 +116,7 @@ class Part:
         record.group_number, record.group_rank = number, node.rank
         if node is not self._node:
             before = self.replica
+            self._notice()
             self._make(node, capture)
             if before.computes:
                 self.replica.ledger.follow(before.ledger, [number, node.rank, node.size])
@@ -143,6 +146,16 @@ class Part:
 
     # internal
 
+    def _notice(self) -> None:
+        """Record what the replica has seen of the algorithm that looks wrong, and whether its weights changed."""
+        record, replica = self._recorder.record, self.replica
+        for (method, at), count in replica.outside.items():
+            record.notice(OUTSIDE, method, at, count)
+        replica.outside.clear()
+        if replica.computes:
+            moved = replica.steps_taken > 0 or replica.changes() != self._initial_changes
+            record.changed = bool(record.changed) or moved
+
     def _make(self, node: Transport, capture: Capture | None) -> None:
         """Make a replica for *node*'s rank, in the state of *capture*, redistributed among ranks as a checkpoint is."""
         experiment, self._node = self._experiment, node
@@ -151,6 +164,7 @@ class Part:
         make = partial(experiment.workload.replica, node.rank, node.size, experiment.seed)
         how: dict[str, Any] = {"numerics": experiment.numerics, "in_parts": self._in_parts, "device": self._device}
         self.replica = replica = make(**length, **how)
+        self._initial_changes = replica.changes() if replica.computes else 0
         replica.is_to_leave = lambda: self._recorder.told_to_leave
         replica.ledger.incarnation = self._recorder.incarnation
         replica.ledger.in_step = in_step = facts_of(experiment.algorithm).in_step

@@ -36,12 +36,15 @@ from simcluster.experiment.needed import predict_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory, warn_of_misspelt
 from simcluster.experiment.read import NAMED, Experiment, read_experiment
+from simcluster.experiment.shared_state import SharedState
 from simcluster.fault_plans.kinds import faults_to_come
 from simcluster.fault_plans.plan import planned
 from simcluster.logs.setup import about
 from simcluster.paths.given_path import given_path
 from simcluster.process.kernels import heed_portable, stay_portable
 from simcluster.results import Run
+from simcluster.runs import words
+from simcluster.runs.doubts import SHARED
 from simcluster.runs.folder import LOGS, SUMMARY, TRACEBACK, check_folder, default_folder, read_summary
 from simcluster.runs.record import RunRecord
 from simcluster.runs.write import write_run
@@ -102,10 +105,10 @@ def run(
         faults=planned(),
     )  # fmt: skip
     check_nothing_to_resume(_folder(plan, out))
-    return run_plan(
+    return told(run_plan(
         plan, out=out, options=options, report=report, progress=progress, on_output=on_output, watcher=watcher,
         follower=follower,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def resume(
@@ -143,11 +146,18 @@ def resume(
     begins_with = begin_with(found, plan)
     plans_faults = any(key.split(".")[0] == "faults" for key in overrides or {})  # which are all to come
     happened_s = None if plans_faults else _happened_s(found.manifest, summary)
-    return run_plan(
+    return told(run_plan(
         plan, out=folder if out is None else out, options=options, report=report, progress=progress,
         on_output=on_output, watcher=watcher, follower=follower,
         begins_with=replace(begins_with, happened_s=happened_s),
-    )  # fmt: skip
+    ))  # fmt: skip
+
+
+def told(run: Run) -> Run:
+    """Return *run*, and log its warnings."""
+    for line in words.warnings(run.summary):
+        log.warning("%s", line)
+    return run
 
 
 def _happened_s(manifest: Manifest, summary: Mapping[str, Any] | None) -> float | None:
@@ -190,6 +200,7 @@ def run_plan(
         follower.offset_s = keeping.began_s
     remember(job.config_json, plan)
     about(job=plan.name)
+    state = SharedState(plan)
     log.info("%s on %s begins, of %d nodes, seed %d", plan.name, plan.backend, len(plan.topology.workers), plan.seed)
     try:
         record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
@@ -197,12 +208,13 @@ def run_plan(
         error.seed, error.folder = plan.seed, None
         raise
     except KeyboardInterrupt as end:
-        for words in _ways_on(plan, folder):
-            end.add_note(words)
+        for line in _ways_on(plan, folder):
+            end.add_note(line)
         raise
     try:
         samples = conclude(record, plan, keeping)
         predict_memory(record, needed)
+        record.extra[SHARED] = state.warnings(record)
         record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
         record.extra["portable"] = job.options.get("portable", False)
         record.extra["one_machine"] = len(nodes_here(plan, given)) == len(plan.topology.workers)
@@ -226,8 +238,8 @@ def run_plan(
             said = folder / LOGS / f"{failure.name}.log"
             if said.is_file() and said.stat().st_size:
                 failure.add_note(f"its last messages: {said}")
-        for words in _ways_on(plan, folder):
-            failure.add_note(words)
+        for line in (*words.warnings(finished.summary), *_ways_on(plan, folder)):
+            failure.add_note(line)
         raise failure
     took = (finished.summary["steps"], record.elapsed_s, record.wall_s)
     log.info("the run is done: %d steps in %.6g s, %.1f s of wall time, in %s", *took, folder)

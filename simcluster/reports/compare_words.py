@@ -34,6 +34,7 @@ def describe(pair: Pair) -> str:
     blocks = [
         columns([["a", str(pair.a.folder), pair.a.label], ["b", str(pair.b.folder), pair.b.label]], left=3),
         headline(pair),
+        _doubts(pair),
         _kernels(pair.kernels) if pair.kernels is not None else "",
         _totals(pair),
         _settings(pair),
@@ -68,6 +69,11 @@ def headline(pair: Pair) -> str:
             first_line = error["message"].partition("\n")[0]
             failures.append(f"{side} failed: {error['type']}" + (f": {first_line}" if first_line else ""))
     return f"{'; '.join(failures)}." if failures else f"{_weights(pair)}; {_times(pair)}."
+
+
+def _doubts(pair: Pair) -> str:
+    sides = (("a", pair.a), ("b", pair.b))
+    return "\n".join(f"warning: {side}: {row['text']}" for side, run in sides for row in run.warnings)
 
 
 def _weights(pair: Pair) -> str:

@@ -18,7 +18,8 @@ from simcluster.reports.figure_style import LINES, SEND, Figures, log_axis, styl
 from simcluster.reports.link_map import link_map
 from simcluster.reports.x_axis import XAxis, XScale, node_lines, run_line, thinned
 from simcluster.runs import words
-from simcluster.runs.summary import ACCURACY, CONSENSUS, LOSS, STALENESS
+from simcluster.runs.steps import STALENESS
+from simcluster.runs.summary import ACCURACY, CONSENSUS, LOSS
 from simcluster.runs.trace import bands
 
 if TYPE_CHECKING:

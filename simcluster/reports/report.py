@@ -99,14 +99,13 @@ def _header(run: RunFolder, topology: Topology) -> str:
 <div class="title"><h1>{escape(summary["name"])}</h1>{pills}<span>seed {summary["seed"]:d}</span></div>
 <p class="headline">{escape(tables.headline(run, topology))}</p>
 <p class="second">{escape(tables.dominated(summary, topology))}</p>
-{lost}{failure}
+{lost}{failure}{tables.doubts(summary)}
 {_cards(summary)}
 <noscript><p>The figures need JavaScript; the tables do not.</p></noscript>
 </header>"""
 
 
 def _cards(summary: dict[str, Any]) -> str:
-    steps_per_s = summary["steps"] / summary["elapsed_s"] if summary["elapsed_s"] else None
     sha256 = summary["weights_sha256"]
     learnt = [
         ("accuracy", words.accuracy(summary["accuracy"]), "last evaluation"),
@@ -128,7 +127,7 @@ def _cards(summary: dict[str, Any]) -> str:
             words.seconds(summary["elapsed_s"]),
             f"{words.seconds(summary['wall_s'])} of wall time",
         ),
-        ("steps", words.count(summary["steps"]), f"{words.number(steps_per_s)} a second"),
+        *_steps(summary),
         ("sent", words.size(summary["bytes_sent"]), words.plural(summary["messages_sent"], "message")),
         ("computing", words.share(tables.compute_share(summary)), "mean over devices"),
         *bill,
@@ -139,6 +138,16 @@ def _cards(summary: dict[str, Any]) -> str:
         for name, value, more in cards
     )
     return f'<dl class="cards">{items}</dl>'
+
+
+def _steps(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the cards of the steps, and of a server's updates if it counts in another way."""
+    counts = [("steps", summary["steps"])]
+    if summary.get("updates") is not None:
+        counts = [("steps per worker", summary["steps"]), ("updates", summary["updates"])]
+    lasted_s = summary["elapsed_s"]
+    rates = [words.number(count / lasted_s if lasted_s else None) for _, count in counts]
+    return [(name, words.count(n), f"{rate} per second") for (name, n), rate in zip(counts, rates, strict=True)]
 
 
 def _convergence(figures: dict[str, go.Figure], run: RunFolder) -> str:

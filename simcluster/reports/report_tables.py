@@ -27,7 +27,7 @@ def headline(run: RunFolder, topology: Topology) -> str:
     did = "was timed at training" if words.timed_only(summary) else "trained"
     who = f"{summary['algorithm']} {did} {label(workload) if workload else 'a model'}"
     nodes = words.plural(len(summary["nodes"]), "node")
-    steps = words.plural(summary["steps"], "step")
+    steps = words.steps(summary)
     time = f"{words.seconds(summary['elapsed_s'])} of {clock_name(summary)}"
     # Nodes on sockets may be any machines, whatever the topology states.
     devices = [topology.nodes[name].device for name in topology.workers if summary["backend"] == "sim"]
@@ -50,6 +50,12 @@ def losses(summary: dict[str, Any]) -> str:
         return ""
     each = [f"{name} ({reason})" for name, reason in lost.items()]
     return f"Lost on the way: {words.listing(each)}." if each else ""
+
+
+def doubts(summary: Mapping[str, Any]) -> str:
+    """Return the warnings of a run as a list for its header; empty if there are none."""
+    rows = "".join(f"<li>{escape(row['text'])}</li>" for row in summary.get("warnings", ()))
+    return f'<div class="doubts" role="note"><strong>This result is doubtful</strong><ul>{rows}</ul></div>' * bool(rows)
 
 
 def carried(summary: dict[str, Any]) -> str:

@@ -241,8 +241,8 @@ class Pair:
             finite = {"a": metrics.first.a, "b": metrics.first.b}
             first = metrics.first._asdict() | {side: x if math.isfinite(x) else None for side, x in finite.items()}
         return {
-            "a": {"folder": str(self.a.folder), **{key: a[key] for key in IDENTITY}},
-            "b": {"folder": str(self.b.folder), **{key: b[key] for key in IDENTITY}},
+            "a": {"folder": str(self.a.folder), **{key: a[key] for key in IDENTITY}, "warnings": self.a.warnings},
+            "b": {"folder": str(self.b.folder), **{key: b[key] for key in IDENTITY}, "warnings": self.b.warnings},
             "same_weights": self.same_weights,
             "same_trace": self.same_trace,
             "nodes_with_other_weights": self.nodes_with_other_weights,

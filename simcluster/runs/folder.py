@@ -95,6 +95,12 @@ class RunFolder:
         return read_table(self.folder, SAMPLES, SAMPLE_COLUMNS)
 
     @property
+    def warnings(self) -> list[dict[str, Any]]:
+        """What makes the result doubtful, each with its kind and text: see simcluster.runs.doubts."""
+        found: list[dict[str, Any]] = self.summary.get("warnings", [])
+        return found
+
+    @property
     def checkpoints(self) -> list[Checkpoint]:
         """The kept checkpoints of steps, by age: step, path, judged; `simcluster.resume` resumes from one."""
         from simcluster.checkpoints.store import checkpoints
@@ -147,7 +153,8 @@ class RunFolder:
         return "{name}, {algorithm} on {topology}, {backend}, seed {seed}".format(**self.summary)
 
     def __repr__(self) -> str:
-        return f"Run({str(self.folder)!r}: {self.label}, {self.summary['status']})"
+        doubtful = "".join(f"; warning: {row['text']}" for row in self.warnings)
+        return f"Run({str(self.folder)!r}: {self.label}, {self.summary['status']}{doubtful})"
 
 
 def default_folder(name: str, algorithm: str, backend: str, seed: int, root: str = "runs") -> Path:

@@ -41,11 +41,24 @@ class Metric(NamedTuple):
     value: float
 
 
+class Noticed(NamedTuple):
+    """Something that looks wrong *at* "file:line (function)" of the user's code: see simcluster.runs.doubts."""
+
+    kind: str
+    what: str
+    at: str
+    times: int
+
+
 OBSERVED = "observed_"
 """Prefix of metrics that only observe: they are not part of a node's digest."""
 
 KEPT_SPANS = 2**18
 """Spans that a run keeps one by one, all nodes together; those beyond a node's share are summed up."""
+
+
+MOST_NOTICED = 50
+"""Places of a node that looked wrong: a run of one algorithm has few lines."""
 
 
 def kept_spans(size: int) -> int:
@@ -73,6 +86,7 @@ class NodeRecord:
     simcluster.process.kernels does; None if nothing was computed, or the node never handed in its record.
     *peak_rss_bytes* is the peak of its process's resident memory until its record was complete, *grown_rss_bytes* how
     much that is above the process just before the workload was made; None in the simulator, where nodes share one.
+    *noticed* has what looked wrong while it ran, *changed* whether its weights changed (simcluster.runs.doubts).
     *predicted_peak_bytes* is the memory that was counted for it before the run; None if it is unknown.
     """
 
@@ -106,6 +120,17 @@ class NodeRecord:
     peak_rss_bytes: int | None = None
     grown_rss_bytes: int | None = None
     predicted_peak_bytes: int | None = None
+    noticed: list[Noticed] = field(default_factory=list)
+    changed: bool | None = None
+
+    def notice(self, kind: str, what: str, at: str, count: int = 1) -> None:
+        """Note *count* times that *what* looked wrong *at* a place in the user's code."""
+        for index, row in enumerate(self.noticed):
+            if row[:3] == (kind, what, at):
+                self.noticed[index] = row._replace(times=row.times + count)
+                return
+        if len(self.noticed) < MOST_NOTICED:
+            self.noticed.append(Noticed(kind, what, at, count))
 
     @property
     def digest(self) -> str:

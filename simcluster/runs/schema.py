@@ -82,6 +82,14 @@ class Regroup(Struct):
     members: list[Word]
 
 
+class Warned(Struct):
+    kind: Word
+    text: Word
+    nodes: list[Word] = []
+    at: Word = ""
+    step: int = 0
+
+
 class Node(Struct):
     rank: Rank
     compute_s: Seconds
@@ -141,6 +149,8 @@ class Summary(Struct):
     faults: list[FaultRow] = []
     restarts: list[Restart] = []
     regroups: list[Regroup] = []
+    updates: Count = 0
+    warnings: list[Warned] = []
 
 
 class SpanArgs(Struct):

@@ -10,13 +10,15 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from simcluster.errors import NodeFailed
+from simcluster.runs.doubts import doubts_of
 from simcluster.runs.record import Metric, NodeRecord, RunRecord, regroups
+from simcluster.runs.steps import STALENESS, steps_of
 
 if TYPE_CHECKING:
     from simcluster.topology import Device, Topology
 
 
-LOSS, ACCURACY, STALENESS = "eval_loss", "eval_accuracy", "staleness"
+LOSS, ACCURACY = "eval_loss", "eval_accuracy"
 """Names of metrics with a meaning here; algorithms may record others."""
 
 CONSENSUS = "eval_consensus"
@@ -61,7 +63,7 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     judged = record.standing.metrics if record.nodes else []
-    of_nodes = bills(topology, record)
+    of_nodes, (steps, updates) = bills(topology, record), steps_of(record)
     summary: dict[str, Any] = {
         "name": config["name"],
         "backend": config["backend"],
@@ -73,7 +75,8 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         "elapsed_s": record.elapsed_s,
         **record.extra.get("intervals", {}),
         "wall_s": record.wall_s,
-        "steps": _steps(record),
+        "steps": steps,
+        **({} if updates is None else {"updates": updates}),
         "loss": _last(judged, LOSS),
         "accuracy": _last(judged, ACCURACY),
         "messages_sent": sum(node.messages_sent for node in record.nodes),
@@ -92,6 +95,8 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         summary["error"] = {"type": type(record.error).__name__, "message": str(record.error)}
         if isinstance(record.error, NodeFailed):
             summary["error"]["traceback"] = record.error.details
+    if found := doubts_of(record, computes=summary["numerics"] != "none"):
+        summary["warnings"] = found
     for key in AS_THEY_ARE:
         if record.extra.get(key):
             summary[key] = record.extra[key]
@@ -126,14 +131,6 @@ def _node(node: NodeRecord, bill: Bill) -> dict[str, Any]:
         **({"incarnation": node.incarnation} if node.incarnation else {}),
         **({"numerics": node.numerics} if node.numerics else {}),
     }
-
-
-def _steps(record: RunRecord) -> int:
-    """Return the last step that a node recorded; after re-forming, the standing node's last, made or taken over."""
-    if not regroups(record.nodes):
-        return max((node.steps for node in record.nodes), default=0)
-    node = record.standing
-    return max(node.steps, *(int(row["step"]) for row in node.regroups), 0)
 
 
 def _last(metrics: list[Metric], name: str) -> float | None:

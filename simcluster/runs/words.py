@@ -94,6 +94,18 @@ def plural(amount: int, noun: str) -> str:
     return f"{amount:,} {noun}" if amount == 1 else f"{amount:,} {noun}s"
 
 
+def steps(summary: Mapping[str, Any]) -> str:
+    """'10 steps'; '10 steps per worker, 50 updates' if a server counts in another way."""
+    updates = summary.get("updates")
+    told = plural(summary["steps"], "step")
+    return told if updates is None else f"{told} per worker, {plural(updates, 'update')}"
+
+
+def warnings(summary: Mapping[str, Any]) -> list[str]:
+    """Return a line for each warning of a run."""
+    return [f"warning: {row['text']}" for row in summary.get("warnings", ())]
+
+
 def listing(items: list[str]) -> str:
     """'a', 'a and b', 'a, b and c'."""
     return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1] if items else ""

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, Literal
 
@@ -21,11 +21,14 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from simcluster.documents.own_state import changed, state_of
 from simcluster.errors import RunError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.shared_state import apart
 from simcluster.process.interrupts import stop_innermost
+from simcluster.runs.doubts import Warned, doubts_of
 from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster.topology import chain, complete, ring, star
 from simcluster.verify import faults
@@ -45,8 +48,8 @@ Block = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Request:
-    """One run. *algorithm*, *workload* and *settings* are JSON; if empty, the first two are the runner's. *again* tells
-    equal requests apart.
+    """One run. *algorithm*, *workload* and *settings* are JSON; if empty, the first two are the runner's. *copies*:
+    the number of times that the user's code is loaded again, for the ranks in turn. *again* tells equal requests apart.
     """
 
     size: int
@@ -60,6 +63,7 @@ class Request:
     uneven: bool = False
     fault: str = ""
     time: str = ""
+    copies: int = 0
     again: int = 0
 
 
@@ -74,6 +78,7 @@ class Done:
     trace_sha256: str
     lost: Mapping[str, str]
     faults: Sequence[Mapping[str, Any]]
+    doubts: Sequence[Warned] = ()
 
     @property
     def failure(self) -> str:
@@ -127,6 +132,8 @@ class Runner:
     def __init__(self, algorithm: Block, workload: Block, limit_s: float = LIMIT_S) -> None:
         self._algorithm, self._workload, self._limit_s = dict(algorithm), dict(workload), limit_s
         self._done: dict[Request, Done] = {}
+        self.changed: dict[Request, list[str]] = {}
+        """The state at module level that runs with copies of the user's code have changed, by place."""
 
     def document(self, request: Request) -> dict[str, Any]:
         """Return the experiment for *request*."""
@@ -150,7 +157,13 @@ class Runner:
         """Return the result of *request*, run once. Raises UsageError for invalid settings or an invalid workload."""
         if request not in self._done:
             dead_s = faults.DEAD_S[request.backend] if request.fault else None
-            self._done[request] = run_plan(self.plan(request), dead_s, self._limit_s)
+            plan = self.plan(request)
+            copied = apart(plan, request.copies) if request.copies else None
+            before = state_of(copied.modules) if copied is not None else {}
+            plan = plan if copied is None else replace(plan, algorithm=copied.algorithm)
+            self._done[request] = run_plan(plan, dead_s, self._limit_s)
+            if copied is not None:
+                self.changed[request] = changed(before, state_of(copied.modules))
         return self._done[request]
 
 
@@ -197,8 +210,8 @@ def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIM
         for node in record.nodes
     ]
     weights = [None if tensors is None else [tensors[name] for name in names] for tensors in found]
-    extra = record.extra
-    return Done(plan, record.error, record.nodes, weights, record.trace_sha256, extra["lost"], extra["faults"])
+    extra, doubts = record.extra, doubts_of(record)
+    return Done(plan, record.error, record.nodes, weights, record.trace_sha256, extra["lost"], extra["faults"], doubts)
 
 
 def names_of(plan: Experiment) -> list[str]:

@@ -15,6 +15,7 @@ from simcluster.verify.checks import (
     learning,
     mixing,
     one_process,
+    silent,
     survives,
     wire,
 )
@@ -52,6 +53,11 @@ CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
     "shards": _line("shards", data.shards),
     "clipping": _line("clipping", data.clipping),
     "birth": _line("initial weights", data.birth),
+    "work": _line("work in node.compute", silent.work),
+    "finite": _line("finite numbers", silent.finite),
+    "awaited": _line("everything awaited", silent.awaited),
+    "recorded": _line("steps recorded", silent.recorded),
+    "apart": _line("no shared state", silent.apart),
 }
 """The names for `only`."""
 

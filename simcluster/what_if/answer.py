@@ -19,6 +19,9 @@ LEAST_SHARE, MOST_PARTS = 0.02, 4
 
 MOST_LISTED = 4
 
+PERIODS = 8
+"""A run lasts for this number of a setting's periods before the answer judges that setting."""
+
 NAMES: Mapping[Kind, str] = {
     "bandwidth": "the bandwidth of {}",
     "latency": "the latency of {}",
@@ -50,8 +53,11 @@ def sentences(
     topology: Topology,
     *,
     exact: bool = False,
+    steps: int | None = None,
 ) -> list[str]:
-    """Return the answer; the sentence after the goal's value names the bottleneck. *exact*: as in `WhatIf`."""
+    """Return the answer; the sentence after the goal's value names the bottleneck. *exact*: as in `WhatIf`; *steps*:
+    those of each worker in every run, if that is what the goal is measured over.
+    """
     seeds, best = None if exact else len(base), bottleneck(effects, goal)
     found = [_now(goal, base, exact)]
     if best is not None:
@@ -66,9 +72,13 @@ def sentences(
         found.append(f"Next, each alone: {listed}.")
     found += _uncertain(effects, best)
     found += _path(path, topology)
-    found += _of_settings(effects, best, goal)
+    needed = _needed_steps(effects)
+    brief = {} if steps is None else {name: least for name, least in needed.items() if least > steps}
+    found += _of_settings([e for e in effects if e.change.part not in brief], best, goal)
     found += _free(effects, goal)
     found.append(_purchase(purchases, goal, seeds))
+    if steps is not None:
+        found.insert(-1, _measured_over(steps, brief))
     return found
 
 
@@ -160,6 +170,20 @@ def _of_settings(effects: Sequence[Effect], best: Effect | None, goal: Goal) -> 
         return
     text = f"Of the settings, {settings[0].change.label} gains most: {goal.phrase} is {less(settings[0])}"
     yield text + ("." if goal.learns else "; what that does to learning is not in a timing.")
+
+
+def _needed_steps(effects: Sequence[Effect]) -> dict[str, int]:
+    """Return the steps after which the effect of a setting that counts steps, such as an interval, is a lasting one."""
+    settings = [e.change for e in effects if e.change.kind == "setting"]
+    values = [(one.part, value) for one in settings for value in one.overrides.values() if type(value) is int]
+    return {name: PERIODS * max(value for part, value in values if part == name) for name, _ in values}
+
+
+def _measured_over(steps: int, brief: Mapping[str, int]) -> str:
+    text = f"Measured over {words.plural(steps, 'step')} per worker (stop.steps)"
+    if not brief:
+        return f"{text}."
+    return f"{text}, too few to judge {words.listing(list(brief))}: {max(brief.values())} would do."
 
 
 def _counts(effect: Effect, goal: Goal) -> bool:

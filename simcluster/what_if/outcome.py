@@ -43,12 +43,17 @@ class WhatIf:
         path: CriticalPath,
         *,
         exact: bool = False,
+        doubts: Sequence[str] = (),
     ) -> None:
-        """*base* is the baseline goal by seed, *staleness* its mean. *exact*: several seeds gave identical results."""
+        """*base* is the baseline goal by seed, *staleness* its mean. *exact*: several seeds gave identical results.
+        *doubts*: warnings of the unchanged run.
+        """
         self.folder, self.plan, self.goal, self.base, self.path = folder, plan, goal, dict(base), path
         self.effects, self.purchases = ranked(effects), by_price(purchases)
         self.exact = exact
-        self.sentences = sentences(goal, base, staleness, effects, purchases, path, plan.topology, exact=exact)
+        steps = None if goal.learns else plan.steps
+        told = sentences(goal, base, staleness, effects, purchases, path, plan.topology, exact=exact, steps=steps)
+        self.sentences = told + [f"Warning: {doubt}" for doubt in doubts]
 
     @property
     def answer(self) -> str:

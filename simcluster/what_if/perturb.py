@@ -17,7 +17,8 @@ from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.read import Experiment
 from simcluster.topology import Device, Topology
 from simcluster.topology.model.device import profile_block
-from simcluster.topology.presets.links import DEVICES, LINKS
+from simcluster.topology.model.model import Link
+from simcluster.topology.presets.links import DEVICES, LINKS, LinkType
 from simcluster.topology.read.devices import DEVICE_KEYS
 from simcluster.units import write_bandwidth, write_latency, write_rate
 
@@ -27,6 +28,9 @@ Kind = Literal[
 ]  # fmt: skip
 
 _PRICE = re.compile(r"([0-9]+(?:\.[0-9]+)?) USD")
+
+HALF, LATE = 0.5, 10.0
+"""A cable is broken below this share of its type's bandwidth, and above this multiple of its latency."""
 
 MOST_PARTS = 24
 """Up to this number, links and devices are changed one by one; beyond it, similar ones together."""
@@ -220,6 +224,8 @@ def _new_links(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator[C
             wired = link.medium is None and link.duplex != "half"
             if not ((no_worse and better) or (not wired and new.bandwidth_Bps >= link.bandwidth_Bps)):
                 continue
+            if _is_there(link, new):
+                continue
             ends = [topology.nodes[end].device for end in (link.a, link.b)]
             names = [device.name for device in ends if device is not None and device.name != "custom"]
             if not all(any(fnmatchcase(name, fit) for fit in offer.fits) for name in names):
@@ -228,13 +234,30 @@ def _new_links(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator[C
             yield _purchase(link.name, offer, overrides)
 
 
+def _is_there(link: Link, new: LinkType) -> bool:
+    """Return whether *link* already is such a cable, or a faster one: bought again, it would have the same numbers.
+
+    A topology's own numbers, such as measured ones, say what a cable does between these machines. One without a type is
+    taken for any that it reaches half the bandwidth of. One that is far from its type is broken, and worth replacing.
+    """
+    if link.type is None:
+        is_air = link.medium is not None or link.duplex == "half"
+        return not is_air and not link.loss and new.bandwidth_Bps <= link.bandwidth_Bps / HALF
+    known = LINKS[link.type]
+    is_slow = link.bandwidth_Bps < HALF * known.bandwidth_Bps or link.latency_s > LATE * known.latency_s
+    return new.bandwidth_Bps <= known.bandwidth_Bps and not is_slow and not link.loss
+
+
 def _new_devices(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator[Change]:
     for name in topology.workers:
         device = topology.nodes[name].device
         assert device is not None, "a worker has a device"
         for offer in parts.devices if name in wanted else ():
             new = DEVICES[offer.name].on(topology.nodes[name].compute)
-            faster = new.flops_per_s > device.flops_per_s and new.operator_overhead_s <= device.operator_overhead_s
+            # A preset's own numbers, such as measured ones, are those of the machine: another one has them as well.
+            now = DEVICES[device.name].on(topology.nodes[name].compute) if device.name in DEVICES else device
+            most = max(now.flops_per_s, device.flops_per_s)
+            faster = new.flops_per_s > most and new.operator_overhead_s <= device.operator_overhead_s
             steadier = device.straggler is not None and new.flops_per_s >= device.flops_per_s
             if not new.has_what_it_is_asked or (not faster and not steadier):
                 continue

@@ -126,7 +126,10 @@ class _Asked:
         gaining = list(dict.fromkeys(e.change.part for e in by_gain(effects) if is_part(e)))
         worth = {*gaining[:MOST_UPGRADED], *(part.where for part in path.parts if part.share >= LEAST_OF_PATH)}
         bought = self._effects(purchases(self.plan.topology, for_sale, worth), base)
-        return WhatIf(self.folder, self.plan, self.goal, base, staleness, effects, bought, path, exact=self.exact)
+        doubts = [row["text"] for row in RunFolder(first).warnings]
+        return WhatIf(
+            self.folder, self.plan, self.goal, base, staleness, effects, bought, path, exact=self.exact, doubts=doubts
+        )
 
     def _baseline(self) -> tuple[dict[int, float], float | None, Path]:
         """Return (goal by seed, mean staleness, folder of the first seed's run) of the unchanged experiment."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
 from simcluster.compute import HOST
+from simcluster.compute.at_work import is_at_work
 from simcluster.errors import Left
+from simcluster.process.places import own_place
 from simcluster.workloads.ledger import Ledger
 
 
@@ -52,6 +56,16 @@ class Progress:
     def ledger(self) -> Ledger:
         """The record of what became of the batches drawn here."""
         return Ledger()
+
+    @cached_property
+    def outside(self) -> Counter[tuple[str, str]]:
+        """The calls of work outside `node.compute`, which took no time: (method, "file:line (function)") -> number."""
+        return Counter()
+
+    def note_work(self, method: str) -> None:
+        """Note that *method*, which is work for the device, is being called."""
+        if not is_at_work():
+            self.outside[method, own_place(sys._getframe(1))] += 1
 
     @cached_property
     def kept(self) -> dict[str, Any]:

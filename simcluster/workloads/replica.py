@@ -49,6 +49,9 @@ class Replica(Evaluable):
     learning_rate: float | None = None
     """That of the last optimizer step here, its own or a part's; None before, or if the optimizer has none."""
 
+    steps_taken = 0
+    """The optimizer steps taken here, its own and those of parts."""
+
     def __init__(
         self,
         *,
@@ -124,6 +127,7 @@ class Replica(Evaluable):
         counted, or for its first batch, is assumed never to draw. Other sources of randomness are the model's
         responsibility.
         """
+        self.note_work("loss_and_gradients")
         if self._draws is None:
             self._draws = self._counter.counted.draws
         if self._draws is False:
@@ -160,6 +164,8 @@ class Replica(Evaluable):
 
     def _take_step(self, optimizer: torch.optim.Optimizer, trainable: list[nn.Parameter], gradients: Sequence[Tensor],
                    clip_norm: float | None = None) -> None:  # fmt: skip
+        self.note_work("apply")
+        self.steps_taken += 1
         self.learning_rate = learning_rate_of(optimizer)
         if self.device != HOST:
             gradients = [gradient.to(self.device) for gradient in gradients]

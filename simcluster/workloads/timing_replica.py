@@ -79,10 +79,12 @@ class TimingReplica(Replica):
             yield Batch(inputs, targets, step)
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
+        self.note_work("loss_and_gradients")
         self._sketch.gradient(batch)  # raises where the model does not take this shape
         return UNKNOWN, _views(self._sketch.parameters)
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
+        self.note_work("apply")
         self._check_shapes("gradients", gradients)
         self._stepped = True
 

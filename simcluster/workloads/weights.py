@@ -58,6 +58,10 @@ class Weights(Progress):
             self._deferred.fill(self._trainable)
         return self._live
 
+    def changes(self) -> int:
+        """Return a number that grows with every change of the weights."""
+        return sum(parameter._version for parameter in self._trainable)
+
     @cached_property
     def shapes(self) -> list[Tensor]:
         """Tensors without values, with the shapes and dtypes of *parameters*."""

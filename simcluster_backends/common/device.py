@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from simcluster.compute.at_work import at_work
 from simcluster.fault_plans.kinds import Factors, stretched
 from simcluster.process.exits import left_behind
 from simcluster.process.intra_op import use_one_thread
@@ -146,7 +147,7 @@ class Device:
     def _run(self, piece: Piece) -> None:
         piece.start_s = self._recorder.now()
         try:
-            piece.outcome = piece.work(), None
+            piece.outcome = at_work(piece.work), None
         except BaseException as error:
             piece.outcome = None, error
         if self._slow:

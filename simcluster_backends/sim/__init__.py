@@ -18,7 +18,9 @@ from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
 from simcluster.fault_plans.log import FaultLog
 from simcluster.process.intra_op import one_thread, usable_cores
 from simcluster.process.kernels import heed_portable
-from simcluster.runs.record import RunRecord
+from simcluster.process.unawaited import unawaited_noticed
+from simcluster.runs.doubts import NOT_AWAITED
+from simcluster.runs.record import Noticed, RunRecord
 from simcluster.testing import ComesBack
 from simcluster.topology import star
 from simcluster.watching.board import NodeTelemetry, Telemetry
@@ -28,13 +30,15 @@ from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sim.cluster import Body, Cluster
 from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.loop.callbacks import owner_of_task
+from simcluster_backends.sim.loop.stalls import stalls_reported
+from simcluster_backends.sim.member import Member
 
 if TYPE_CHECKING:
     from simcluster.checkpoints.gather import Keeping
     from simcluster.checkpoints.shard import Shard
     from simcluster.experiment.job import ClusterJob
     from simcluster.topology import Topology
-    from simcluster_backends.sim.member import Member
     from simcluster_backends.sim.transport import SimTransport
 
 T = TypeVar("T")
@@ -85,8 +89,10 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
 
     started = time.perf_counter()  # for reporting only; no decision depends on it
     error: RunError | None = None
+    unowned: list[Noticed] = []
     try:
-        cluster.run([body] * len(cluster.members))
+        with unawaited_noticed(partial(_notice, unowned)), stalls_reported(cluster.loop):
+            cluster.run([body] * len(cluster.members))
         error = verdict_of(cluster).error
     except RunError as stuck:
         error = verdict_of(cluster).error or stuck
@@ -97,7 +103,7 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
     for record in records:
         record.samples = record.samples or [Ledger().notes()]  # a node that never began has drawn nothing
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
-    extra = {"lost": verdict_of(cluster).lost, "faults": faults.log.rows()}
+    extra = {"lost": verdict_of(cluster).lost, "faults": faults.log.rows(), "noticed": unowned}
     return RunRecord(records, elapsed_s, time.perf_counter() - started, error, extra)
 
 
@@ -124,6 +130,15 @@ def verdict_of(cluster: Cluster) -> Verdict:
     for _ in ends_s:
         verdict.ended_well()
     return verdict
+
+
+def _notice(unowned: list[Noticed], what: str, at: str) -> None:
+    """Note a coroutine that was not awaited with the node that freed it; once a run is over, no node does."""
+    member = owner_of_task.get()
+    if isinstance(member, Member):
+        member.recorder.record.notice(NOT_AWAITED, what, at)
+    else:
+        unowned.append(Noticed(NOT_AWAITED, what, at, 1))
 
 
 class _Checkpoints:

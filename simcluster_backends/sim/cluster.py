@@ -63,7 +63,7 @@ class Cluster:
         faults: Disturbance | None = None,
     ) -> None:
         self.topology, self.seed = topology, seed
-        self.loop = SimLoop(threads)  # type: ignore[abstract]  # rejects by name any call that leaves the simulation
+        self.loop = SimLoop(threads, len(topology.workers))  # type: ignore[abstract]  # rejects by name any call that leaves the simulation
         self.network = Network(self.loop.clock)
         self.routes = Routes(topology, seed, self.loop.clock, self.network, MODELS[model or topology.network])
         self.membership = Membership(len(topology.workers), self._latency_s)
@@ -112,8 +112,10 @@ class Cluster:
             except Drained:
                 what = f"deadlock at {self.loop.time():g} s: nothing can happen any more"
                 raise Deadlock(what, self._waits()) from None
-            except Endless:
+            except Endless as endless:
                 what = f"no work done and nothing recorded for a long time at {self.loop.time():g} s"
+                if endless.at_once:
+                    what += ", and no time passes: a loop over `asyncio.sleep(0)` lets nothing else happen"
                 raise NeverFinished(what, self._waits()) from None
             except KeyboardInterrupt:
                 ctrl_c.heard()

@@ -20,6 +20,8 @@ from simcluster.errors import LaunchFailed, RunError, SimclusterError, UsageErro
 from simcluster.experiment.job import ClusterJob
 from simcluster.process.intra_op import one_thread
 from simcluster.process.kernels import heed_portable
+from simcluster.process.unawaited import unawaited_noticed
+from simcluster.runs.doubts import NOT_AWAITED
 from simcluster.runs.record import NodeRecord, RunRecord, kept_spans
 from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
@@ -162,7 +164,8 @@ class _Node:
         self._part = asyncio.ensure_future(program(self._transport, self._recorder, self._job.config_json))
         patience = asyncio.create_task(self._patience_over.wait())
         try:
-            await asyncio.wait([self._part, patience], return_when=asyncio.FIRST_COMPLETED)
+            with unawaited_noticed(partial(self._recorder.record.notice, NOT_AWAITED)):
+                await asyncio.wait([self._part, patience], return_when=asyncio.FIRST_COMPLETED)
             record = self._part.result() if self._part.done() else None
             if not isinstance(record, NodeRecord):
                 if self._part.done():

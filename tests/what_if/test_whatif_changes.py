@@ -13,7 +13,7 @@ from simcluster.errors import UsageError
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.topology.model.stragglers import Constant
 from simcluster.what_if.answer import bottleneck, sentences
-from simcluster.what_if.critical_path import critical_path
+from simcluster.what_if.critical_path import CriticalPath, critical_path
 from simcluster.what_if.effects import Effect, by_gain, by_price, effect, ranked
 from simcluster.what_if.goal import read_goal
 from simcluster.what_if.perturb import Change, Parts, changes, purchases, read_parts
@@ -112,6 +112,46 @@ def test_only_what_is_faster_and_fits_is_for_sale() -> None:
     assert "raspberry-pi-4 for pi4" in labels(purchases(slow, read_parts(), {"pi4"}))
     assert purchases(as_it_is, read_parts(), set()) == []
     assert purchases(as_it_is, Parts(), {"pi4"}) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "sold"),
+    [
+        ({}, set()),  # 941 Mbps at 150 us: the type has 100 us, and the same cable would not change that
+        ({"bandwidth": "900 Mbps", "latency": "300 us"}, set()),  # as measured on this cable
+        ({"bandwidth": "100 Mbps"}, {"ethernet-1g"}),  # below half of its type: broken
+        ({"latency": "5 ms"}, {"ethernet-1g"}),  # 50 times its type's
+        ({"loss": 0.01}, {"ethernet-1g"}),
+        ({"type": "ethernet-2.5g", "bandwidth": "1.3 Gbps"}, set()),  # a lesser cable would not be more
+        ({"type": None, "bandwidth": "600 Mbps"}, set()),  # of no type, more than half of 941 Mbps
+        ({"type": None, "bandwidth": "400 Mbps"}, {"ethernet-1g"}),
+    ],
+)
+def test_a_cable_that_is_there_is_not_for_sale(own: dict[str, Any], sold: set[str]) -> None:
+    link = {"between": ["pi5", "mini1"], "type": "ethernet-1g", "latency": "150 us"} | own
+    topology = plan({"topology.links.pi5-mini1": {key: value for key, value in link.items() if value}}).topology
+    found = {c.instead for c in purchases(topology, read_parts(), {"pi5-mini1"})}
+    assert found & {"ethernet-1g"} == sold
+    assert "ethernet-2.5g" in found or own.get("type") == "ethernet-2.5g"
+
+
+def test_a_machine_that_is_there_is_not_for_sale() -> None:
+    # Measured at half of its preset's rate, a Pi 5 is a Pi 5 all the same, and a Pi 4 is less.
+    slow = plan({"topology.nodes.pi5.flops": "15 GFLOP/s"}).topology
+    found = {c.instead for c in purchases(slow, read_parts(), {"pi5"})}
+    assert not {"raspberry-pi-5", "raspberry-pi-4"} & found
+    assert "mac-mini-m4" in found
+
+
+def test_the_answer_says_over_how_many_steps_it_was_measured_and_which_settings_need_more() -> None:
+    topology, path = plan().topology, CriticalPath((), 2.0)
+    fewer = effect(Change("setting", "n", "n: 2 in place of 1", {"algorithm.n": 2}), {0: 2.0}, {0: 1.0}, None, None)
+    for steps, judged in ((15, False), (16, True)):  # 8 periods of 2 steps
+        told = sentences(read_goal("step-time"), {0: 2.0}, None, [fewer], [], path, topology, exact=True, steps=steps)
+        (over,) = [sentence for sentence in told if sentence.startswith("Measured over")]
+        assert over.startswith(f"Measured over {steps} steps per worker (stop.steps)")
+        assert ("too few to judge n: 16 would do" in over) == (not judged)
+        assert any(sentence.startswith("Of the settings, n: 2") for sentence in told) == judged
 
 
 def test_what_is_bought_takes_the_place_of_what_is_there_with_all_its_own_numbers() -> None:

@@ -29,12 +29,22 @@ IDLE_CALLBACKS_LIMIT = 5_000_000
 """Callbacks without progress after which a run is declared endless: about a minute of polling."""
 
 
+INSTANT_CALLBACKS_LIMIT, INSTANT_CALLBACKS_PER_NODE = 200_000, 1_000
+"""The same for callbacks of one instant, none of them an event of the clock: tasks that wait for nothing, such as
+`while True: await asyncio.sleep(0)`. About half a second of polling.
+"""
+
+
 class Drained(Exception):
     """Nothing is ready, SimPy's queue is empty, and the awaited task is not done: a deadlock."""
 
 
 class Endless(Exception):
-    """The limit of callbacks without progress was reached."""
+    """The limit of callbacks without progress was reached; *at_once*: all of them at one instant."""
+
+    def __init__(self, *, at_once: bool = False) -> None:
+        self.at_once = at_once
+        super().__init__(at_once)
 
 
 class SimTask(asyncio.Task[T]):
@@ -68,14 +78,17 @@ class SimLoop(asyncio.AbstractEventLoop):
     Work may run in *threads* meanwhile; it finishes before the next callback of its owner runs.
     """
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int = 1, nodes: int = 1) -> None:
         self.clock = Clock(0.0)
         self.workers = Workers(threads)
         self._ready: deque[Handle | Timer] = deque()
         self.frozen = Frozen(self._ready)
         self._numbers = itertools.count()
         self._running = self._closed = self._stopping = False
-        self._idle = 0
+        self._most_at_once = INSTANT_CALLBACKS_LIMIT + nodes * INSTANT_CALLBACKS_PER_NODE
+        self.turns = 0  # callbacks so far
+        self._turns_then = 0  # at the last progress
+        self._most_turns = self._most_at_once
 
     def time(self) -> float:
         return self.clock._now
@@ -134,7 +147,8 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def progress(self) -> None:
         """Note progress: see IDLE_CALLBACKS_LIMIT."""
-        self._idle = 0
+        self._turns_then = self.turns
+        self._most_turns = self.turns + min(self._most_at_once, IDLE_CALLBACKS_LIMIT)
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt between two callbacks: inside one, it would cost a task its next step.
@@ -162,11 +176,13 @@ class SimLoop(asyncio.AbstractEventLoop):
     def _run(self, finished: Callable[[], bool]) -> None:
         ready, clock, frozen, workers = self._ready, self.clock, self.frozen, self.workers
         while True:
+            self._most_turns = min(self.turns + self._most_at_once, self._turns_then + IDLE_CALLBACKS_LIMIT)
             while ready:
-                self._idle += 1
-                if self._idle > IDLE_CALLBACKS_LIMIT:
-                    self._idle = 0  # ending the tasks needs callbacks too
-                    raise Endless
+                self.turns += 1
+                if self.turns > self._most_turns:
+                    at_once = self.turns - self._turns_then <= IDLE_CALLBACKS_LIMIT
+                    self.progress()  # ending the tasks needs callbacks too
+                    raise Endless(at_once=at_once)
                 callback = ready.popleft()
                 if not frozen.held or not frozen.holds(callback):
                     if workers.under_way:

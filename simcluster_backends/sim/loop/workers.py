@@ -13,6 +13,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from simcluster.compute.at_work import at_work
 from simcluster.process.exits import left_behind
 from simcluster.process.intra_op import use_one_thread
 
@@ -37,7 +38,7 @@ class Piece(Generic[T]):
 
     def run(self) -> None:
         try:
-            self._result = self._context.run(self._work)
+            self._result = self._context.run(at_work, self._work)
         except KeyboardInterrupt:  # not raised by the work
             raise
         except BaseException as error:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from simcluster.compute.at_work import at_work
 from simcluster.payload import Message, Payload, encode_header, freeze, sizes_of
 from simcluster_backends.common.inbox import Inbox
 from simcluster_backends.common.node import Node, Outcome
@@ -153,7 +154,7 @@ class ReplayedNode(Node[Leaving, Piece]):
             if piece.number in self._never_ran:
                 continue
             try:
-                piece.outcome = piece.work(), None
+                piece.outcome = at_work(piece.work), None
             except KeyboardInterrupt:
                 raise
             except BaseException as error:

@@ -21,8 +21,10 @@ from simcluster.process.intra_op import one_thread
 from simcluster.process.kernels import heed_portable
 from simcluster.process.memory import memory_bytes
 from simcluster.process.signals import kill
+from simcluster.process.unawaited import unawaited_noticed
 from simcluster.replays.notes import Notes
 from simcluster.replays.order import Kind
+from simcluster.runs.doubts import NOT_AWAITED
 from simcluster.runs.record import NodeRecord, kept_spans
 from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
@@ -189,7 +191,8 @@ class _Node:
         if self.notes is not None:
             self.notes.begin()
         try:
-            record = await program(self._transport, self.recorder, job.config_json)
+            with unawaited_noticed(partial(self.recorder.record.notice, NOT_AWAITED)):
+                record = await program(self._transport, self.recorder, job.config_json)
         finally:
             if self.notes is not None:
                 self.notes.end()

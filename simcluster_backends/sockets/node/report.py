@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
+from simcluster.process.places import place
 from simcluster.runs.record import NodeRecord, hand_in, told
 from simcluster_backends.common.failure import Failure
 from simcluster_backends.common.narrator import Narrator
@@ -21,8 +20,6 @@ from simcluster_backends.sockets.wire import messages as wire
 WAITS_SHOWN = 20
 SHOWN_S = 1.0
 """A loop that has not turned for this long is reported as stuck."""
-
-_NOT_OWN = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 class Pulse:
@@ -54,18 +51,6 @@ class Pulse:
         if stalled_s < SHOWN_S:
             return 0.0, ""
         return stalled_s, place(sys._current_frames().get(self._thread))
-
-
-def place(frame: FrameType | None) -> str:
-    """Return "file:line (function)" of the innermost frame of user code: no package, Python or simcluster."""
-    here = caller = frame
-    while caller is not None:
-        name = caller.f_code.co_filename
-        if not name.startswith(("<", *_NOT_OWN)) and "/simcluster_backends/" not in name.replace("\\", "/"):
-            here, caller = caller, None
-        else:
-            caller = caller.f_back
-    return "an unknown place" if here is None else f"{here.f_code.co_filename}:{here.f_lineno} ({here.f_code.co_name})"
 
 
 class Reports:

@@ -1,0 +1,42 @@
+"""Where user code is: file, line and function of a frame that is neither Python's, nor a package's, nor ours."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+from types import FrameType
+
+_PYTHON = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_PACKAGE = Path(__file__).parent.parent
+_LIBRARY = (str(_PACKAGE), str(_PACKAGE.parent / "simcluster_backends"))
+
+
+def place(frame: FrameType | None) -> str:
+    """Return "file:line (function)" of the innermost frame, from *frame* outwards, in user code or the library; of
+    *frame* if all are Python's, a package's or a backend's.
+    """
+    here, caller = frame, frame
+    while caller is not None:
+        name = caller.f_code.co_filename
+        if not name.startswith(("<", *_PYTHON)) and "/simcluster_backends/" not in name.replace("\\", "/"):
+            return _written(caller)
+        caller = caller.f_back
+    return "an unknown place" if here is None else _written(here)
+
+
+def own_place(frame: FrameType | None) -> str:
+    """Return "file:line (function)" of the innermost frame in user code; "" if there is none."""
+    while frame is not None:
+        if is_own(frame.f_code.co_filename):
+            return _written(frame)
+        frame = frame.f_back
+    return ""
+
+
+def is_own(file: str) -> bool:
+    """Return whether *file* is user code."""
+    return not file.startswith(("<", *_PYTHON, *_LIBRARY))
+
+
+def _written(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"

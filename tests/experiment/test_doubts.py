@@ -1,0 +1,205 @@
+"""Mistakes that end as "done" are named: on the terminal, in summary.json, in the report and by `compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simcluster
+from simcluster.algorithms import ALGORITHMS
+from simcluster.results import Run
+from simcluster.topology import star
+from tests.support.root import ROOT
+
+LOOP = "    for step, batch in enumerate(replica.batches(), start=1):\n"
+COST = "cost=replica.gradient_cost(batch)"
+WORK = f"        loss, gradients = await node.compute(replica.loss_and_gradients, batch, {COST})\n"
+APPLY = "        await node.compute(replica.apply, gradients, cost=replica.apply_cost())\n"
+RECORD = "        node.record(step=step, loss=loss)\n"
+BEGIN = "async def algo(node, replica):\n"
+
+MISTAKES: dict[str, tuple[str, str, str, int]] = {
+    # the code, the kind of its warning, a part of its text, the line that it names (0: none)
+    "gradients outside compute": (
+        BEGIN + LOOP + "        loss, gradients = replica.loss_and_gradients(batch)\n" + APPLY + RECORD,
+        "outside_compute",
+        "await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))",
+        3,
+    ),
+    "a step outside compute": (
+        BEGIN + LOOP + WORK + "        replica.apply(gradients)\n" + RECORD,
+        "outside_compute",
+        "await node.compute(replica.apply, gradients, cost=replica.apply_cost())",
+        4,
+    ),
+    "weights changed by hand": (
+        BEGIN + LOOP + "        for p in replica.parameters:\n"
+        "            p.mul_(0.9)\n        node.record(step=step)\n",
+        "no_time",
+        "no device has worked",
+        0,
+    ),
+    "a send without await": (
+        BEGIN + LOOP + WORK + APPLY + "        node.rank == 1 and [node.send(0, 'x', gradients)]\n" + RECORD,
+        "not_awaited",
+        "node.send without await, 4 times",  # one of two ranks, four steps: one warning
+        5,
+    ),
+    "an own coroutine without await": (
+        "async def pause():\n    pass\n\n\n" + BEGIN + LOOP + WORK + APPLY + "        pause()\n" + RECORD,
+        "not_awaited",
+        "pause without await, 8 times",
+        9,
+    ),
+    "a list that all ranks fill": (
+        "SEEN = []\n\n\n" + BEGIN + LOOP + WORK + "        SEEN.append(loss)\n"
+        "        gradients = [g / len(SEEN) for g in gradients]\n" + APPLY + RECORD,
+        "shared_state",
+        "(SEEN)",
+        1,
+    ),
+    "a global counter": (
+        "import torch\n\nCOUNT = 0\n\n\n" + BEGIN + "    global COUNT\n" + LOOP + WORK + "        COUNT += 1\n"
+        "        gradients = [g / COUNT for g in gradients]\n" + APPLY + RECORD,
+        "shared_state",
+        "(COUNT)",
+        3,
+    ),
+    "an attribute of a class": (
+        "class State:\n    last = 1.0\n\n\n" + BEGIN + LOOP + WORK
+        + "        gradients = [g * State.last for g in gradients]\n"
+        "        State.last = loss / (1 + node.rank)\n" + APPLY + RECORD,
+        "shared_state",
+        "(State)",
+        1,
+    ),
+    "nothing": (BEGIN + "    pass\n", "no_step", "without a step", 0),
+    "no step of the optimizer": (BEGIN + LOOP + WORK + RECORD, "untrained", "no weight has changed", 0),
+}  # fmt: skip
+
+
+def run(folder: Path, code: str, **keys: Any) -> Run:
+    file = folder / "algo.py"
+    file.write_text(code)
+    given: dict[str, Any] = {
+        "topology": star(2, device="mac-mini-m4", bandwidth="1 Gbps", latency="50 us").document,
+        "algorithm": {"path": f"{file}:algo"},
+        "workload": {"name": "quadratic", "features": 4, "batch_size": 2},
+        "stop": {"steps": 4},
+        "out": folder / "run",
+        "report": False,
+    }
+    return simcluster.run(**given | keys)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_that_ends_well_is_a_warning_with_its_line(
+    mistake: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code, kind, part, line = MISTAKES[mistake]
+    done = run(tmp_path, code)
+    assert done.summary["status"] == "done"
+    (found,) = done.warnings
+    assert found["kind"] == kind
+    assert part in found["text"]
+    assert (f"algo.py:{line} " in found["text"]) == bool(line)
+    assert [f"warning: {found['text']}"] == caplog.messages
+    assert found["text"] in repr(done)
+
+
+def test_the_same_mistakes_are_found_on_real_nodes(tmp_path: Path) -> None:
+    code = (
+        BEGIN + LOOP + WORK + "        replica.apply(gradients)\n        node.send(1 - node.rank, 'x', [])\n" + RECORD
+    )
+    found = {row["kind"]: row for row in run(tmp_path, code, backend="sockets").warnings}
+    assert found.keys() == {"outside_compute", "not_awaited"}
+    assert "algo.py:4 " in found["outside_compute"]["text"]
+    assert "algo.py:5 " in found["not_awaited"]["text"]
+    assert found["not_awaited"]["count"] == 8  # two nodes, four steps
+
+
+def test_a_loss_that_is_infinite_is_named_with_its_rank_and_first_step(tmp_path: Path) -> None:
+    code = BEGIN + LOOP + WORK + APPLY + "        loss = float('inf') if node.rank and step > 2 else loss\n" + RECORD
+    (found,) = run(tmp_path, code).warnings
+    assert (found["kind"], found["rank"], found["step"]) == ("not_finite", 1, 3)
+    assert "the loss is inf from step 3 on, first at rank 1 (n1)" in found["text"]
+
+
+def test_a_run_that_diverges_says_why_its_loss_is_null(tmp_path: Path) -> None:
+    done = run(tmp_path, BEGIN + LOOP + WORK + APPLY + RECORD, overrides={"workload.learning_rate": 1e30})
+    assert done.summary["loss"] is None
+    assert [row["kind"] for row in done.warnings] == ["not_finite"]
+
+
+CACHES = {
+    "a constant": "SIZES = [1, 2]\n\n\n" + BEGIN + LOOP + WORK
+    + "        gradients = [g * SIZES[0] for g in gradients]\n",
+    "a cache": "KNOWN = {}\n\n\n" + BEGIN + LOOP + WORK + "        KNOWN.setdefault(step, 1 / step)\n"
+    "        gradients = [g * KNOWN[step] for g in gradients]\n",
+    "a log that no rank reads": "LOG = []\n\n\n" + BEGIN + LOOP + WORK + "        LOG.append(loss)\n",
+    "state by rank": "MINE = {}\n\n\n" + BEGIN + LOOP + WORK
+    + "        MINE[node.rank] = MINE.get(node.rank, 0) + 1\n"
+    "        gradients = [g / MINE[node.rank] for g in gradients]\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_state_at_module_level_that_changes_no_result_is_no_warning(cache: str, tmp_path: Path) -> None:
+    assert run(tmp_path, CACHES[cache] + APPLY + RECORD).warnings == []
+
+
+def test_a_run_that_fails_names_the_send_that_was_not_awaited(tmp_path: Path) -> None:
+    code = BEGIN + "    if node.rank:\n        node.send(0, 'x', [])\n    else:\n        await node.recv(1, 'x')\n"
+    with pytest.raises(simcluster.RunError) as caught:
+        run(tmp_path, code)
+    (note,) = [note for note in caught.value.__notes__ if note.startswith("warning")]
+    assert "algo.py:3 (algo) calls node.send without await, once" in note
+
+
+def test_report_and_comparison_show_the_warnings(tmp_path: Path) -> None:
+    done = run(tmp_path, BEGIN + LOOP + WORK + RECORD.replace("loss)", "loss, x=1)"), report=True)
+    page = (done.folder / "report.html").read_text()
+    assert 'class="doubts"' in page
+    assert "no weight has changed on any node" in page
+    compared = simcluster.compare(done, done)
+    assert "warning: b: no weight has changed" in compared.describe()
+    assert compared.to_dict()["pairs"][0]["a"]["warnings"] == done.warnings
+
+
+@pytest.mark.parametrize("numerics", ["real", "none"])
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_no_shipped_algorithm_has_a_warning(name: str, numerics: str, tmp_path: Path) -> None:
+    layers = name in ("pipeline", "tensor_parallel")
+    small: dict[str, Any] = {"layers": 5, "width": 20, "heads": 5, "context": 8, "batch_size": 4}
+    done = simcluster.run(
+        topology="smolcluster", algorithm=name, numerics=numerics, stop={"steps": 3}, out=tmp_path / "run",
+        workload={"name": "gpt", **small} if layers else {"name": "mnist_mlp", "hidden": 20}, report=False,
+    )  # fmt: skip
+    assert done.warnings == []
+    assert done.summary["steps"] == 3
+
+
+# gpt-70b-1024 takes minutes, and its algorithm is one of those above.
+@pytest.mark.parametrize("name", ["quickstart", "eight-on-a-switch", ROOT / "experiments" / "own" / "own.yaml"])
+def test_no_shipped_experiment_has_a_warning(name: str | Path, tmp_path: Path) -> None:
+    done = simcluster.run(name, overrides={"stop": {"steps": 2}}, out=tmp_path / "run", report=False)
+    assert done.warnings == []
+
+
+def test_steps_are_those_of_a_worker_and_a_servers_updates_have_their_own_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from simcluster.cli.show import print_finished
+
+    done = simcluster.run(
+        topology="smolcluster", algorithm="edp", workload="quadratic", stop={"steps": 3}, out=tmp_path / "run"
+    )
+    assert (done.summary["steps"], done.summary["updates"]) == (3, 15)  # five ranks push three times each
+    print_finished(done, as_json=False)
+    assert "3 steps per worker, 15 updates in " in capsys.readouterr().out
+    page = (done.folder / "report.html").read_text()
+    assert "<dt>steps per worker</dt><dd>3<" in page
+    assert "<dt>updates</dt><dd>15<" in page
+    assert "3 steps per worker, 15 updates" in page
