@@ -15,10 +15,12 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from functools import cache, partial
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
+from simcluster.documents.captured.source import content_of, files_with, is_unwritten
 from simcluster.errors import Problem, UsageError, nearest
 
 INSTEAD = {
@@ -59,9 +61,9 @@ def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[...
     there = brought_as(path)
     if there is None:
         there = path = path.resolve()
-    if there.suffix != ".py" or not os.path.isfile(there):
+    if there.suffix != ".py" or not (is_unwritten(there) or os.path.isfile(there)):
         raise UsageError(Problem(what, repr(reference), f"a file at {path}, whose name ends in .py"))
-    module = _module(there, hashlib.sha256(there.read_bytes()).hexdigest())
+    module = _module(there, hashlib.sha256(content_of(there)).hexdigest())
     function = getattr(module, name, None)
     if not callable(function):
         functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]
@@ -112,7 +114,7 @@ def check_algorithm(function: Callable[..., Any], what: str) -> None:
 
 def _banned_imports(path: Path) -> list[Problem]:
     problems = []
-    for statement in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for statement in ast.walk(ast.parse(content_of(path))):
         if isinstance(statement, ast.Import):
             modules = [alias.name for alias in statement.names]
         elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
@@ -125,10 +127,23 @@ def _banned_imports(path: Path) -> list[Problem]:
     return problems
 
 
+class _Loader(SourceFileLoader):
+    """Python's loader, also of sources that are not written yet."""
+
+    def get_data(self, path: str) -> bytes:
+        return content_of(Path(path)) if is_unwritten(Path(path)) else super().get_data(path)
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        if is_unwritten(Path(self.path)):
+            return self.source_to_code(self.get_data(self.path), self.path)
+        return super().get_code(fullname)
+
+
 @cache
 def _module(path: Path, digest: str) -> ModuleType:
     """Return the module at *path*; its *digest* keys the cache, so that an edited file is loaded again."""
-    spec = importlib.util.spec_from_file_location(f"simcluster_own_{path.stem}_{digest[:12]}", path)
+    name = f"simcluster_own_{path.stem}_{digest[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
     assert spec is not None, f"{path} has a loader"
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -191,6 +206,6 @@ def files_of(references: Iterable[str]) -> tuple[Path, ...]:
     found: dict[Path, None] = {}
     for reference in references:
         path = Path(reference.rpartition(":")[0])
-        found[path] = None
+        found |= dict.fromkeys([path, *files_with(path)])
         found |= dict.fromkeys(sorted(file for file in own if file.is_relative_to(path.parent)))
     return tuple(found)
