@@ -104,9 +104,13 @@ def run(
     """
     refuse_while_loading()
     heed_portable(options or {})
+    if experiment is None:
+        parts = {"topology": topology, "algorithm": algorithm, "workload": workload}
+        experiment = {**{key: part for key, part in parts.items() if part is not None}, **keys}
+        topology, algorithm, workload, keys = None, None, None, {}
     plan = read_experiment(
-        {} if experiment is None else experiment, {**keys, **(overrides or {})}, topology=topology, algorithm=algorithm,
-        workload=workload, seed=seed, backend=backend, compute=compute, faults=planned(), home=partial(_home, out),
+        experiment, {**keys, **(overrides or {})}, topology=topology, algorithm=algorithm, workload=workload, seed=seed,
+        backend=backend, compute=compute, faults=planned(), home=partial(_home, out),
     )  # fmt: skip
     check_nothing_to_resume(_folder(plan, out))
     with notebook_progress(plan.name, progress) as shown:
