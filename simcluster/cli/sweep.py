@@ -129,7 +129,8 @@ def whatif(
     with progress_bar(Path(experiment).stem, silent=as_json, estimate_s=ESTIMATE_S) as progress:
         found = ask(
             experiment, goal, sets=sets or [], seeds=seeds, seed=seed, topology=topology, algorithm=algorithm,
-            workload=workload, compute=compute, parts=parts, jobs=jobs, engine_name=engine, out=out, report=report, progress=progress,
+            workload=workload, compute=compute, parts=parts, jobs=jobs, engine_name=engine, out=out, report=report,
+            progress=progress,
         )  # fmt: skip
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))

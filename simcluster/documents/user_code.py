@@ -10,6 +10,7 @@ import ast
 import hashlib
 import importlib.util
 import inspect
+import linecache
 import os
 import sys
 import traceback
@@ -82,7 +83,7 @@ def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str
         file = inspect.getsourcefile(named) if inspect.isroutine(named) or inspect.isclass(named) else None
         line = _line_in(error, Path(file)) if file is not None else None
         name = getattr(named, "__name__", type(named).__name__)
-        raise UsageError(Problem(name, f"{type(error).__name__}: {error}", expected, file, line)) from error
+        raise UsageError(Problem(name, _said(error, file, line), expected, file, line)) from error
 
 
 def catch_alls(function: Callable[..., Any], what: str) -> list[Problem]:
@@ -100,7 +101,10 @@ def check_algorithm(function: Callable[..., Any], what: str) -> None:
     problems = []
     file = inspect.getsourcefile(function)
     if not inspect.iscoroutinefunction(function):
-        problems.append(Problem(what, f"{function.__name__}", "an `async def` function", file))
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        expected = f"`async def {function.__name__}`: an algorithm awaits its node"
+        found = f"{function.__name__}, which is not async"
+        problems.append(Problem(what, found, expected, file, code.co_firstlineno if code is not None else None))
     problems += catch_alls(function, what)
     positional = [p for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(positional) != 2:
@@ -159,12 +163,20 @@ def _module(path: Path, digest: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         del sys.modules[spec.name]
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(error, path)
-        found = f"{type(error).__name__}: {error}"
-        raise UsageError(Problem("own code", found, "a file that runs", str(path), line)) from error
+        raise UsageError(
+            Problem("own code", _said(error, str(path), line), "a file that runs", str(path), line)
+        ) from error
     finally:
         _loading.pop()
         sys.path.remove(folder)
     return module
+
+
+def _said(error: BaseException, file: str | None, line: int | None) -> str:
+    """Return *error* in words, with the source of its *line* in *file*."""
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    source = linecache.getline(file, line).strip() if file is not None and line is not None else ""
+    return f"{type(error).__name__}: {message}{f' in `{source}`' if source else ''}"
 
 
 def _line_in(error: BaseException, path: Path) -> int | None:

@@ -99,9 +99,9 @@ def _file_of(function: Callable[..., Any]) -> Path | None:
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     if module is None or module.__name__ == "__main__" or not inspect.isfunction(function):
         return None
-    file = getattr(module, "__file__", None)
-    is_there = file is not None and file.endswith(".py") and Path(file).is_file()
-    return Path(file).resolve() if is_there and getattr(module, function.__name__, None) is function else None
+    file = Path(getattr(module, "__file__", None) or "")
+    is_there = file.suffix == ".py" and file.is_file()
+    return file.resolve() if is_there and getattr(module, function.__name__, None) is function else None
 
 
 def _without(given: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from simcluster.algorithms.facts import facts_of
 from simcluster.documents import yaml as yaml_lines
-from simcluster.documents.captured import Source
+from simcluster.documents.captured.source import Source, is_unwritten
 from simcluster.documents.reading import Reading
 from simcluster.documents.shipped import shipped_names, shipped_path
 from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.batches import check_weighed
 from simcluster.experiment.blocks import read_algorithm, read_topology, read_workload
+from simcluster.experiment.fit import check_cut, check_fit, count_steps, put_numbers, put_order
 from simcluster.experiment.given import (
     AnyAlgorithm,
     AnyExperiment,
@@ -28,7 +29,6 @@ from simcluster.experiment.given import (
     topology_value,
     value_at,
 )
-from simcluster.experiment.fit import check_cut, check_fit, count_steps, put_numbers, put_order
 from simcluster.experiment.keys import KEYS, CheckpointSettings, ExperimentBlock, ObserveBlock
 from simcluster.fault_plans.kinds import Fault
 from simcluster.fault_plans.read import read_faults
@@ -116,7 +116,17 @@ def read_experiment(
         reading.document.data["faults"] = [*own, *(dict(fault) for fault in faults)]
         for number in range(len(own), len(own) + len(faults)):
             reading.document.overrides["faults", number] = "simcluster.faults()"
-    return _read(reading, of_topology, home)
+    try:
+        return _read(reading, of_topology, home)
+    except UsageError as error:
+        raise UsageError([_without_place(problem) for problem in error.problems]) from error.__cause__
+
+
+def _without_place(problem: Problem) -> Problem:
+    """Return *problem* without its place if that is a file that is not written, and will not be."""
+    if problem.file is None or not is_unwritten(Path(problem.file)):
+        return problem
+    return replace(problem, file=None, line=None, column=None)
 
 
 def _algorithm_in(reading: Reading) -> str:

@@ -35,6 +35,7 @@ from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.needed import predict_memory
 from simcluster.experiment.node import remember
+from simcluster.experiment.own_frames import own_frames
 from simcluster.experiment.preflight import check_memory, warn_of_misspelt
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.fault_plans.kinds import faults_to_come
@@ -234,6 +235,8 @@ def run_plan(
         failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
         failure.seed, failure.folder = plan.seed, str(folder)
         if isinstance(failure, NodeFailed):
+            for frame in own_frames(failure.details):
+                failure.add_note(frame)
             failure.add_note(f"its traceback: {folder / TRACEBACK}")
         if isinstance(failure, PeerLost):
             said = folder / LOGS / f"{failure.name}.log"

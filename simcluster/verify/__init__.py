@@ -38,9 +38,9 @@ def verify(
         verify(my_algorithm, quick=True).ok
 
     *algorithm* is a name, "file.py:function" or a function; *workload* the same, a Workload, or an experiment's value
-    for this key; *settings* are added to those that are claimed; *nodes* are the world sizes; *backend* is sim, sockets or both. *quick* skips slow checks. *claim*
-    replaces the algorithm's own claim. *only* names the checks to run, by default all. Raises UsageError for an invalid
-    request.
+    for this key; *settings* are added to those that are claimed; *nodes* are the world sizes; *backend* is sim, sockets
+    or both. *quick* skips slow checks. *claim* replaces the algorithm's own claim. *only* names the checks to run, by
+    default all. Raises UsageError for an invalid request.
     """
     from pathlib import Path
     from tempfile import TemporaryDirectory

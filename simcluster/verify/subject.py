@@ -164,6 +164,6 @@ def workload_block(
     if workload is None:
         return dict(USUAL)
     if isinstance(workload, str):
-        return block_of("workload", workload) | SMALL.get(workload, {})
+        return {**block_of("workload", workload), **SMALL.get(workload, {})}
     block: dict[str, Any] = block_of("workload", workload)
     return block if home is None else _written(block, home)

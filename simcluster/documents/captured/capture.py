@@ -1,8 +1,8 @@
 """Capture a function from memory: its text and, in order, all that it names, as one module that any node can load."""
 
 from __future__ import annotations
-
 import __future__
+
 import importlib.util
 import inspect
 import sys
@@ -21,7 +21,7 @@ HEAD = '"""Source that simcluster captured from {origin}, for every node to load
 FUTURE = "from __future__ import annotations\n"
 STORED = "from simcluster.documents.captured.source import stored\n\n_tensors = stored(__file__)\n"
 
-HOW = "import it, make it inside the function, or pass numbers, text, tensors, lists, mappings or functions"
+HOW = "what is imported, made inside the function, or numbers, text, tensors, lists, mappings and functions"
 
 
 def capture(given: Callable[..., Any], what: str) -> Source:
@@ -68,7 +68,8 @@ class _Capture:
         name = getattr(function, "__name__", "")
         if not isinstance(function, FunctionType) or not name.isidentifier():
             found = "a lambda" if name == "<lambda>" else f"{function!r:.80}"
-            raise UsageError(Problem(self._what, found, "a function with a name, by `def`, or a partial of one"))
+            by = "async def" if self._what == "algorithm" else "def"
+            raise UsageError(Problem(self._what, found, f"a function with a name, by `{by}`, or a partial of one"))
         made = self.value(function, name)
         if made != name:
             self._parts.append(f"{name} = {made}\n")
@@ -201,5 +202,3 @@ def _closed(function: Any) -> dict[str, Any]:
         except ValueError:  # a variable that has no value yet
             continue
     return found
-
-

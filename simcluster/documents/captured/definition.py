@@ -8,7 +8,7 @@ import linecache
 import symtable
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -95,14 +95,15 @@ def _cut(file: str, node: Defining, is_top: bool) -> Definition:
 
 
 def _begin(node: Defining) -> int:
-    return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 def _called(node: Defining) -> str:
     return "<lambda>" if isinstance(node, ast.Lambda) else node.name
 
 
-def _holds(node: Defining) -> Any:
+def _holds(node: Defining) -> Callable[[tuple[int, int]], bool]:
     def holds(spot: tuple[int, int]) -> bool:
         end = (node.end_lineno or node.lineno, node.end_col_offset or 0)
         return (node.lineno, node.col_offset) <= spot <= end

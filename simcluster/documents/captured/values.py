@@ -98,7 +98,9 @@ def _object(value: Any, writer: Writer) -> str:
         return f"{writer.module(sys.modules['numpy'], value.dtype.type.__name__)}({value.item()!r})"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _fields(value, writer)
-    raise Refused(f"a {type(value).__name__}" if not isinstance(value, types.MethodType) else f"a method, {value!r:.80}")
+    raise Refused(
+        f"a {type(value).__name__}" if not isinstance(value, types.MethodType) else f"a method, {value!r:.80}"
+    )
 
 
 def _typing(value: Any, writer: Writer) -> str:
@@ -119,7 +121,7 @@ def _fields(value: Any, writer: Writer) -> str:
     given = []
     for field in dataclasses.fields(value):
         own = getattr(value, field.name)
-        if field.init and not (own is field.default):
+        if field.init and own is not field.default:
             given.append(f"{field.name}={writer.value(own, field.name)}")
     return f"{writer.value(type(value), type(value).__name__)}({', '.join(given)})"
 
