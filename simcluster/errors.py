@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import wraps
 from itertools import islice
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_LINES = 12
 """Limit on the lines of an exception's message that an error repeats."""
@@ -63,7 +68,7 @@ class Problem:
     def _sentence(self) -> str:
         found, expected = _short(self.found), _short(_spelt(self.expected))
         if not expected:
-            return _spelt(found)
+            return found
         hint = expected if expected.startswith("did you mean") else f"expected {expected}"
         if not found:
             return hint
@@ -82,22 +87,22 @@ def on_command_line() -> Iterator[None]:
         _typed.reset(before)
 
 
+def in_short(function: Callable[P, T]) -> Callable[P, T]:
+    """Let *function*, which users call, raise our errors without the frames below it: they are no news to users."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except SimclusterError as error:
+            raise error.with_traceback(None)  # noqa: B904
+
+    return call
+
+
 _typed: ContextVar[bool] = ContextVar("typed", default=False)
 _ARGUMENTS = {"set": "overrides", "pair": "pairs", "option": "options", "engine": "engine_name"}
-_SAME = [
-    "topology",
-    "algorithm",
-    "workload",
-    "backend",
-    "seed",
-    "seeds",
-    "compute",
-    "jobs",
-    "target",
-    "out",
-    "nodes",
-    "goal",
-]
+_SAME = ("topology", "algorithm", "workload", "backend", "seed", "seeds", "compute", "jobs", "target", "out", "goal")
 _FLAG = re.compile(rf"--({'|'.join([*_ARGUMENTS, *_SAME])})\b(?![-_])")
 
 

@@ -102,9 +102,8 @@ def check_algorithm(function: Callable[..., Any], what: str) -> None:
     file = inspect.getsourcefile(function)
     if not inspect.iscoroutinefunction(function):
         code = getattr(inspect.unwrap(function), "__code__", None)
-        expected = f"`async def {function.__name__}`: an algorithm awaits its node"
-        found = f"{function.__name__}, which is not async"
-        problems.append(Problem(what, found, expected, file, code.co_firstlineno if code is not None else None))
+        line = code.co_firstlineno if code is not None else None
+        problems.append(Problem(what, f"{function.__name__}", "an `async def` function", file, line))
     problems += catch_alls(function, what)
     positional = [p for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(positional) != 2:

@@ -18,7 +18,7 @@ from simcluster.checkpoints.restore import Restored
 from simcluster.checkpoints.store import checkpoints
 from simcluster.documents.captured.source import write_sources
 from simcluster.documents.user_code import files_of, refuse_while_loading
-from simcluster.errors import CheckpointError, NodeFailed, PeerLost, Problem, RunError, UsageError
+from simcluster.errors import CheckpointError, NodeFailed, PeerLost, Problem, RunError, UsageError, in_short
 from simcluster.experiment.checkpointing import (
     begin_with,
     check_nothing_to_resume,
@@ -60,6 +60,7 @@ Output = Callable[[str, str], None]
 """Called with (node name, a line that it printed), for nodes on other machines."""
 
 
+@in_short
 def run(
     experiment: AnyExperiment | None = None,
     *,
@@ -93,7 +94,8 @@ def run(
     - *overrides*: values by dotted key, {"algorithm.pull_interval": 4}; *keys* replace whole blocks: stop={"steps": 3}.
     - *compute*: what every node computes on. *options*: the backend's own.
     - *out*: the run's directory, by default in `runs/`. *report*: can be skipped for large numbers of runs.
-    - *progress*: called with (steps done, steps in all); by default, a notebook shows them.
+    - *progress*: called with (steps done, steps in all); by default, a notebook shows them. *on_output*: called with
+      (node, line) for what nodes on other machines print.
     - *watcher*: sees the run live (simcluster.watching) without affecting it. *follower*: sees its rows
       (simcluster.tracking.live).
 
@@ -121,6 +123,7 @@ def run(
         )  # fmt: skip
 
 
+@in_short
 def resume(
     run: str | Path | Run,
     *,

@@ -18,7 +18,7 @@ import yaml
 
 from simcluster.documents.captured.source import write_sources
 from simcluster.documents.user_code import refuse_while_loading
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import Problem, UsageError, in_short
 from simcluster.experiment.given import (
     AnyAlgorithm,
     AnyExperiment,
@@ -84,6 +84,7 @@ class PlannedSweep(Sweep):
         return [point.document if has_run else None for point, has_run in zip(self.points, ran, strict=True)]
 
 
+@in_short
 def sweep(
     experiment: AnyExperiment,
     values: Mapping[str, Any] | None = None,
@@ -115,6 +116,7 @@ def sweep(
     - *values*: lists by dotted key. *overrides*: single values for all runs, as for `run`, and so are *keys*.
     - *sets*, *pairs*: texts as on the command line, such as "algorithm.staleness=log(1,64,7)".
     - *seeds*: runs per combination, counted from *seed*. *jobs*: processes at once, by default one per core.
+      *engine_name*: local, dask, dask=ADDRESS or slurm.
     - *backend*, *topology*, *algorithm*, *workload*, *compute* and *options*: as for `run`.
     - *out*: by default below `runs/`; keeps every run ever made there.
     - *target*: such as {"accuracy": 0.9}, adds the time to reach it to the table. *report* may be turned off.

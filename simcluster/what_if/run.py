@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from simcluster.documents.captured.source import write_sources
 from simcluster.documents.user_code import refuse_while_loading
-from simcluster.errors import Problem, RunError, UsageError
+from simcluster.errors import Problem, RunError, UsageError, in_short
 from simcluster.experiment.given import (
     AnyAlgorithm,
     AnyExperiment,
@@ -54,6 +54,7 @@ MOST_UPGRADED, LEAST_OF_PATH = 4, 0.1
 """Purchases are tried for this number of best parts, and for parts with at least this share of the critical path."""
 
 
+@in_short
 def whatif(
     experiment: AnyExperiment,
     goal: str,
@@ -81,9 +82,10 @@ def whatif(
     - *goal*: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost.
     - *overrides*, *keys*, *topology*, *algorithm*, *workload* and *compute*: as for `run`. *sets*: texts as on the
       command line.
-    - *seeds*: runs per change, counted from *seed*; their spread is the uncertainty.
+    - *seeds*: runs per change, counted from *seed*; their spread is the uncertainty. *jobs*, *engine_name*, *report*:
+      as for `sweep`.
     - *parts*: a list of parts on sale.
-    - *out*: by default below `runs/`; keeps every run.
+    - *out*: by default below `runs/`; keeps every run. *progress*: called with (runs done, runs known, runs made before).
 
     Raises UsageError before anything runs; RunError if the unchanged experiment does not have the goal.
     """
