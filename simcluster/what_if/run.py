@@ -85,7 +85,7 @@ def whatif(
     - *seeds*: runs per change, counted from *seed*; their spread is the uncertainty. *jobs*, *engine_name*, *report*:
       as for `sweep`.
     - *parts*: a list of parts on sale.
-    - *out*: by default below `runs/`; keeps every run. *progress*: called with (runs done, runs known, runs made before).
+    - *out*: by default below `runs/`; keeps every run. *progress*: called with (runs done, known, made before).
 
     Raises UsageError before anything runs; RunError if the unchanged experiment does not have the goal.
     """
