@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from simcluster.errors import in_short
+
 if TYPE_CHECKING:
     from simcluster.verify.claim import Claim
     from simcluster.verify.verdict import Verification
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 
+@in_short
 def verify(
     algorithm: str | Callable[..., Any],
     *,

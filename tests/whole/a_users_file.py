@@ -38,8 +38,9 @@ def main() -> Run:
         stop={"steps": 2}, report=False,
     )  # fmt: skip
     again = simcluster.run(topology=Topology.star(2), algorithm="edp", workload=my_workload(), stop={"steps": 2})
-    table = simcluster.sweep("quickstart", {"algorithm": ["edp", my_algorithm]}, overrides={"stop.steps": 2}).table
-    answer: str = simcluster.whatif("quickstart", "step-time", overrides={"stop.steps": 2}, seeds=1).answer
+    few = {"stop.steps": 2}
+    table = simcluster.sweep("quickstart", {"algorithm": ["edp", my_algorithm]}, overrides=few, jobs=1).table
+    answer: str = simcluster.whatif("quickstart", "step-time", overrides=few, seeds=1, jobs=1, report=False).answer
     verified: bool = simcluster.verify(my_algorithm, quick=True, backend="sim", only=["alone"]).ok
     print(len(table), answer, verified, simcluster.compare(run, again.folder).describe())
     loss: float = run.summary["loss"] or 0.0
