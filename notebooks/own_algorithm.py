@@ -11,7 +11,7 @@
 # %% [markdown]
 # # Is averaging once in a while better than averaging always?
 #
-# Four Raspberry Pis on a gigabit switch train a small network. Your own algorithm stands in a cell of this notebook: the
+# Four Raspberry Pis on a gigabit switch train a small network. Your own algorithm is in a cell of this notebook: the
 # simulator runs it, and so do real nodes, to the same weights.
 
 # %%
@@ -115,8 +115,8 @@ real.plot.convergence()
 # %% [markdown]
 # ## The answer
 #
-# Yes, on this network: with an average every 10 steps the four are at 95 % in a fraction of the time, and send a tenth of
-# the bytes. And the cells gave four real processes the weights that they gave the simulator, bit by bit.
+# Yes, on this network: with an average every 10 steps the four are at 95 % in less than half of the time, and send a
+# tenth of the bytes. And the cells gave four real processes the simulator's weights, bit by bit.
 
 # %%
 table = sweep.table.set_index("algorithm")

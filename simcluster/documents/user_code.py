@@ -174,6 +174,7 @@ def _module(path: Path, digest: str) -> ModuleType:
 def _said(error: BaseException, file: str | None, line: int | None) -> str:
     """Return *error* in words, with the source of its *line* in *file*."""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
+    linecache.checkcache(file)
     source = linecache.getline(file, line).strip() if file is not None and line is not None else ""
     return f"{type(error).__name__}: {message}{f' in `{source}`' if source else ''}"
 

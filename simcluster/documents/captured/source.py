@@ -110,9 +110,13 @@ def files_with(path: Path) -> list[Path]:
     place = path.parent
     if not is_captured(path) or not place.is_dir():
         return []
-    files = sorted(file for file in place.rglob("*") if file.is_file() and file.suffix in (".py", ".safetensors"))
+    files = sorted(file for file in place.rglob("*") if file.suffix in (".py", ".safetensors") and _is_plain(file))
     contents = {file.relative_to(place).as_posix(): file.read_bytes() for file in files}
     return files if _digest(contents) == place.name else []
+
+
+def _is_plain(file: Path) -> bool:
+    return file.is_file() and not file.is_symlink() and file.stat().st_size <= 2 * MOST_TENSOR_BYTES
 
 
 def stored(file: str) -> dict[str, Tensor]:
