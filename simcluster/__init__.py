@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from simcluster.reports.export import save_figure
     from simcluster.results import Run, compare, load_run, load_sweep
     from simcluster.sweeps import sweep
+    from simcluster.topology import Topology
     from simcluster.transport import ANY, FREE, Cost, Transport
     from simcluster.verify import verify
     from simcluster.what_if import whatif
@@ -37,6 +38,7 @@ _HOME = {
         "reports.export": "save_figure",
         "results": "Run compare load_run load_sweep",
         "sweeps": "sweep",
+        "topology": "Topology",
         "transport": "ANY Cost FREE Transport",
         "what_if": "whatif",
         "workloads": "Replica Workload",
@@ -44,7 +46,7 @@ _HOME = {
     for name in names.split()
 }
 
-__all__ = ["ANY", "FREE", "Cost", "Message", "Payload", "Replica", "Transport", "Workload", "pack"]
+__all__ = ["ANY", "FREE", "Cost", "Message", "Payload", "Replica", "Topology", "Transport", "Workload", "pack"]
 __all__ += ["Run", "compare", "faults", "load_run", "load_sweep", "replay", "resume", "run", "save_figure", "sweep"]
 __all__ += ["Deadlock", "NeverFinished", "NodeFailed", "PeerLost", "RunError", "SimclusterError", "UsageError"]
 __all__ += ["verify", "whatif"]
@@ -62,4 +64,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted(__all__)

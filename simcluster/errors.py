@@ -7,9 +7,17 @@ was written), 1 for a run that failed.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import wraps
 from itertools import islice
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_LINES = 12
 """Limit on the lines of an exception's message that an error repeats."""
@@ -29,6 +37,11 @@ class SimclusterError(Exception):
 
     seed: int | None = None
     folder: str | None = None
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows: the message and the notes, which have the user's own lines, not ours."""
+        places = [f"run folder: {self.folder}"] if self.folder is not None else []
+        return [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", []), *places]
 
 
 @dataclass(frozen=True)
@@ -50,10 +63,10 @@ class Problem:
     def __str__(self) -> str:
         places = [str(part) for part in (self.file, self.line, self.column) if part is not None]
         where = ":".join(places) + ": " if places else ""
-        return f"{_short(where)}{_short(self.key)}: {self._sentence()}"
+        return f"{_short(where)}{_short(_spelt(self.key))}: {self._sentence()}"
 
     def _sentence(self) -> str:
-        found, expected = _short(self.found), _short(self.expected)
+        found, expected = _short(self.found), _short(_spelt(self.expected))
         if not expected:
             return found
         hint = expected if expected.startswith("did you mean") else f"expected {expected}"
@@ -62,6 +75,40 @@ class Problem:
         if found.startswith("unknown "):
             return f"{found}; {hint}"
         return f"found {found}{', ' if hint != expected else '; '}{hint}"
+
+
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """Let problems name options as they are typed in a shell, `--set`, not as arguments of Python functions."""
+    before = _typed.set(True)
+    try:
+        yield
+    finally:
+        _typed.reset(before)
+
+
+def in_short(function: Callable[P, T]) -> Callable[P, T]:
+    """Let *function*, which users call, raise our errors without the frames below it: they are no news to users."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except SimclusterError as error:
+            raise error.with_traceback(None)  # noqa: B904
+
+    return call
+
+
+_typed: ContextVar[bool] = ContextVar("typed", default=False)
+_ARGUMENTS = {"set": "overrides", "pair": "pairs", "option": "options", "engine": "engine_name"}
+_SAME = ("topology", "algorithm", "workload", "backend", "seed", "seeds", "compute", "jobs", "target", "out", "goal")
+_FLAG = re.compile(rf"--({'|'.join([*_ARGUMENTS, *_SAME])})\b(?![-_])")
+
+
+def _spelt(text: str) -> str:
+    """Return *text* with its options as arguments of Python functions, unless they were typed in a shell."""
+    return text if _typed.get() else _FLAG.sub(lambda flag: _ARGUMENTS.get(flag[1], flag[1]), text)
 
 
 def _short(text: str) -> str:

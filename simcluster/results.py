@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import write_whole
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from simcluster.reports.plots import RunPlots
     from simcluster.reports.sweep_plots import SweepPlots
     from simcluster.tracking import Exported
+
+
+AnyRun: TypeAlias = "RunFolder | str | os.PathLike[str]"
+"""A run, or the folder of one."""
 
 
 class Run(RunFolder):
@@ -141,8 +145,12 @@ class Comparison:
         return {"pairs": [pair.to_dict() for pair in self.pairs]}
 
 
-def compare(first: Run, *others: Run) -> Comparison:
-    """Compare each of *others* with *first*. Raises UsageError if there are no others."""
+def compare(first: AnyRun, *others: AnyRun) -> Comparison:
+    """Compare each of *others* with *first*, given as runs or as their folders.
+
+    Raises UsageError if there are no others, or for a path that is no run's folder.
+    """
+    runs = [run if isinstance(run, RunFolder) else load_run(run) for run in (first, *others)]
     if not others:
-        raise UsageError(Problem("runs", f"only {first.folder}", "two runs or more"))
-    return Comparison(tuple(Pair(first, other) for other in others))
+        raise UsageError(Problem("runs", f"only {runs[0].folder}", "two runs or more"))
+    return Comparison(tuple(Pair(runs[0], other) for other in runs[1:]))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simcluster.errors import MAX_LINES, NodeFailed, Problem, UsageError, last_words, nearest
+from simcluster.errors import MAX_LINES, NodeFailed, Problem, UsageError, last_words, nearest, on_command_line
 
 
 def details_of(raises: Any) -> str:
@@ -82,9 +82,11 @@ def test_a_very_long_message_is_cut() -> None:
 
 def test_a_problem_says_where_what_and_what_else() -> None:
     assert str(Problem("seed", "-1", "0 or more", "a.yaml", 3, 7)) == "a.yaml:3:7: seed: found -1, expected 0 or more"
-    assert str(Problem("--set", "", "KEY=VALUE")) == "--set: expected KEY=VALUE"
+    assert str(Problem("--seed", "", "a number")) == "seed: expected a number"
+    with on_command_line():
+        assert str(Problem("--seed", "", "a number")) == "--seed: expected a number"
     assert str(Problem("--out", "a cannot be written: b; choose another", "")) == (
-        "--out: a cannot be written: b; choose another"
+        "out: a cannot be written: b; choose another"
     )
     assert str(Problem("a.b", "unknown key", "did you mean 'c'?")) == "a.b: unknown key; did you mean 'c'?"
     assert str(Problem("a.b", "unknown key", "one of c, d")) == "a.b: unknown key; expected one of c, d"

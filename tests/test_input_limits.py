@@ -230,10 +230,10 @@ def test_a_sweep_of_too_many_values_is_refused_before_they_are_made(end: str) ->
 
 @pytest.mark.parametrize("many", [0, 10**9, 10**30])
 def test_seeds_jobs_and_bytes_have_limits(many: int, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"--seeds: found {many}, expected 1 to 1000"):
+    with pytest.raises(UsageError, match=f"seeds: found {many}, expected 1 to 1000"):
         simcluster.whatif(SMALL, "step-time", seeds=many, out=tmp_path / "a")
     for ask in (partial(simcluster.whatif, goal="step-time"), partial(simcluster.sweep, values={"seed": [1]})):
-        with pytest.raises(UsageError, match=f"--jobs: found {many}, expected 1 to 1024"):
+        with pytest.raises(UsageError, match=f"jobs: found {many}, expected 1 to 1024"):
             ask(SMALL, jobs=many, out=tmp_path / "a")
     with pytest.raises(UsageError, match=r"at least 1\n--bytes: found 1.*0, expected at most"):
         bench_simulator(0, 10**30)

@@ -23,7 +23,7 @@ from simcluster.cli.simulator import bench_app, calibrate, flows, topology_app
 from simcluster.cli.sweep import sweep, whatif
 from simcluster.cli.track import export
 from simcluster.cli.verify import verify
-from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere
+from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere, on_command_line
 from simcluster.process.exits import INTERRUPTED
 from simcluster.process.terminal import make_visible
 
@@ -41,6 +41,11 @@ app.add_typer(keys_app, name="keys")
 
 def main() -> None:
     """Run the console script; turn every typed error into its message and exit code."""
+    with on_command_line():
+        _main()
+
+
+def _main() -> None:
     _open_streams()
     make_visible()
     try:
@@ -64,11 +69,15 @@ def main() -> None:
         raise SystemExit(0) from None
     except RunError as error:
         print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+        notes = getattr(error, "__notes__", [])
+        frames = [note for note in notes if note.startswith("  File ")]
+        for frame in frames:
+            print(frame, file=sys.stderr)
         if error.seed is not None:
             print(f"seed: {error.seed}", file=sys.stderr)
         if error.folder is not None:
             print(f"run folder: {error.folder}", file=sys.stderr)
-        for note in getattr(error, "__notes__", []):
+        for note in notes[len(frames) :]:
             print(note, file=sys.stderr)
         raise SystemExit(1) from None
     except SystemExit as end:

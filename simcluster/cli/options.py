@@ -67,8 +67,16 @@ OtherAlgorithm = Annotated[
     str | None,
     Option(
         metavar="NAME",
-        help="An algorithm, with its defaults, that replaces the experiment's.",
+        help="An algorithm, or file.py:function, with its defaults, that replaces the experiment's.",
         autocompletion=names_of("algorithms"),
+    ),
+]
+OtherWorkload = Annotated[
+    str | None,
+    Option(
+        metavar="NAME",
+        help="A workload, or file.py:function, with its defaults, that replaces the experiment's.",
+        autocompletion=names_of("workloads"),
     ),
 ]
 Compute = Annotated[

@@ -20,6 +20,7 @@ def run(
     backend: options.BackendName = None,
     topology: options.OtherTopology = None,
     algorithm: options.OtherAlgorithm = None,
+    workload: options.OtherWorkload = None,
     sets: Sets = None,
     seed: Annotated[int | None, Option(metavar="N", help="The seed of all randomness.")] = None,
     compute: options.Compute = None,
@@ -60,7 +61,7 @@ def run(
         from simcluster.experiment import run as run_experiment
 
         finished = run_experiment(
-            experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=changed,
+            experiment, backend=backend, topology=topology, algorithm=algorithm, workload=workload, overrides=changed,
             seed=seed, compute=compute, out=out, options=given, report=report, follower=tracking.follower, **showing,
         )  # fmt: skip
         tracking.folders.append(finished.folder)

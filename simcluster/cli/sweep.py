@@ -45,6 +45,7 @@ def sweep(
     backend: options.BackendName = None,
     topology: options.OtherTopology = None,
     algorithm: options.OtherAlgorithm = None,
+    workload: options.OtherWorkload = None,
     compute: options.Compute = None,
     jobs: options.Jobs = None,
     engine: options.Engine = "local",
@@ -68,7 +69,7 @@ def sweep(
     with tracked(track, silent=as_json) as tracking, bar as progress:
         done = run_sweep(
             experiment, sets=sets or [], pairs=pairs or [], seeds=seeds, seed=seed, backend=backend, topology=topology,
-            algorithm=algorithm, compute=compute, jobs=jobs, engine_name=engine,
+            algorithm=algorithm, workload=workload, compute=compute, jobs=jobs, engine_name=engine,
             target=overrides(targets, "--target") or None, out=out, options=overrides(more_options, "--option"),
             report=report, progress=progress,
         )  # fmt: skip
@@ -117,6 +118,7 @@ def whatif(
     seed: options.FirstSeed = None,
     topology: options.OtherTopology = None,
     algorithm: options.OtherAlgorithm = None,
+    workload: options.OtherWorkload = None,
     compute: options.Compute = None,
     parts: Annotated[
         Path | None, Option(metavar="FILE", help="Purchasable parts with prices, instead of the shipped list.")
@@ -136,7 +138,8 @@ def whatif(
     with progress_bar(Path(experiment).stem, silent=as_json, estimate_s=ESTIMATE_S) as progress:
         found = ask(
             experiment, goal, sets=sets or [], seeds=seeds, seed=seed, topology=topology, algorithm=algorithm,
-            compute=compute, parts=parts, jobs=jobs, engine_name=engine, out=out, report=report, progress=progress,
+            workload=workload, compute=compute, parts=parts, jobs=jobs, engine_name=engine, out=out, report=report,
+            progress=progress,
         )  # fmt: skip
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))

@@ -21,6 +21,12 @@ class Reading:
     def __init__(self, document: Document, folder: Path | None = None) -> None:
         self.document, self.folder = document, folder or document.folder_of(())
         self.problems: list[Problem] = []
+        self.home: Callable[[], Path] | None = None
+        """The directory that will hold captured sources, if there will be one."""
+
+    def folder_of(self, path: KeyPath) -> Path:
+        """Return the base of a relative path at *path*: that of the document, or of the command that overrides it."""
+        return Path.cwd() if self.document.origin_of(path) is not None else self.folder
 
     def read(self, parse: Callable[[Any], T], path: KeyPath) -> T | None:
         """Return *parse*'s result for the value at *path*, or None after collecting its faults."""

@@ -10,15 +10,18 @@ import ast
 import hashlib
 import importlib.util
 import inspect
+import linecache
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable
 from functools import cache, partial
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
+from simcluster.documents.captured.source import content_of, files_with, is_unwritten
 from simcluster.errors import Problem, UsageError, nearest
 
 INSTEAD = {
@@ -59,9 +62,9 @@ def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[...
     there = brought_as(path)
     if there is None:
         there = path = path.resolve()
-    if there.suffix != ".py" or not os.path.isfile(there):
+    if there.suffix != ".py" or not (is_unwritten(there) or os.path.isfile(there)):
         raise UsageError(Problem(what, repr(reference), f"a file at {path}, whose name ends in .py"))
-    module = _module(there, hashlib.sha256(there.read_bytes()).hexdigest())
+    module = _module(there, hashlib.sha256(content_of(there)).hexdigest())
     function = getattr(module, name, None)
     if not callable(function):
         functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]
@@ -80,7 +83,7 @@ def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str
         file = inspect.getsourcefile(named) if inspect.isroutine(named) or inspect.isclass(named) else None
         line = _line_in(error, Path(file)) if file is not None else None
         name = getattr(named, "__name__", type(named).__name__)
-        raise UsageError(Problem(name, f"{type(error).__name__}: {error}", expected, file, line)) from error
+        raise UsageError(Problem(name, _said(error, file, line), expected, file, line)) from error
 
 
 def catch_alls(function: Callable[..., Any], what: str) -> list[Problem]:
@@ -98,7 +101,9 @@ def check_algorithm(function: Callable[..., Any], what: str) -> None:
     problems = []
     file = inspect.getsourcefile(function)
     if not inspect.iscoroutinefunction(function):
-        problems.append(Problem(what, f"{function.__name__}", "an `async def` function", file))
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        line = code.co_firstlineno if code is not None else None
+        problems.append(Problem(what, f"{function.__name__}", "an `async def` function", file, line))
     problems += catch_alls(function, what)
     positional = [p for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(positional) != 2:
@@ -112,7 +117,7 @@ def check_algorithm(function: Callable[..., Any], what: str) -> None:
 
 def _banned_imports(path: Path) -> list[Problem]:
     problems = []
-    for statement in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for statement in ast.walk(ast.parse(content_of(path))):
         if isinstance(statement, ast.Import):
             modules = [alias.name for alias in statement.names]
         elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
@@ -127,13 +132,26 @@ def _banned_imports(path: Path) -> list[Problem]:
 
 def load_again(path: Path) -> ModuleType:
     """Return the module at *path*, executed once more: it shares nothing with the one that is known."""
-    return _module.__wrapped__(path, hashlib.sha256(path.read_bytes()).hexdigest())
+    return _module.__wrapped__(path, hashlib.sha256(content_of(path)).hexdigest())
+
+
+class _Loader(SourceFileLoader):
+    """Python's loader, also of sources that are not written yet."""
+
+    def get_data(self, path: str) -> bytes:
+        return content_of(Path(path)) if is_unwritten(Path(path)) else super().get_data(path)
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        if is_unwritten(Path(self.path)):
+            return self.source_to_code(self.get_data(self.path), self.path)
+        return super().get_code(fullname)
 
 
 @cache
 def _module(path: Path, digest: str) -> ModuleType:
     """Return the module at *path*; its *digest* keys the cache, so that an edited file is loaded again."""
-    spec = importlib.util.spec_from_file_location(f"simcluster_own_{path.stem}_{digest[:12]}", path)
+    name = f"simcluster_own_{path.stem}_{digest[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
     assert spec is not None, f"{path} has a loader"
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -149,12 +167,21 @@ def _module(path: Path, digest: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         del sys.modules[spec.name]
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(error, path)
-        found = f"{type(error).__name__}: {error}"
-        raise UsageError(Problem("own code", found, "a file that runs", str(path), line)) from error
+        raise UsageError(
+            Problem("own code", _said(error, str(path), line), "a file that runs", str(path), line)
+        ) from error
     finally:
         _loading.pop()
         sys.path.remove(folder)
     return module
+
+
+def _said(error: BaseException, file: str | None, line: int | None) -> str:
+    """Return *error* in words, with the source of its *line* in *file*."""
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    linecache.checkcache(file)
+    source = linecache.getline(file, line).strip() if file is not None and line is not None else ""
+    return f"{type(error).__name__}: {message}{f' in `{source}`' if source else ''}"
 
 
 def _line_in(error: BaseException, path: Path) -> int | None:
@@ -196,6 +223,6 @@ def files_of(references: Iterable[str]) -> tuple[Path, ...]:
     found: dict[Path, None] = {}
     for reference in references:
         path = Path(reference.rpartition(":")[0])
-        found[path] = None
+        found |= dict.fromkeys([path, *files_with(path)])
         found |= dict.fromkeys(sorted(file for file in own if file.is_relative_to(path.parent)))
     return tuple(found)

@@ -40,7 +40,7 @@ class Document:
         """
         if found is None:
             found = describe(self.get(path))
-        origin = self._override_of(path)
+        origin = self.origin_of(path)
         if origin is not None:
             return Problem(f"{dotted(path)} (set by {origin})", found, expected)
         line, column = self.mark(path, at_key=at_key) or (None, None)
@@ -70,7 +70,7 @@ class Document:
 
     def folder_of(self, path: KeyPath) -> Path:
         """Return the base of a relative path at *path*: the file's directory, or where a command was given."""
-        if self._override_of(path) is not None:
+        if self.origin_of(path) is not None:
             return Path.cwd()
         return Path(self.file).parent if self.file is not None else self.folder or Path.cwd()
 
@@ -100,7 +100,8 @@ class Document:
             raise UsageError(Problem(origin, f"{dotted(path)}, but {above} is {describe(place)}", "a mapping there"))
         place[part] = value
 
-    def _override_of(self, path: KeyPath) -> str | None:
+    def origin_of(self, path: KeyPath) -> str | None:
+        """Return the origin of the override at or above *path*, if there is one."""
         parents = (path[:length] for length in range(len(path), 0, -1))
         return next((self.overrides[parent] for parent in parents if parent in self.overrides), None)
 

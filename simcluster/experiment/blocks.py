@@ -14,6 +14,7 @@ from typing import Any
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
+from simcluster.documents.captured.source import Source, found_in
 from simcluster.documents.reading import Reading
 from simcluster.documents.settings import validate
 from simcluster.documents.user_code import calling, catch_alls, check_algorithm, load_function
@@ -42,10 +43,11 @@ def read_topology(reading: Reading, overrides: Mapping[str, Any]) -> Topology | 
         more = "" if source is MISSING else ", or a topology"
         reading.bad(("topology",), f"the name or path of a topology file{more}")
         return None
-    if isinstance(source, str) and not Path(source).is_absolute() and os.path.isfile(reading.folder / source):
-        source = str(reading.folder / source)
+    folder = reading.folder_of(("topology",))
+    if isinstance(source, str) and not Path(source).is_absolute() and os.path.isfile(folder / source):
+        source = str(folder / source)
     try:
-        cluster = load_topology(source, overrides=overrides, folder=reading.folder)
+        cluster = load_topology(source, overrides=overrides, folder=folder)
         if cluster.workers:
             return cluster
         reading.bad(("topology",), "at least one worker: a node with a device", f"{cluster.name}, which has none")
@@ -172,13 +174,13 @@ def _function(
         if function is None:
             reading.bad((key, "name"), f"the {key}: {nearest(identity['name'], known)}")
     else:
-        loaded = reading.collect(lambda: load_function(str(block["path"]), reading.folder, f"{key}.path"))
+        loaded = reading.collect(lambda: _loaded(reading, key, block["path"]))
         function, identity = (loaded[0], {"path": loaded[1]}) if loaded is not None else (None, {})
     if function is None:
         return None, {}, {}
     given = {name: value for name, value in block.items() if name not in ("name", "path")}
     if isinstance(given.get("data"), str):
-        given["data"] = str((reading.folder / given["data"]).resolve())
+        given["data"] = str((reading.folder_of((key, "data")) / given["data"]).resolve())
     checked = reading.collect(lambda: validate(function, given, context))
     if checked is None:
         return function, {}, {}
@@ -187,3 +189,12 @@ def _function(
         path = (key, problem.name, *problem.inside)
         reading.bad(path, problem.expected, problem.found or None, at_key=problem.unknown)
     return function, identity | settings, settings
+
+
+def _loaded(reading: Reading, key: str, path: object) -> tuple[Function, str]:
+    """Return the function at *path*, "file.py:function" or a captured source, and its absolute reference."""
+    if isinstance(path, Source):
+        if reading.home is None:
+            raise UsageError(Problem(key, path.label, "a name or file.py:function: nothing is written here"))
+        path = path.held_at(reading.home())
+    return load_function(found_in(reading.folder, str(path)), reading.folder_of((key, "path")), f"{key}.path")

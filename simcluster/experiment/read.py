@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from simcluster.algorithms.facts import facts_of
 from simcluster.algorithms.model_parallel.order import AUTO
 from simcluster.documents import yaml as yaml_lines
+from simcluster.documents.captured.source import Source, is_unwritten
 from simcluster.documents.reading import Reading
 from simcluster.documents.shipped import shipped_names, shipped_path
 from simcluster.documents.yaml import Document
@@ -21,6 +21,16 @@ from simcluster.experiment import batches
 from simcluster.experiment.batches import check_weighed
 from simcluster.experiment.blocks import read_algorithm, read_topology, read_workload
 from simcluster.experiment.fit import check_cut, check_fit, count_steps, put_numbers, put_order
+from simcluster.experiment.given import (
+    AnyAlgorithm,
+    AnyExperiment,
+    AnyTopology,
+    AnyWorkload,
+    block_of,
+    experiment_value,
+    topology_value,
+    value_at,
+)
 from simcluster.experiment.keys import KEYS, CheckpointSettings, ExperimentBlock, ObserveBlock
 from simcluster.fault_plans.kinds import Fault
 from simcluster.fault_plans.read import read_faults
@@ -33,6 +43,9 @@ from simcluster.workloads.workload import Numerics
 
 NAMED = ("algorithm", "workload")
 """Blocks that name a function."""
+
+Home = Callable[[str, str, str, int], Path]
+"""Returns a run's directory from the experiment's name, algorithm, backend and seed."""
 
 EVALUATIONS = 50
 """The number of evaluations in a run, by default."""
@@ -68,40 +81,75 @@ class Experiment:
     def algorithm_name(self) -> str:
         return str(self.document["algorithm"].get("name") or self.document["algorithm"]["path"])
 
+    @property
+    def own_code(self) -> list[str]:
+        """The user's own functions, as "/file.py:function"."""
+        return own_code(self.document)
+
+
+def own_code(document: Mapping[str, Any]) -> list[str]:
+    """Return the user's functions in a resolved *document*, as "/file.py:function"."""
+    return [str(document[block]["path"]) for block in NAMED if "path" in document[block]]
+
 
 @one_thread()
 def read_experiment(
-    source: str | Path | Mapping[str, Any],
+    source: AnyExperiment,
     overrides: Mapping[str, Any] | None = None,
     *,
-    topology: str | Path | Mapping[str, Any] | None = None,
-    algorithm: str | None = None,
+    topology: AnyTopology | None = None,
+    algorithm: AnyAlgorithm | None = None,
+    workload: AnyWorkload | None = None,
     seed: int | None = None,
     backend: str | None = None,
     compute: str | None = None,
     faults: Sequence[Mapping[str, Any]] = (),
+    home: Home | None = None,
 ) -> Experiment:
     """Read *source*: a path, the name of a shipped experiment, or the keys themselves.
 
     *overrides* map dotted keys to values (`{"algorithm.pull_interval": 4}`, `{"topology.nodes.pi4.device": ...}`);
-    *topology*, *algorithm*, *seed* and *backend* replace those of the file, and *compute* that of every node;
-    *faults* are added to its own. Raise UsageError with every problem found.
+    *topology*, *algorithm*, *workload*, *seed* and *backend* replace those of the file, and *compute* that of every
+    node; *faults* are added to its own. *home* says where functions without a file will be written. Raise UsageError
+    with every problem found.
     """
     reading = Reading(*_open(source))
-    options = {"topology": topology, "algorithm": algorithm, "seed": seed, "backend": backend}
+    options = {"topology": topology, "algorithm": algorithm, "workload": workload, "seed": seed, "backend": backend}
     of_topology = _compute(reading, compute) | _override(reading, options, overrides or {})
     own = reading.document.data.get("faults") or []
     if faults and isinstance(own, list):
         reading.document.data["faults"] = [*own, *(dict(fault) for fault in faults)]
         for number in range(len(own), len(own) + len(faults)):
             reading.document.overrides["faults", number] = "simcluster.faults()"
-    return _read(reading, of_topology)
+    try:
+        return _read(reading, of_topology, home)
+    except UsageError as error:
+        raise UsageError([_without_place(problem) for problem in error.problems]) from error.__cause__
 
 
-def _open(source: str | Path | Mapping[str, Any]) -> tuple[Document, Path]:
+def _without_place(problem: Problem) -> Problem:
+    """Return *problem* without its place if that is a file that is not written, and will not be."""
+    if problem.file is None or not is_unwritten(Path(problem.file)):
+        return problem
+    return replace(problem, file=None, line=None, column=None)
+
+
+def _algorithm_in(reading: Reading) -> str:
+    """Return the name or path of the algorithm, before it is read."""
+    block = reading.document.data.get("algorithm")
+    given = (block.get("name") or block.get("path")) if isinstance(block, Mapping) else block
+    return given.label if isinstance(given, Source) else str(given)
+
+
+def _name(reading: Reading, top: ExperimentBlock) -> str:
+    file = reading.document.file
+    return top.name or (Path(file).stem if file else "experiment")
+
+
+def _open(source: AnyExperiment) -> tuple[Document, Path]:
     if isinstance(source, Mapping):
         # A copy through and through: overrides are put into it, and the mapping is its owner's.
-        return Document(copy.deepcopy(dict(source))), Path.cwd()
+        return Document(experiment_value(source)), Path.cwd()
     if not isinstance(source, (str, Path)):
         raise UsageError(Problem("experiment", repr(source), "a file, the name of a shipped one, or a mapping of keys"))
     path = Path(source)
@@ -134,10 +182,15 @@ def _override(reading: Reading, options: Mapping[str, Any], overrides: Mapping[s
         if key == "topology" and isinstance(value, (str, Path)):
             # A path on the command line is relative to where the command is given, not to the file.
             value = str(Path(value).resolve()) if os.path.exists(value) else str(value)
-        document.override((key,), {"name": value} if key == "algorithm" else value, f"--{key}")
+        elif key == "topology":
+            value = topology_value(value)
+        elif key in NAMED:
+            value = block_of(key, value)
+        document.override((key,), value, f"--{key}")
     _write_out(document)
     of_topology = {}
-    for key, value in overrides.items():
+    for key, given in overrides.items():
+        value = value_at(key, given)
         first, _, rest = key.partition(".")
         path = tuple(key.split("."))
         if first == "topology" and rest:
@@ -155,14 +208,16 @@ def _override(reading: Reading, options: Mapping[str, Any], overrides: Mapping[s
 
 
 def _write_out(document: Document) -> None:
-    """Expand `algorithm: edp`, short for `algorithm: {name: edp}`, everywhere."""
+    """Expand `algorithm: edp`, short for `algorithm: {name: edp}`, everywhere; a path has a colon."""
     for key in NAMED:
         if isinstance(document.data.get(key), str):
-            document.data[key] = {"name": document.data[key]}
+            document.data[key] = {"path" if ":" in document.data[key] else "name": document.data[key]}
 
 
-def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
+def _read(reading: Reading, of_topology: Mapping[str, Any], home: Home | None) -> Experiment:
     top = reading.read(ExperimentBlock.read, ()) or ExperimentBlock()
+    if home is not None:
+        reading.home = lambda: home(_name(reading, top), _algorithm_in(reading), top.backend, top.seed)
     by_topology = _by_topology(reading.document)
     cluster = read_topology(reading, of_topology)
     function, algorithm_block, settings = read_algorithm(reading, cluster, top.seed)
@@ -188,8 +243,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     check_cut(reading, function, settings, workload, cluster, top.numerics)
     if reading.problems:
         raise UsageError(reading.problems)
-    file = reading.document.file
-    name = top.name or (Path(file).stem if file else "experiment")
+    name = _name(reading, top)
     often = top.evaluate_every or max(1, -(-steps // EVALUATIONS))
     resolved = {
         "name": name,

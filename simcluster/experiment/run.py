@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
 import logging
 import shlex
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ from simcluster.checkpoints.gather import Keeping
 from simcluster.checkpoints.manifest import Manifest
 from simcluster.checkpoints.restore import Restored
 from simcluster.checkpoints.store import checkpoints
+from simcluster.documents.captured.source import write_sources
 from simcluster.documents.user_code import files_of, refuse_while_loading
-from simcluster.errors import CheckpointError, NodeFailed, PeerLost, Problem, RunError, UsageError
+from simcluster.errors import CheckpointError, NodeFailed, PeerLost, Problem, RunError, UsageError, in_short
 from simcluster.experiment.checkpointing import (
     begin_with,
     check_nothing_to_resume,
@@ -30,12 +30,14 @@ from simcluster.experiment.checkpointing import (
 )  # fmt: skip
 from simcluster.experiment.compute import check_compute, nodes_here, settled
 from simcluster.experiment.fit import left_out
+from simcluster.experiment.given import AnyAlgorithm, AnyExperiment, AnyTopology, AnyWorkload
 from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.needed import predict_memory
 from simcluster.experiment.node import remember
+from simcluster.experiment.own_frames import own_frames
 from simcluster.experiment.preflight import check_memory, warn_of_misspelt
-from simcluster.experiment.read import NAMED, Experiment, read_experiment
+from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.experiment.shared_state import SharedState
 from simcluster.fault_plans.kinds import faults_to_come
 from simcluster.fault_plans.plan import planned
@@ -49,6 +51,7 @@ from simcluster.runs.folder import LOGS, SUMMARY, TRACEBACK, check_folder, defau
 from simcluster.runs.record import RunRecord
 from simcluster.runs.write import write_run
 from simcluster.version import __version__
+from simcluster.watching.notebook import notebook_progress
 from simcluster.watching.telling import Follower, Watcher
 
 log = logging.getLogger("simcluster.run")
@@ -60,12 +63,14 @@ Output = Callable[[str, str], None]
 """Called with (node name, a line that it printed), for nodes on other machines."""
 
 
+@in_short
 def run(
-    experiment: str | Path | Mapping[str, Any] | None = None,
+    experiment: AnyExperiment | None = None,
     *,
     backend: str | None = None,
-    topology: str | Path | Mapping[str, Any] | None = None,
-    algorithm: str | Callable[..., Any] | Mapping[str, Any] | None = None,
+    topology: AnyTopology | None = None,
+    algorithm: AnyAlgorithm | None = None,
+    workload: AnyWorkload | None = None,
     overrides: Mapping[str, Any] | None = None,
     seed: int | None = None,
     compute: str | None = None,
@@ -78,45 +83,56 @@ def run(
     follower: Follower | None = None,
     **keys: Any,
 ) -> Run:
-    """Run *experiment* on *backend*: a file, a shipped name, or None with the file's keys as keyword arguments.
+    """Run an experiment on a backend, and return the run.
 
-    `run("quickstart", backend="sockets")`, or `run(topology="smolcluster", algorithm="edp", workload="mnist_mlp",
-    stop={"steps": 100})`. *overrides*: dotted keys, as in `--set`. *compute*: what every node computes on. *options*:
-    the backend's own. *out*: the run folder, by default in `runs/`. *report*: can be skipped for large numbers of runs.
-    *watcher*: sees the run live (simcluster.watching) without affecting it. *follower*: sees its rows
-    (simcluster.tracking.live).
+        run("quickstart", backend="sockets")
+        run("quickstart", algorithm=my_algorithm, overrides={"stop.steps": 100})
+        run(topology=Topology.star(4), algorithm="edp", workload=make_workload, stop={"steps": 100})
+
+    - *experiment*: a file, a shipped name or a mapping; without one, the file's keys are arguments.
+    - *backend*: "sim" (the default), "sockets" or "torch".
+    - *topology*: a file, a shipped name, a mapping, a Topology or a networkx graph.
+    - *algorithm*: a name, "file.py:function", or a function; `functools.partial` gives it settings.
+    - *workload*: the same, or a Workload.
+    - *overrides*: values by dotted key, {"algorithm.pull_interval": 4}; *keys* replace whole blocks: stop={"steps": 3}.
+    - *compute*: what every node computes on. *options*: the backend's own.
+    - *out*: the run's directory, by default in `runs/`. *report*: can be skipped for large numbers of runs.
+    - *progress*: called with (steps done, steps in all); by default, a notebook shows them. *on_output*: called with
+      (node, line) for what nodes on other machines print.
+    - *watcher*: sees the run live (simcluster.watching) without affecting it. *follower*: sees its rows
+      (simcluster.tracking.live).
+
+    A function from a notebook's cell, the prompt or the main script is written into the run's directory, with the
+    imports, functions and constants that it names, and works on every backend.
 
     Raise UsageError before anything is written; RunError, with *seed* and *folder* filled in, after the failed run's
-    folder has been written.
+    directory has been written.
     """
     refuse_while_loading()
     heed_portable(options or {})
     if experiment is None:
-        experiment = {"topology": topology, "algorithm": _block(algorithm), **keys}
-        topology = algorithm = None
-    elif keys:
-        expected = "no other key besides an experiment"
-        raise UsageError([Problem(key, repr(value), expected) for key, value in keys.items()])
-    if algorithm is not None and not isinstance(algorithm, str):
-        overrides = {**(overrides or {}), "algorithm": _block(algorithm)}
-        algorithm = None
+        parts = {"topology": topology, "algorithm": algorithm, "workload": workload}
+        experiment = {**{key: part for key, part in parts.items() if part is not None}, **keys}
+        topology, algorithm, workload, keys = None, None, None, {}
     plan = read_experiment(
-        experiment, overrides, topology=topology, algorithm=algorithm, seed=seed, backend=backend, compute=compute,
-        faults=planned(),
+        experiment, {**keys, **(overrides or {})}, topology=topology, algorithm=algorithm, workload=workload, seed=seed,
+        backend=backend, compute=compute, faults=planned(), home=partial(_home, out),
     )  # fmt: skip
     check_nothing_to_resume(_folder(plan, out))
-    return told(run_plan(
-        plan, out=out, options=options, report=report, progress=progress, on_output=on_output, watcher=watcher,
-        follower=follower,
-    ))  # fmt: skip
+    with notebook_progress(plan.name, progress) as shown:
+        return told(run_plan(
+            plan, out=out, options=options, report=report, progress=shown, on_output=on_output, watcher=watcher,
+            follower=follower,
+        ))  # fmt: skip
 
 
+@in_short
 def resume(
     run: str | Path | Run,
     *,
     step: int | None = None,
     backend: str | None = None,
-    topology: str | Path | Mapping[str, Any] | None = None,
+    topology: AnyTopology | None = None,
     overrides: Mapping[str, Any] | None = None,
     compute: str | None = None,
     out: str | Path | None = None,
@@ -193,6 +209,7 @@ def run_plan(
     if stay_portable() and not given.get("portable"):
         log.warning("this process keeps the portable kernels that an earlier run asked for; a new process has its own")
     warn_of_misspelt(plan)
+    write_sources(plan.own_code)
     keeping, store = keeping_of(plan, folder, begins_with)
     replicas = take_option(plan, given)
     job = replace(_job(plan, folder, given, progress, on_output, keeping), watcher=watcher, follower=follower)
@@ -233,6 +250,8 @@ def run_plan(
         failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
         failure.seed, failure.folder = plan.seed, str(folder)
         if isinstance(failure, NodeFailed):
+            for frame in own_frames(failure.details):
+                failure.add_note(frame)
             failure.add_note(f"its traceback: {folder / TRACEBACK}")
         if isinstance(failure, PeerLost):
             said = folder / LOGS / f"{failure.name}.log"
@@ -247,9 +266,11 @@ def run_plan(
 
 
 def _folder(plan: Experiment, out: str | Path | None) -> Path:
-    if out is not None:
-        return given_path(out)
-    return default_folder(plan.name, plan.algorithm_name, plan.backend, plan.seed)
+    return _home(out, plan.name, plan.algorithm_name, plan.backend, plan.seed)
+
+
+def _home(out: str | Path | None, name: str, algorithm: str, backend: str, seed: int) -> Path:
+    return given_path(out) if out is not None else default_folder(name, algorithm, backend, seed)
 
 
 def _ways_on(plan: Experiment, folder: Path) -> list[str]:
@@ -278,8 +299,7 @@ def _job(
         if progress is not None and rank == observed:
             progress(min(step, plan.steps), plan.steps)
 
-    # A remote node needs the user's code before it can read this experiment.
-    own = [str(plan.document[block]["path"]) for block in NAMED if "path" in plan.document[block]]
+    own = plan.own_code  # which a remote node needs before it can read this experiment
     config_json = json.dumps(plan.document)
     happened_s = keeping.restored.happened_s if keeping.restored is not None else None
     return ClusterJob(
@@ -305,16 +325,3 @@ def _job(
         again=restart_of(plan, folder, keeping, config_json),
         keeping=keeping,
     )
-
-
-def _block(algorithm: str | Callable[..., Any] | Mapping[str, Any] | None) -> Any:
-    """Return an algorithm as in a file; a function is named by its source file."""
-    if algorithm is None or isinstance(algorithm, (str, Mapping)):
-        return algorithm
-    name = getattr(algorithm, "__name__", repr(algorithm))
-    module = sys.modules.get(getattr(algorithm, "__module__", ""))
-    file = inspect.getsourcefile(algorithm) if module is not None else None
-    if file is None or not Path(file).is_file() or not name.isidentifier():
-        expected = "a function in a file, since every node reads it there: %%writefile my_algo.py"
-        raise UsageError(Problem("algorithm", name, expected))
-    return {"path": f"{Path(file).resolve()}:{name}"}

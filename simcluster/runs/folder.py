@@ -45,6 +45,8 @@ ORDER: Final = "order.msgpack"
 """Order of events by node, packed by simcluster.replays; of a real run only."""
 
 NEEDED: Final = (CONFIG, METRICS, TRACE, SUMMARY)
+SOURCE: Final = "source"
+"""The user's functions that had no file: see simcluster.documents.captured."""
 SHARDS: Final = "shards"
 SUMMARY_BYTES: Final = 64 << 20
 TRACE_BYTES: Final = 2 << 30
@@ -167,12 +169,12 @@ def default_folder(name: str, algorithm: str, backend: str, seed: int, root: str
 def check_folder(folder: str | os.PathLike[str]) -> None:
     """Raise UsageError if *folder* holds anything but an earlier run, or cannot be written. Call it before a run."""
     folder = Path(folder)
-    check_links(folder, (CHECKPOINTS,), (CHECKPOINTS, SHARDS), (LOGS,))
+    check_links(folder, (CHECKPOINTS,), (CHECKPOINTS, SHARDS), (LOGS,), (SOURCE,))
     check_writable(folder)
     if not folder.exists():
         return
     names = sorted(entry.name for entry in folder.iterdir())
-    foreign = [name for name in names if name not in (CHECKPOINTS, LOGS) and not name.startswith(PARTIAL)]
+    foreign = [name for name in names if name not in (CHECKPOINTS, LOGS, SOURCE) and not name.startswith(PARTIAL)]
     half_written = set(foreign) <= OURS and any((folder / CHECKPOINTS).glob("step-*.json"))
     try:
         summary = msgspec.json.decode(read(folder, SUMMARY, most_bytes=SUMMARY_BYTES)) if foreign else None
@@ -187,7 +189,7 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
     for name in sorted({*OURS, *(PARTIAL + name for name in OURS)} & set(names)):
         if not (folder / name).is_file():
             raise UsageError(Problem("out", f"{folder / name}, which is not a file", "a run folder, or a new one"))
-    for name in (CHECKPOINTS, LOGS):
+    for name in (CHECKPOINTS, LOGS, SOURCE):
         if (folder / name).exists() and not (folder / name).is_dir():
             raise UsageError(Problem("out", f"{folder / name}, which is not a folder", "a run folder, or a new one"))
 

@@ -12,15 +12,15 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
+from simcluster.documents.captured.source import is_captured
 from simcluster.errors import Problem, RunError, UsageError
+from simcluster.experiment.given import AnyExperiment, label_of
 from simcluster.experiment.read import read_experiment
 from simcluster.experiment.run import run_plan
 from simcluster.paths.inside import remove, write_whole
 from simcluster.process.kernels import heed_portable
 from simcluster.runs.folder import OURS
 from simcluster.sweeps.axes import MOST_POINTS, Axis, combinations
-
-Source = str | Path | Mapping[str, Any]
 
 MOST_PROBLEMS = 20
 ERROR, DIED = "error.txt", "died.txt"
@@ -42,7 +42,7 @@ class Point:
 
 
 def read_points(
-    experiment: Source,
+    experiment: AnyExperiment,
     axes: Sequence[Axis],
     fixed: Mapping[str, Any],
     *,
@@ -73,7 +73,8 @@ def read_points(
                 if wanted is None or not number:
                     break
             else:
-                points.append(Point(len(points), values, plan.seed, digest_of(plan.document), plan.document))
+                shown = {key: label_of(value) for key, value in values.items()}
+                points.append(Point(len(points), shown, plan.seed, digest_of(plan.document), plan.document))
                 wanted = plan.seed
             wanted += 1
     if problems:
@@ -102,6 +103,8 @@ def _files(value: object) -> Iterator[str]:
             yield from _files(inner)
     elif isinstance(value, str) and len(value) < 4096:
         path, separator, _ = value.rpartition(":")
+        if separator and is_captured(Path(path)):
+            return  # its path has its digest
         if separator and path.endswith(".py") and Path(path).is_file():
             yield from (str(file) for file in Path(path).parent.glob("*.py"))
         elif value.startswith("/") and Path(value).is_file():

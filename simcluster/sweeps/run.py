@@ -15,8 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from simcluster.documents.captured.source import write_sources
 from simcluster.documents.user_code import refuse_while_loading
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import Problem, UsageError, in_short
+from simcluster.experiment.given import (
+    AnyAlgorithm,
+    AnyExperiment,
+    AnyTopology,
+    AnyWorkload,
+    block_of,
+    experiment_value,
+    label_of,
+    value_at,
+)
+from simcluster.experiment.read import own_code
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import opened, read, write_whole
 from simcluster.process.kernels import heed_portable
@@ -24,6 +36,7 @@ from simcluster.results import Sweep
 from simcluster.runs.folder import (
     METRIC_COLUMNS,
     METRICS,
+    SOURCE,
     SUMMARY,
     check_links,
     check_writable,
@@ -34,7 +47,8 @@ from simcluster.runs.sweep_folder import LOGS, POINTS, SWEEP, TABLE_CSV, TABLE_P
 from simcluster.runs.swept_columns import columns_of
 from simcluster.sweeps.axes import Axis, read_axes
 from simcluster.sweeps.engines import checked_jobs, engine
-from simcluster.sweeps.points import DIED, ERROR, Point, Source, is_complete, note, read_points
+from simcluster.sweeps.points import DIED, ERROR, Point, is_complete, note, read_points
+from simcluster.watching.notebook import notebook_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,14 +89,21 @@ class PlannedSweep(Sweep):
         return [point.document if has_run else None for point, has_run in zip(self.points, ran, strict=True)]
 
 
+@in_short
 def sweep(
-    experiment: Source,
+    experiment: AnyExperiment,
     values: Mapping[str, Any] | None = None,
     *,
+    overrides: Mapping[str, Any] | None = None,
     sets: Sequence[str] = (),
     pairs: Sequence[str] = (),
     seeds: int = 1,
     seed: int | None = None,
+    backend: str | None = None,
+    topology: AnyTopology | None = None,
+    algorithm: AnyAlgorithm | None = None,
+    workload: AnyWorkload | None = None,
+    compute: str | None = None,
     out: str | Path | None = None,
     jobs: int | None = None,
     engine_name: str = "local",
@@ -90,29 +111,47 @@ def sweep(
     options: Mapping[str, Any] | None = None,
     report: bool = True,
     progress: Progress | None = None,
-    **replaced: Any,
+    **keys: Any,
 ) -> PlannedSweep:
-    """Run *experiment* at every combination of *values*: `sweep("quickstart", {"algorithm.pull_interval": [1, 4]})`.
+    """Run *experiment* at every combination of *values*.
 
-    *values* map dotted keys to lists; *sets* and *pairs* are texts as on the command line. *seeds*: runs per
-    combination. *jobs* processes run at once, by default one per core. *out*, by default below `runs/`, keeps every run
-    ever made there. *target*, such as {"accuracy": 0.9}, adds the time to reach it to the table. *report* may be turned
-    off. *replaced* are topology, algorithm, compute and backend, as for `run`; *options* are the backend's.
+        sweep("quickstart", {"algorithm.pull_interval": [1, 4]}, overrides={"stop.steps": 50})
+        sweep("quickstart", {"algorithm": ["edp", my_algorithm]}, seeds=3)
+
+    - *values*: lists by dotted key. *overrides*: single values for all runs, as for `run`, and so are *keys*.
+    - *sets*, *pairs*: texts as on the command line, such as "algorithm.staleness=log(1,64,7)".
+    - *seeds*: runs per combination, counted from *seed*. *jobs*: processes at once, by default one per core.
+      *engine_name*: local, dask, dask=ADDRESS or slurm.
+    - *backend*, *topology*, *algorithm*, *workload*, *compute* and *options*: as for `run`.
+    - *out*: by default below `runs/`; keeps every run ever made there.
+    - *target*: such as {"accuracy": 0.9}, adds the time to reach it to the table. *report* may be turned off.
+    - *progress*: called with (points done, points in all, points that had run before); a notebook shows them.
 
     Raises UsageError with the problems of all points, before anything is written. A run that fails is a row.
     """
     refuse_while_loading()
     heed_portable(options or {})
-    fixed, axes = read_axes(sets, pairs, seed or 0)
+    said, axes = read_axes(sets, pairs, seed or 0)
     axes = [*_given(values or {}), *axes]
-    points = read_points(experiment, axes, fixed, seeds=seeds, seed=seed, **replaced)
+    fixed = {key: value_at(key, value) for key, value in {**said, **keys, **(overrides or {})}.items()}
+    experiment = experiment_value(experiment)
+
+    def home(name: str, *_: object) -> Path:
+        return given_path(out, "--out") if out is not None else Path("runs") / f"{name}-sweep"
+
+    points = read_points(
+        experiment, axes, fixed, seeds=seeds, seed=seed, backend=backend, topology=topology, compute=compute,
+        algorithm=block_of("algorithm", algorithm), workload=block_of("workload", workload), home=home,
+    )  # fmt: skip
     processes = checked_jobs(jobs)
     _check_target(target)
-    folder = given_path(out, "--out") if out is not None else Path("runs") / f"{points[0].document['name']}-sweep"
-    check_folder(folder, (folder / SWEEP).is_file(), "a sweep's folder", (POINTS,), (LOGS,))
+    folder = home(points[0].document["name"])
+    check_folder(folder, (folder / SWEEP).is_file(), "a sweep's folder", (POINTS,), (LOGS,), (SOURCE,))
     done = PlannedSweep(folder, points, target)
     _write_head(folder, axes, fixed, points)
-    run_missing(done, processes, engine_name, dict(options or {}), progress)
+    write_sources(reference for point in points for reference in own_code(point.document))
+    with notebook_progress(f"sweep of {points[0].document['name']}", progress, "runs") as shown:
+        run_missing(done, processes, engine_name, dict(options or {}), shown)
     for name, write in ((TABLE_CSV, done.table.to_csv), (TABLE_PARQUET, done.table.to_parquet)):
         write_whole(folder, name, content=partial(write, index=False))
     if report:
@@ -152,7 +191,7 @@ def _given(values: Mapping[str, Any]) -> list[Axis]:
     ]
     if problems:
         raise UsageError(problems)
-    return [Axis((key,), tuple((value,) for value in found)) for key, found in values.items()]
+    return [Axis((key,), tuple((value_at(key, value),) for value in found)) for key, found in values.items()]
 
 
 def _check_target(target: Mapping[str, float] | None) -> None:
@@ -175,8 +214,10 @@ def _write_head(folder: Path, axes: Sequence[Axis], fixed: Mapping[str, Any], po
     """Write what is swept: enough to read the table by."""
     head = {
         "experiment": points[0].document["name"],
-        "axes": [{key: [values[i] for values in axis.values] for i, key in enumerate(axis.keys)} for axis in axes],
-        "fixed": dict(fixed),
+        "axes": [
+            {key: [label_of(values[i]) for values in axis.values] for i, key in enumerate(axis.keys)} for axis in axes
+        ],
+        "fixed": {key: label_of(value) for key, value in fixed.items()},
         "seeds": sorted({point.seed for point in points}),
         "points": len(points),
     }

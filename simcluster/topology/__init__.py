@@ -2,6 +2,7 @@
 
 `load` reads a file and returns a `Topology`; `star`, `ring`, `chain`, `complete`, `torus` and `two_sites` make regular
 ones, with the arguments of `simcluster.topology.presets.generators` and a `document` that can be written to a file;
+`from_networkx` takes a graph. All of these are also static methods of `Topology`;
 `draw_html` draws one, `describe` reports what a user should know about it.
 """
 
@@ -12,12 +13,15 @@ from functools import wraps
 from inspect import signature
 from typing import Any, ParamSpec
 
+import networkx
+
 from simcluster.topology.draw.draw import draw_html, draw_svg
 from simcluster.topology.draw.facts import describe
 from simcluster.topology.model.device import Device, Profile, profile_block
 from simcluster.topology.model.model import Hop, Link, Node, Topology
 from simcluster.topology.model.stragglers import Straggler
 from simcluster.topology.presets import generators
+from simcluster.topology.read.foreign import from_networkx_document
 from simcluster.topology.read.read import load, loads
 
 __all__ = [
@@ -33,6 +37,7 @@ __all__ = [
     "describe",
     "draw_html",
     "draw_svg",
+    "from_networkx",
     "load",
     "loads",
     "profile_block",
@@ -61,3 +66,22 @@ chain = _read(generators.chain)
 complete = _read(generators.complete)
 torus = _read(generators.torus)
 two_sites = _read(generators.two_sites)
+
+
+def from_networkx(
+    graph: networkx.Graph[Any],
+    *,
+    device: str | dict[str, Any] | None = None,
+    bandwidth: str | None = None,
+    latency: str | None = None,
+) -> Topology:
+    """Return the topology of a networkx *graph*, with attributes of nodes and edges that are the keys of a file.
+
+    *device*, a preset's name or the keys of a node, is for nodes without any attribute; *bandwidth* and *latency* are
+    for edges without one. Raise UsageError with every problem, as for a directed graph.
+    """
+    return loads(from_networkx_document(graph, device, {"bandwidth": bandwidth, "latency": latency}))
+
+
+for _make in (star, ring, chain, complete, torus, two_sites, from_networkx, load):
+    setattr(Topology, _make.__name__, staticmethod(_make))

@@ -9,21 +9,25 @@ The package itself is callable, since `simcluster.verify` is its name too. It im
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from simcluster.errors import in_short
 
 if TYPE_CHECKING:
     from simcluster.verify.claim import Claim
     from simcluster.verify.verdict import Verification
+    from simcluster.workloads import Workload
 
 __all__ = ["verify"]
 
 
+@in_short
 def verify(
-    algorithm: str,
+    algorithm: str | Callable[..., Any],
     *,
-    workload: str | Mapping[str, Any] | None = None,
+    workload: str | Callable[..., Any] | Mapping[str, Any] | Workload | None = None,
     settings: Mapping[str, Any] | None = None,
     nodes: Sequence[int] | None = None,
     backend: str = "both",
@@ -32,24 +36,30 @@ def verify(
     claim: Claim | None = None,
     only: Sequence[str] | None = None,
 ) -> Verification:
-    """Verify *algorithm*, a name or `file.py:function`, against its claims and the laws that all algorithms must keep.
+    """Verify *algorithm* against its claims and the laws that all algorithms must keep.
 
-    *workload* is a name, a `file.py:function` or an experiment's value for this key; *settings* are added to those that
-    are claimed; *nodes* are the world sizes; *backend* is sim, sockets or both. *quick* skips slow checks. *claim*
-    replaces the algorithm's own claim. *only* names the checks to run, by default all. Raises UsageError for an invalid
-    request.
+        verify(my_algorithm, quick=True).ok
+
+    *algorithm* is a name, "file.py:function" or a function; *workload* the same, a Workload, or an experiment's value
+    for this key; *settings* are added to those that are claimed; *nodes* are the world sizes; *backend* is sim, sockets
+    or both. *quick* skips slow checks. *claim* replaces the algorithm's own claim. *only* names the checks to run, by
+    default all. Raises UsageError for an invalid request.
     """
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
     from simcluster.process.intra_op import one_thread
     from simcluster.verify.subject import subject_of
     from simcluster.verify.suite import refuse_wrong, run_checks
 
     refuse_wrong(nodes, backend, seed, only)
-    with one_thread():
-        return run_checks(subject_of(algorithm, workload, settings, nodes, backend, seed, quick, claim), only)
+    with one_thread(), TemporaryDirectory(prefix="simcluster-verify-") as home:
+        subject = subject_of(algorithm, workload, settings, nodes, backend, seed, quick, claim, Path(home))
+        return run_checks(subject, only)
 
 
 class _Callable(ModuleType):
-    def __call__(self, algorithm: str, **options: Any) -> Verification:
+    def __call__(self, algorithm: str | Callable[..., Any], **options: Any) -> Verification:
         return verify(algorithm, **options)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +11,10 @@ from typing import Any, Final
 
 import torch
 
+from simcluster.documents.captured.source import Source, write_sources
 from simcluster.documents.user_code import load_function
 from simcluster.errors import Problem, UsageError
+from simcluster.experiment.given import block_of
 from simcluster.verify.claim import Claim
 from simcluster.verify.claims import claim_about
 from simcluster.verify.running import Done, Request, Runner, as_json
@@ -99,17 +101,21 @@ class Subject:
 
 
 def subject_of(
-    algorithm: str,
-    workload: str | Mapping[str, Any] | None,
+    algorithm: str | Callable[..., Any],
+    workload: str | Callable[..., Any] | Mapping[str, Any] | Workload | None,
     settings: Mapping[str, Any] | None,
     nodes: Sequence[int] | None,
     backend: str,
     seed: int,
     quick: bool,
     claim: Claim | None,
+    home: Path,
 ) -> Subject:
-    """Return the subject for a request, as `simcluster.verify.verify` takes it. Raises UsageError if it is invalid."""
-    block, found = _algorithm(algorithm)
+    """Return the subject for a request, as `simcluster.verify.verify` takes it. Raises UsageError if it is invalid.
+
+    Functions without a file are written below *home*.
+    """
+    block, found = _algorithm(algorithm, home)
     claim = claim or found or UNCLAIMED
     wanted = nodes or (QUICK_SIZES if quick else SIZES)
     can = [size for size in wanted if claim.sizes is None or size in claim.sizes]
@@ -118,32 +124,46 @@ def subject_of(
     if not can:
         raise UsageError(Problem("--nodes", str(list(wanted)), f"some of {list(claim.sizes or ())}, as claimed"))
     backends = BACKENDS if backend == "both" else (backend,)
-    given = {**claim.settings, **(settings or {})}
-    subject = Subject(block, workload_block(workload or claim.workload), claim, given, can, backends, seed, quick)
+    own = {name: value for name, value in block.items() if name not in ("name", "path")}
+    given = {**claim.settings, **own, **(settings or {})}
+    model = workload_block(workload or claim.workload, home)
+    subject = Subject(block, model, claim, given, can, backends, seed, quick)
     subject.runner.plan(subject.request())  # reports everything wrong with the request now
     return subject
 
 
-def _algorithm(algorithm: str) -> tuple[dict[str, Any], Claim | None]:
+def _algorithm(algorithm: str | Callable[..., Any], home: Path) -> tuple[dict[str, Any], Claim | None]:
     """Return (the block of an experiment, the claim)."""
-    if ":" not in algorithm and not algorithm.endswith(".py"):
+    if isinstance(algorithm, str) and ":" not in algorithm and not algorithm.endswith(".py"):
         return {"name": algorithm}, claim_about(algorithm)
-    function, path = load_function(algorithm, Path.cwd(), "algorithm")
+    block = {"path": algorithm} if isinstance(algorithm, str) else _written(block_of("algorithm", algorithm), home)
+    if "name" in block:
+        return block, claim_about(block["name"])
+    function, path = load_function(str(block["path"]), Path.cwd(), "algorithm")
     module = sys.modules[function.__module__]
     claim = getattr(module, "CLAIM", None)
     if claim is not None and not isinstance(claim, Claim):
         name = getattr(module, "__file__", repr(module))
         raise UsageError(Problem("CLAIM", type(claim).__name__, "a Claim, from simcluster.verify.claim", name))
-    return {"path": path}, claim
+    return {**block, "path": path}, claim
 
 
-def workload_block(workload: str | Mapping[str, Any] | None) -> dict[str, Any]:
+def _written(block: dict[str, Any], home: Path) -> dict[str, Any]:
+    """Return *block* with its captured source, if it has one, written below *home*."""
+    if not isinstance(block.get("path"), Source):
+        return block
+    reference = block["path"].held_at(home)
+    write_sources([reference])
+    return {**block, "path": reference}
+
+
+def workload_block(
+    workload: str | Callable[..., Any] | Mapping[str, Any] | Workload | None, home: Path | None = None
+) -> dict[str, Any]:
     """Return the workload as an experiment's block, with its path relative to the present directory."""
     if workload is None:
         return dict(USUAL)
-    if not isinstance(workload, str):
-        return dict(workload)
-    if ":" in workload:
-        file, _, name = workload.rpartition(":")
-        return {"path": f"{Path(file).resolve()}:{name}"}
-    return {"name": workload, **SMALL.get(workload, {})}
+    if isinstance(workload, str):
+        return {**block_of("workload", workload), **SMALL.get(workload, {})}
+    block: dict[str, Any] = block_of("workload", workload)
+    return block if home is None else _written(block, home)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+from simcluster.documents.captured.source import is_captured
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.runs.summary import label
 from simcluster.verify.checks import (
     conservation,
     data,
@@ -65,8 +68,13 @@ CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
 def run_checks(subject: Subject, only: Sequence[str] | None) -> Verification:
     """Run the checks in *only*, by default all."""
     found = [check for name, checks in CHECKS.items() if only is None or name in only for check in checks(subject)]
-    algorithm, workload = (str(block.get("name") or block["path"]) for block in (subject.algorithm, subject.workload))
+    algorithm, workload = (_named(block) for block in (subject.algorithm, subject.workload))
     return Verification(algorithm, workload, tuple(found))
+
+
+def _named(block: Mapping[str, Any]) -> str:
+    path = str(block.get("path"))
+    return str(block.get("name") or (label(block) if is_captured(Path(path)) else path))
 
 
 def refuse_wrong(nodes: Sequence[int] | None, backend: str, seed: int, only: Sequence[str] | None) -> None:

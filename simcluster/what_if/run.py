@@ -13,16 +13,26 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from simcluster.documents.captured.source import write_sources
 from simcluster.documents.user_code import refuse_while_loading
-from simcluster.errors import Problem, RunError, UsageError
+from simcluster.errors import Problem, RunError, UsageError, in_short
+from simcluster.experiment.given import (
+    AnyAlgorithm,
+    AnyExperiment,
+    AnyTopology,
+    AnyWorkload,
+    block_of,
+    experiment_value,
+    value_at,
+)
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
-from simcluster.runs.folder import RunFolder
+from simcluster.runs.folder import SOURCE, RunFolder
 from simcluster.runs.sweep_folder import POINTS
 from simcluster.sweeps.axes import read_axes
 from simcluster.sweeps.engines import checked_jobs
-from simcluster.sweeps.points import Point, Source, digest_of
+from simcluster.sweeps.points import Point, digest_of
 from simcluster.sweeps.run import PlannedSweep, check_folder, run_missing
 from simcluster.topology import Device
 from simcluster.what_if.critical_path import CriticalPath, critical_path
@@ -44,16 +54,18 @@ MOST_UPGRADED, LEAST_OF_PATH = 4, 0.1
 """Purchases are tried for this number of best parts, and for parts with at least this share of the critical path."""
 
 
+@in_short
 def whatif(
-    experiment: Source,
+    experiment: AnyExperiment,
     goal: str,
     *,
-    sets: Sequence[str] = (),
     overrides: Mapping[str, Any] | None = None,
+    sets: Sequence[str] = (),
     seeds: int = 3,
     seed: int | None = None,
-    topology: str | Path | Mapping[str, Any] | None = None,
-    algorithm: str | None = None,
+    topology: AnyTopology | None = None,
+    algorithm: AnyAlgorithm | None = None,
+    workload: AnyWorkload | None = None,
     parts: str | Path | None = None,
     jobs: int | None = None,
     engine_name: str = "local",
@@ -61,13 +73,19 @@ def whatif(
     out: str | Path | None = None,
     report: bool = True,
     progress: Progress | None = None,
+    **keys: Any,
 ) -> WhatIf:
-    """Find the part or setting of *experiment* that limits its *goal*, and what to buy: `whatif("quickstart",
-    "step-time")`.
+    """Find the part or setting of *experiment* that limits its *goal*, and what to buy.
 
-    *goal*: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost. *sets* are texts as on the
-    command line, *overrides* the same as a mapping. *seeds*: runs per change; their spread is the uncertainty. *parts*
-    is a list of parts on sale. *out*, by default below `runs/`, keeps every run.
+        whatif("quickstart", "step-time", overrides={"stop.steps": 50})
+
+    - *goal*: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost.
+    - *overrides*, *keys*, *topology*, *algorithm*, *workload* and *compute*: as for `run`. *sets*: texts as on the
+      command line.
+    - *seeds*: runs per change, counted from *seed*; their spread is the uncertainty. *jobs*, *engine_name*, *report*:
+      as for `sweep`.
+    - *parts*: a list of parts on sale.
+    - *out*: by default below `runs/`; keeps every run. *progress*: called with (runs done, known, made before).
 
     Raises UsageError before anything runs; RunError if the unchanged experiment does not have the goal.
     """
@@ -80,8 +98,16 @@ def whatif(
     if not 1 <= seeds <= MOST_SEEDS:
         raise UsageError(Problem("--seeds", str(seeds), f"1 to {MOST_SEEDS}"))
     processes = checked_jobs(jobs)
-    fixed = {**fixed, **(overrides or {}), "numerics": "real" if wanted.learns else "none"}
-    read = partial(read_experiment, experiment, topology=topology, algorithm=algorithm, compute=compute, backend="sim")
+    given = {key: value_at(key, value) for key, value in {**keys, **(overrides or {})}.items()}
+    fixed = {**fixed, **given, "numerics": "real" if wanted.learns else "none"}
+
+    def home(name: str, *_: object) -> Path:
+        return given_path(out, "--out") if out is not None else Path("runs") / f"{name}-whatif"
+
+    read = partial(
+        read_experiment, experiment_value(experiment), topology=topology, algorithm=block_of("algorithm", algorithm),
+        workload=block_of("workload", workload), compute=compute, backend="sim", home=home,
+    )  # fmt: skip
     try:
         plan = read(fixed, seed=seed)
     except UsageError:
@@ -90,9 +116,10 @@ def whatif(
         fixed["numerics"] = "real"  # the experiment needs values
         plan = read(fixed, seed=seed)
     _check_goal(wanted, plan)
-    folder = given_path(out, "--out") if out is not None else Path("runs") / f"{plan.name}-whatif"
-    ours = (folder / ANSWER).is_file() or (folder / POINTS).is_dir()
-    check_folder(folder, ours, "a folder of whatif", (POINTS,))
+    folder = home(plan.name)
+    ours = any(((folder / ANSWER).is_file(), (folder / POINTS).is_dir(), (folder / SOURCE).is_dir()))
+    check_folder(folder, ours, "a folder of whatif", (POINTS,), (SOURCE,))
+    write_sources(plan.own_code)
     asked = _Asked(read, fixed, plan, wanted, seeds, folder, processes, engine_name, progress)
     found = asked.answer(for_sale)
     _write(found, report=report)

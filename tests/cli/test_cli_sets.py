@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simcluster.cli.options import overrides
-from simcluster.errors import UsageError
+from simcluster.errors import UsageError, on_command_line
 
 
 def test_values_mean_what_they_would_in_a_file() -> None:
@@ -25,7 +25,7 @@ def test_values_mean_what_they_would_in_a_file() -> None:
     ],
 )
 def test_what_is_no_value_is_told_in_a_sentence(text: str, words: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with on_command_line(), pytest.raises(UsageError) as caught:
         overrides([text])
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -100,7 +100,7 @@ def test_what_is_wrong_is_said_with_what_would_be_right(compression: str, said: 
 
 def test_an_option_is_named_where_it_is_wrong(tmp_path: Path) -> None:
     (found,) = problems(tmp_path, "top_k", fraction=2)
-    assert found.startswith("algorithm.compression.fraction (set by --set): found 2, expected less than")
+    assert found.startswith("algorithm.compression.fraction (set by overrides): found 2, expected less than")
 
 
 def test_from_python_the_same_is_a_validation_error() -> None:

@@ -168,8 +168,8 @@ def test_a_script_that_runs_itself_whenever_it_is_read_is_told_so(tmp_path: Path
         "import simcluster\n"
         "async def mine(node, replica):\n"
         "    pass\n"
-        "simcluster.run(topology='smolcluster', algorithm=mine, workload='quadratic', stop={'steps': 1},\n"
-        f"               out={str(tmp_path / 'run')!r}, report=False)\n"
+        f"simcluster.run(topology='smolcluster', algorithm={f'{script}:mine'!r}, workload='quadratic',\n"
+        f"               stop={{'steps': 1}}, out={str(tmp_path / 'run')!r}, report=False)\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert done.returncode == 1

@@ -193,7 +193,7 @@ def test_an_override_makes_mappings_on_the_way_and_is_named_in_problems() -> Non
     document.override(("a", "c", "d"), "x", "--set a.c.d=x")
     assert document.data == {"a": {"b": 1, "c": {"d": "x"}}}
     problem = document.problem(("a", "c", "d"), expected="a number")
-    assert str(problem) == "a.c.d (set by --set a.c.d=x): found 'x', expected a number"
+    assert str(problem) == "a.c.d (set by overrides a.c.d=x): found 'x', expected a number"
     assert document.problem(("a", "b"), expected="").line == 1
 
 

@@ -43,10 +43,10 @@ def own(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("nodes.n1.devic", "x", "--set topology.nodes.n1.devic: unknown key 'devic'"),
-        ("nodes.n1.device", "x86", "topology.nodes.n1.device (set by --set): found 'x86'"),
-        ("links.n1-sw.bandwidth", 100, "topology.links.n1-sw.bandwidth (set by --set): found 100 without a unit"),
-        ("foo", 1, "--set topology.foo: unknown key 'foo'"),
+        ("nodes.n1.devic", "x", "overrides topology.nodes.n1.devic: unknown key 'devic'"),
+        ("nodes.n1.device", "x86", "topology.nodes.n1.device (set by overrides): found 'x86'"),
+        ("links.n1-sw.bandwidth", 100, "topology.links.n1-sw.bandwidth (set by overrides): found 100 without a unit"),
+        ("foo", 1, "overrides topology.foo: unknown key 'foo'"),
     ],
 )
 def test_a_wrong_override_of_a_topology_points_at_the_option_not_at_a_file(
@@ -64,7 +64,7 @@ def test_the_name_of_a_topology_that_is_wrong_points_at_whoever_gave_it(tmp_path
     (problem,) = problems_of(path)
     assert problem.startswith(f"{path}:2:11: topology: found 'smolclster', no such file")
     (problem,) = problems_of(path, topology="nowhere")
-    assert problem.startswith("topology (set by --topology): found 'nowhere', no such file")
+    assert problem.startswith("topology (set by topology): found 'nowhere', no such file")
 
 
 def test_what_is_wrong_inside_a_topology_that_an_experiment_holds_has_its_whole_key() -> None:
@@ -96,7 +96,7 @@ def test_settings_that_a_signature_cannot_take_are_told_how_it_could(
 
 def test_what_is_no_file_name_or_mapping_is_refused_in_a_sentence() -> None:
     assert problems_of(3) == ["experiment: found 3, expected a file, the name of a shipped one, or a mapping of keys"]
-    assert problems_of(GOOD, topology=3)[0].startswith("topology (set by --topology): found 3, expected the name or")
+    assert problems_of(GOOD, topology=3)[0].startswith("topology (set by topology): found 3, expected the name or")
 
 
 def test_a_workload_of_ours_is_made_once_and_one_that_reads_files_every_time(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_without_a_crossing_the_soonest_is_named() -> None:
 
 
 def test_a_sweep_without_a_target_says_how_to_have_one() -> None:
-    with pytest.raises(UsageError, match=r"--target accuracy=0\.9"):
+    with pytest.raises(UsageError, match=r"target accuracy=0\.9"):
         sweep_of([{"k": 1, "elapsed_s": 1.0}], ["k"]).time_to_target()
 
 

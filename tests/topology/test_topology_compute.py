@@ -93,5 +93,5 @@ def test_an_unknown_device_as_option_is_one_problem_with_all_others() -> None:
     with pytest.raises(UsageError) as error:
         read_experiment(experiment() | {"seed": -1}, compute="cudo")
     found = [str(problem) for problem in error.value.problems]
-    assert "--compute: found 'cudo'; did you mean 'cuda'?" in found
+    assert "compute: found 'cudo'; did you mean 'cuda'?" in found
     assert len(found) == 2

@@ -192,7 +192,7 @@ def test_everything_wrong_in_a_list_of_parts_is_told_at_once(tmp_path: Path) -> 
     "text", ["speed", "step-time=3", "time-to-accuracy", "time-to-accuracy=2", "time-to-loss=-1", "time-to-loss=nan"]
 )
 def test_a_goal_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--goal"):
+    with pytest.raises(UsageError, match="goal"):
         read_goal(text)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import networkx
 
@@ -126,7 +126,8 @@ class Hop(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """A checked cluster, made by `simcluster.topology.load`. *nodes* is in the order of the file.
+    """A checked cluster, made by `Topology.load` from a file or a shipped name, by `Topology.star(4)` and the other
+    generators, or by `Topology.from_networkx(graph)`. *nodes* is in the order of the file.
 
     *network*: the network model of a simulation. *paths*: routes given in the file, as names from end to end; all
     others follow *routing*. *inbox_bytes*: the unread bytes that a node accepts per peer; None for the backend's
@@ -150,6 +151,16 @@ class Topology:
     startup_s: Factors = ()
     machines: Mapping[str, int] = field(default_factory=dict)
     document: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    # Static methods, set by simcluster.topology, since each reads what it makes like a file.
+    star: ClassVar[Callable[..., Topology]]
+    ring: ClassVar[Callable[..., Topology]]
+    chain: ClassVar[Callable[..., Topology]]
+    complete: ClassVar[Callable[..., Topology]]
+    torus: ClassVar[Callable[..., Topology]]
+    two_sites: ClassVar[Callable[..., Topology]]
+    from_networkx: ClassVar[Callable[..., Topology]]
+    load: ClassVar[Callable[..., Topology]]
 
     def __eq__(self, other: object) -> bool:
         # Mappings compare without order, but the order of the nodes is that of the ranks.

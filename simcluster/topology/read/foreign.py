@@ -76,6 +76,17 @@ def from_graph(graph: networkx.Graph[Any], file: str | None = None) -> dict[str,
     return _document(graph.graph, [(str(name), data) for name, data in graph.nodes(data=True)], edges)
 
 
+def from_networkx_document(graph: networkx.Graph[Any], device: Any, link: Attributes) -> dict[str, Any]:
+    """Return the document of a networkx graph. Bare nodes get *device*, edges what they lack of *link*."""
+    document = from_graph(graph)
+    own = device if isinstance(device, dict) else {"device": device}
+    if device is not None:
+        document["nodes"] = {name: keys or dict(own) for name, keys in document["nodes"].items()}
+    given = {key: value for key, value in link.items() if value is not None}
+    document["links"] = [{**({} if "type" in keys else given), **keys} for keys in document["links"]]
+    return document
+
+
 def _document(
     about: Attributes, nodes: Iterable[tuple[str, Attributes]], edges: Iterable[tuple[tuple[str, ...], Attributes]]
 ) -> dict[str, Any]:

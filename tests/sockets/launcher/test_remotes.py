@@ -26,6 +26,7 @@ from simcluster_backends.sockets.launcher.remote import Remotes
 from simcluster_backends.sockets.net.certificates import make_certificates
 from simcluster_backends.sockets.net.ssh import Ssh
 from simcluster_backends.sockets.wire.keys import key_of
+from tests.support.cells import Cells
 from tests.support.socket_runs import ROOT, gone, wait_for
 from tests.support.sshd import Sshd
 
@@ -134,6 +135,44 @@ def test_a_run_over_ssh_restarts_is_told_of_by_name_equals_the_simulated_one_and
     told["terminal"] = str(said).encode()
     assert "summary.json" in told
     assert [(name, secret) for name, content in told.items() for secret in secrets if secret in content] == []
+
+
+def test_a_cells_functions_reach_another_machine_with_what_they_name(server: Sshd, shelf: Shelf) -> None:
+    cells = Cells(
+        "import torch\nfrom simcluster import Workload\nfrom simcluster.workloads import sgd\n"
+        "weights = torch.arange(24.0).reshape(8, 3)\n",
+        "def told(node):\n    print('told by', node.name, __file__, flush=True)\n",
+        "async def mine(node, replica):\n"
+        "    told(node)\n"
+        "    for step, batch in enumerate(replica.batches(), start=1):\n"
+        "        cost = replica.gradient_cost(batch)\n"
+        "        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=cost)\n"
+        "        await node.compute(replica.apply, gradients, cost=replica.apply_cost())\n"
+        "        node.record(step=step, loss=loss)\n",
+        "def make(*, lr: float = 0.01):\n"
+        "    loss = torch.nn.functional.mse_loss\n"
+        "    return Workload(lambda: torch.nn.Linear(3, 1), loss, (weights, weights[:, :1]), sgd(lr), 2)\n",
+    )
+    said: list[tuple[str, str]] = []
+    runs = [
+        simcluster.run(
+            topology=yaml.safe_load(shelf.experiment.read_text())["topology"],
+            algorithm=cells.mine,
+            workload=cells.make,
+            stop={"steps": 3},
+            backend=backend,
+            out=shelf.folder / backend,
+            report=False,
+            options=shelf.options if backend == "sockets" else {},
+            on_output=lambda name, line: said.append((name, line)),
+        )
+        for backend in ("sockets", "sim")
+    ]
+    assert runs[0].summary["weights_sha256"] == runs[1].summary["weights_sha256"]
+    places = [line.rpartition(" ")[2] for _, line in said if line.startswith("told by")]
+    assert len(places) == 2
+    assert all("simcluster-" in place and "/files/" in place and place.endswith("/mine.py") for place in places)
+    assert not any(Path(place).exists() for place in places)
 
 
 def test_a_launcher_that_is_killed_leaves_no_process_and_no_file_behind(shelf: Shelf) -> None:

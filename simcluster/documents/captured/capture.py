@@ -1,0 +1,204 @@
+"""Capture a function from memory: its text and, in order, all that it names, as one module that any node can load."""
+
+from __future__ import annotations
+import __future__
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import FunctionType, ModuleType
+from typing import Any
+
+from simcluster.documents.captured.definition import Definition, definition_of
+from simcluster.documents.captured.neighbours import is_own, neighbours_of
+from simcluster.documents.captured.source import MOST_TENSOR_BYTES, TENSORS, Source
+from simcluster.documents.captured.values import Refused, expression, importable
+from simcluster.errors import Problem, UsageError
+
+HEAD = '"""Source that simcluster captured from {origin}, for every node to load."""\n'
+FUTURE = "from __future__ import annotations\n"
+STORED = "from simcluster.documents.captured.source import stored\n\n_tensors = stored(__file__)\n"
+
+HOW = "what is imported, made inside the function, or numbers, text, tensors, lists, mappings and functions"
+
+
+def capture(given: Callable[..., Any], what: str) -> Source:
+    """Return the source of *given*, a function or a `functools.partial` of one, as the experiment's block *what*.
+
+    Raise UsageError, which names what has no source or no value that can be written.
+    """
+    function, settings = unwrapped(given, what)
+    return _Capture(what).source_of(function, settings)
+
+
+def capture_value(value: Any, what: str) -> Source:
+    """Return the source of a function called *what* that returns an object equal to *value*."""
+    return _Capture(what).source_of_value(value)
+
+
+def unwrapped(given: Callable[..., Any], what: str) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Return (the function in the partials of *given*, their keywords). Raise UsageError for positional arguments."""
+    settings: dict[str, Any] = {}
+    while isinstance(given, partial):
+        if given.args:
+            found = f"a partial with the positional arguments {given.args!r}"
+            raise UsageError(Problem(what, found, "only keywords: functools.partial(f, interval=4)"))
+        settings = {**given.keywords, **settings}
+        given = given.func
+    return given, settings
+
+
+class _Capture:
+    """One module being written."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._imports: dict[str, None] = {}
+        self._parts: list[str] = []
+        self._taken: dict[str, Any] = {}
+        self._made: dict[int, tuple[str, Any]] = {}
+        self._tensors: dict[str, Any] = {}
+        self._modules: dict[str, ModuleType] = {}
+        self._inside: list[str] = [what]
+        self._future = False
+
+    def source_of(self, function: Callable[..., Any], settings: Mapping[str, Any]) -> Source:
+        name = getattr(function, "__name__", "")
+        if not isinstance(function, FunctionType) or not name.isidentifier():
+            found = "a lambda" if name == "<lambda>" else f"{function!r:.80}"
+            by = "async def" if self._what == "algorithm" else "def"
+            raise UsageError(Problem(self._what, found, f"a function with a name, by `{by}`, or a partial of one"))
+        made = self.value(function, name)
+        if made != name:
+            self._parts.append(f"{name} = {made}\n")
+        return self._source(name, function.__code__.co_filename, settings)
+
+    def source_of_value(self, value: Any) -> Source:
+        made = self.value(value, self._what)
+        self._parts.append(f"def {self._what}():\n    return {made}\n")
+        return self._source(self._what, "", {})
+
+    def value(self, value: Any, name: str) -> str:
+        """Return an expression for *value*, called *name* where it was found, and write what that needs."""
+        self._inside.append(name)
+        try:
+            return expression(value, self)
+        except Refused as refused:
+            place = " of ".join(reversed([part for part in self._inside[1:] if part != self._what]))
+            raise UsageError(Problem(self._what, f"{place}, {refused}, which no other process can have", HOW)) from None
+        finally:
+            self._inside.pop()
+
+    def tensor(self, tensor: Any) -> str:
+        """Return the expression for a tensor, which is stored next to the source."""
+        key = str(len(self._tensors))
+        self._tensors[key] = tensor.detach().cpu().contiguous().clone()
+        return f"_tensors[{key!r}]"
+
+    def module(self, module: ModuleType, *parts: str) -> str:
+        """Return the expression for *parts* below *module*, and import it."""
+        name = self._travels(module)
+        root = name.partition(".")[0]
+        self._take(root, sys.modules[root])
+        self._imports[f"import {name}"] = None
+        return ".".join((name, *parts))
+
+    def _travels(self, module: ModuleType) -> str:
+        """Return the name to import *module* by; its file is sent along if it is the user's own."""
+        name = module.__name__
+        if name == "__main__" or sys.modules.get(name) is not module:
+            raise Refused("a module that cannot be imported")
+        if is_own(module):
+            self._modules[name] = module
+        return name
+
+    def defined(self, what: Any) -> str:
+        """Return the name of a function or class that is written here, after all that it names."""
+        if id(what) in self._made:
+            return self._made[id(what)][0]
+        base = inspect.unwrap(what) if callable(getattr(what, "__wrapped__", None)) else what
+        found = definition_of(base)
+        if found is None:
+            raise Refused("a function or class with unknown source; write it in a notebook's cell or a file")
+        where = vars(sys.modules[what.__module__]) if isinstance(what, type) else base.__globals__
+        closed = {} if isinstance(what, type) else _closed(base)
+        is_plain = found.is_top and not closed and where.get(what.__name__) is what
+        name = what.__name__ if is_plain else f"_made_{len(self._made)}"
+        self._made[id(what)] = (name, what)
+        if is_plain:
+            self._take(name, what)
+        if not isinstance(what, type):
+            self._future |= bool(base.__code__.co_flags & __future__.annotations.compiler_flag)
+        self._name(found, {key: value for key, value in where.items() if key not in closed})
+        self._parts.append(f"{found.text}\n" if is_plain else self._maker(name, found, closed))
+        return name
+
+    def _maker(self, name: str, found: Definition, closed: Mapping[str, Any]) -> str:
+        """Return the text of a function's maker, which holds the values *closed* over, and of *name*, its result."""
+        inner = getattr(found.node, "name", None)
+        lines = [f"{key} = {self.value(value, key)}" for key, value in closed.items() if key != inner]
+        lines += [f"return ({found.text})"] if inner is None else [*found.text.splitlines(), f"return {inner}"]
+        body = "\n".join(f"    {line}" if line else "" for line in lines)
+        return f"def _make{name}():\n{body}\n\n\n{name} = _make{name}()\n"
+
+    def _name(self, found: Definition, where: Mapping[str, Any]) -> None:
+        """Write every name that *found* takes from *where*, and the modules of its dotted names."""
+        for name in found.names():
+            if name not in where or name in self._taken:
+                if name in self._taken and name in where:
+                    self._take(name, where[name])
+                continue
+            value = where[name]
+            if isinstance(value, ModuleType):
+                dotted = self.value(value, name)
+                if dotted != name:
+                    self._imports[f"import {dotted} as {name}"] = None
+            elif (place := importable(value)) is not None and "." not in place[1]:
+                as_name = "" if place[1] == name else f" as {name}"
+                self._imports[f"from {self._travels(place[0])} import {place[1]}{as_name}"] = None
+            elif (made := self.value(value, name)) != name:
+                self._parts.append(f"{name} = {made}\n")
+            self._take(name, value)
+        for dotted in found.chains():
+            root, *rest = dotted.split(".")
+            if isinstance(where.get(root), ModuleType) and where[root].__name__ == root:
+                for end in range(1, len(rest) + 1):
+                    if (below := sys.modules.get(".".join((root, *rest[:end])))) is not None:
+                        self.module(below)
+
+    def _take(self, name: str, value: Any) -> None:
+        if self._taken.setdefault(name, value) is not value:
+            raise UsageError(Problem(self._what, f"two things called {name}", "a name for each"))
+
+    def _source(self, name: str, origin: str, settings: Mapping[str, Any]) -> Source:
+        files = neighbours_of(self._modules.values())
+        stem = name if importlib.util.find_spec(name) is None and f"{name}.py" not in files else f"own_{name}"
+        text = HEAD.format(origin="a notebook or a prompt" if not origin.endswith(".py") else "the main script")
+        text += FUTURE if self._future else ""
+        text += "\n" + "".join(f"{line}\n" for line in self._imports)
+        if self._tensors:
+            text += STORED
+            files[TENSORS] = self._stored()
+        text += "".join(f"\n\n{part}" for part in self._parts)
+        return Source(name, f"{stem}.py", {f"{stem}.py": text.encode(), **files}, settings)
+
+    def _stored(self) -> bytes:
+        import safetensors.torch
+
+        size = sum(tensor.numel() * tensor.element_size() for tensor in self._tensors.values())
+        if size > MOST_TENSOR_BYTES:
+            expected = f"at most {MOST_TENSOR_BYTES >> 20} MB; let a function read or make them: workload=make_workload"
+            raise UsageError(Problem(self._what, f"{size >> 20} MB of tensors to store with the run", expected))
+        return bytes(safetensors.torch.save(self._tensors))
+
+
+def _closed(function: Any) -> dict[str, Any]:
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # a variable that has no value yet
+            continue
+    return found

@@ -1,0 +1,135 @@
+"""The text of a function or a class in its file, its cell or its prompt, and the names that it takes from outside."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import linecache
+import symtable
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+Defining = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
+
+
+@dataclass(frozen=True)
+class Definition:
+    """The *text* of a definition with its decorators, dedented; *is_top* unless it is inside another."""
+
+    text: str
+    node: Defining
+    is_top: bool
+
+    @property
+    def is_lambda(self) -> bool:
+        return isinstance(self.node, ast.Lambda)
+
+    def names(self) -> list[str]:
+        """Return the names from outside that the text uses, in annotations too, without those of Python itself."""
+        text = f"({self.text})" if self.is_lambda else self.text
+        found = dict.fromkeys(_outside(symtable.symtable(text, "own", "exec")))
+        for tree in ast.walk(ast.parse(text)):
+            for note in (getattr(tree, "annotation", None), getattr(tree, "returns", None)):
+                if isinstance(note, ast.Constant) and isinstance(note.value, str):
+                    found |= dict.fromkeys(n.id for n in ast.walk(_expression(note.value)) if isinstance(n, ast.Name))
+        own = getattr(self.node, "name", None)
+        return [name for name in found if name != own and not hasattr(builtins, name)]
+
+    def chains(self) -> list[str]:
+        """Return every dotted name that the text uses, such as torch.nn.functional."""
+        text = f"({self.text})" if self.is_lambda else self.text
+        return [dotted for tree in ast.walk(ast.parse(text)) if (dotted := _dotted(tree)) is not None]
+
+
+def definition_of(what: Any) -> Definition | None:
+    """Return the definition of *what*, a function or a class; None if its text is not known."""
+    if isinstance(what, type):
+        return _class(what)
+    code: CodeType = what.__code__
+    found = [
+        (node, top)
+        for node, top in _definitions(code.co_filename)
+        if not isinstance(node, ast.ClassDef) and _begin(node) == code.co_firstlineno and _called(node) == code.co_name
+    ]
+    if len(found) > 1:  # several lambdas on one line
+        spots = [(line, column) for line, _, column, end in code.co_positions() if line and column is not None and end]
+        found = [pair for pair in found if all(map(_holds(pair[0]), spots))] or found
+        found.sort(key=lambda pair: pair[0].end_col_offset or 0)
+    return _cut(code.co_filename, *found[0]) if found else None
+
+
+def _class(what: type) -> Definition | None:
+    codes = [value.__code__ for value in vars(what).values() if hasattr(value, "__code__")]
+    files = [code.co_filename for code in codes if not code.co_filename.startswith("<string>")]
+    main = getattr(sys.modules.get(what.__module__), "__file__", None)
+    # A class without methods says nothing of its file: the latest of that name counts.
+    files += [main] if main is not None else list(linecache.cache)[::-1]
+    for file in dict.fromkeys(files):
+        found = [(n, top) for n, top in _definitions(file) if isinstance(n, ast.ClassDef) and n.name == what.__name__]
+        if found:
+            return _cut(file, *found[-1])
+    return None
+
+
+def _definitions(file: str) -> Iterator[tuple[Defining, bool]]:
+    """Yield (definition, whether it is at the top) for each in *file*."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return
+    tops = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            yield node, id(node) in tops
+
+
+def _cut(file: str, node: Defining, is_top: bool) -> Definition:
+    lines = linecache.getlines(file)
+    if isinstance(node, ast.Lambda):
+        return Definition(ast.get_source_segment("".join(lines), node) or ast.unparse(node), node, is_top)
+    return Definition(textwrap.dedent("".join(lines[_begin(node) - 1 : node.end_lineno])).rstrip(), node, is_top)
+
+
+def _begin(node: Defining) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _called(node: Defining) -> str:
+    return "<lambda>" if isinstance(node, ast.Lambda) else node.name
+
+
+def _holds(node: Defining) -> Callable[[tuple[int, int]], bool]:
+    def holds(spot: tuple[int, int]) -> bool:
+        end = (node.end_lineno or node.lineno, node.end_col_offset or 0)
+        return (node.lineno, node.col_offset) <= spot <= end
+
+    return holds
+
+
+def _outside(table: symtable.SymbolTable) -> Iterator[str]:
+    is_module = table.get_type() == "module"
+    for symbol in table.get_symbols():
+        if symbol.is_global() or (is_module and symbol.is_referenced() and not symbol.is_assigned()):
+            yield symbol.get_name()
+    for inner in table.get_children():
+        yield from _outside(inner)
+
+
+def _expression(text: str) -> ast.AST:
+    try:
+        return ast.parse(text, mode="eval")
+    except SyntaxError:
+        return ast.Pass()
+
+
+def _dotted(tree: ast.AST) -> str | None:
+    if isinstance(tree, ast.Name):
+        return tree.id
+    if isinstance(tree, ast.Attribute) and (left := _dotted(tree.value)) is not None:
+        return f"{left}.{tree.attr}"
+    return None

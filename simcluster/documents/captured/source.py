@@ -1,0 +1,134 @@
+"""The source of own code that has no file yet: its files, their place below a run, and their content until then."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import linecache
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simcluster.paths.inside import opened, read, write_whole
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FOLDER = "source"
+"""In a run's directory: one directory per captured source, named by the digest of its files."""
+
+TENSORS = "tensors.safetensors"
+MOST_TENSOR_BYTES = 256 << 20
+
+_DIGITS = 16
+
+_unwritten: dict[Path, bytes] = {}
+"""Files of sources that were read for a run and not written yet."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module that defines the function *name*: *main* is its file among *files*, contents by relative path.
+
+    *settings* are those that the function was given with, as by `functools.partial`.
+    """
+
+    name: str
+    main: str
+    files: Mapping[str, bytes] = field(repr=False)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        return _digest(self.files)
+
+    @property
+    def label(self) -> str:
+        return f"{self.main}:{self.name}"
+
+    @property
+    def block(self) -> dict[str, Any]:
+        """The experiment's block that names this source."""
+        return {"path": self, **self.settings}
+
+    def __deepcopy__(self, memo: object) -> Source:
+        return self
+
+    def held_at(self, folder: Path) -> str:
+        """Return "file.py:function" of this source below *folder*; until written, the files are read from memory."""
+        place = folder.resolve() / FOLDER / self.digest
+        for name, content in self.files.items():
+            if not (place / name).is_file() or (place / name).read_bytes() != content:
+                _unwritten[place / name] = content
+            if name.endswith(".py"):  # for tracebacks
+                lines = content.decode().splitlines(keepends=True)
+                linecache.cache[str(place / name)] = (len(content), None, lines, str(place / name))
+        return f"{place / self.main}:{self.name}"
+
+
+def content_of(path: Path) -> bytes:
+    """Return the content of the file *path*, written or not."""
+    return _unwritten[path] if path in _unwritten else path.read_bytes()
+
+
+def is_unwritten(path: Path) -> bool:
+    return path in _unwritten
+
+
+def write_sources(references: Iterable[str]) -> None:
+    """Write the files of those *references*, each "file.py:function", that are still in memory."""
+    for reference in references:
+        path = Path(reference.rpartition(":")[0])
+        if path not in _unwritten:
+            continue
+        place = path.parent
+        for file in [file for file in _unwritten if file.is_relative_to(place)]:
+            names = (FOLDER, place.name, *file.relative_to(place).parts)
+            with opened(place.parent.parent, *names[:-1], make=True):
+                pass
+            write_whole(place.parent.parent, *names, content=_unwritten.pop(file))
+
+
+def is_captured(path: Path) -> bool:
+    """Return whether *path* is the file of a captured source, which its directory's name identifies."""
+    place = path.parent
+    return place.parent.name == FOLDER and len(place.name) == _DIGITS and not set(place.name) - set("0123456789abcdef")
+
+
+def found_in(folder: Path, reference: str) -> str:
+    """Return *reference*, or where it is below *folder* if its captured source has moved there with its run."""
+    file, _, name = reference.rpartition(":")
+    moved = folder.absolute().joinpath(*Path(file).parts[-3:])
+    has_moved = is_captured(Path(file)) and not Path(file).exists() and not is_unwritten(Path(file))
+    return f"{moved}:{name}" if has_moved and files_with(moved) else reference
+
+
+def files_with(path: Path) -> list[Path]:
+    """Return all files of the captured source that *path* belongs to; none if it belongs to no such source."""
+    place = path.parent
+    if not is_captured(path) or not place.is_dir():
+        return []
+    files = sorted(file for file in place.rglob("*") if file.suffix in (".py", ".safetensors") and _is_plain(file))
+    contents = {file.relative_to(place).as_posix(): file.read_bytes() for file in files}
+    return files if _digest(contents) == place.name else []
+
+
+def _is_plain(file: Path) -> bool:
+    return file.is_file() and not file.is_symlink() and file.stat().st_size <= 2 * MOST_TENSOR_BYTES
+
+
+def stored(file: str) -> dict[str, Tensor]:
+    """Return the tensors that were captured with the source in *file*, by name."""
+    import safetensors.torch
+
+    place = Path(file).parent
+    unwritten = _unwritten.get(place / TENSORS)
+    content = read(place, TENSORS, most_bytes=2 * MOST_TENSOR_BYTES) if unwritten is None else unwritten
+    return safetensors.torch.load(content)
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:_DIGITS]

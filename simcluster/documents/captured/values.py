@@ -1,0 +1,146 @@
+"""Values as expressions of a captured source: constants, containers, tensors, functions, plain objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import sys
+import types
+import typing
+from functools import partial
+from pathlib import PurePath
+from typing import Any, Protocol
+
+MOST_CHARACTERS = 1 << 20
+"""Limit on the text of one value."""
+
+
+class Refused(Exception):
+    """A value that no text can stand for."""
+
+
+class Writer(Protocol):
+    """A source being written, as far as a value's expression needs it."""
+
+    def value(self, value: Any, name: str, /) -> str: ...
+    def tensor(self, tensor: Any, /) -> str: ...
+    def module(self, module: types.ModuleType, /, *parts: str) -> str: ...
+    def defined(self, what: Any, /) -> str: ...
+
+
+def expression(value: Any, writer: Writer) -> str:
+    """Return the expression that makes *value* again. Raise Refused if there is none."""
+    if (text := _plain(value, writer)) is not None:
+        if len(text) > MOST_CHARACTERS:
+            raise Refused(f"a {type(value).__name__} of {len(text):,} characters")
+        return text
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        if isinstance(value, torch.Tensor):
+            return writer.tensor(value)
+        if isinstance(value, (torch.dtype, torch.device)):
+            writer.module(torch)
+            return str(value) if isinstance(value, torch.dtype) else f"torch.device({str(value)!r})"
+        if isinstance(value, torch.utils.data.TensorDataset):
+            made = ", ".join(writer.value(tensor, "tensors") for tensor in value.tensors)
+            return f"{writer.module(torch.utils.data, 'TensorDataset')}({made})"
+        if isinstance(value, torch.nn.Module):
+            raise Refused(f"an instance of {type(value).__name__}: write a function that makes it")
+    numpy = sys.modules["numpy"]
+    if isinstance(value, numpy.ndarray) and torch is not None and value.dtype.kind in "biuf":
+        return f"{writer.tensor(torch.from_numpy(value))}.numpy()"
+    return _object(value, writer)
+
+
+def _plain(value: Any, writer: Writer) -> str | None:
+    """Return the expression of a constant, or of a container; None for anything else."""
+    kind = type(value)
+    if kind in (int, str, bytes, bool, complex, types.NoneType, types.EllipsisType, range, slice):
+        return repr(value)
+    if kind is float:
+        return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
+    if kind in (list, tuple, set, frozenset):
+        parts = [writer.value(part, f"[{index}]") for index, part in enumerate(_in_order(value))]
+        inner = ", ".join(parts)
+        if kind is tuple:
+            return f"({inner},)" if len(parts) == 1 else f"({inner})"
+        return f"[{inner}]" if kind is list else f"{kind.__name__}([{inner}])"
+    if kind is dict:
+        pairs = (f"{writer.value(key, 'a key')}: {writer.value(part, repr(key))}" for key, part in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    return None
+
+
+def _in_order(values: Any) -> Any:
+    return sorted(values, key=repr) if isinstance(values, (set, frozenset)) else values
+
+
+def _object(value: Any, writer: Writer) -> str:
+    if isinstance(value, types.ModuleType):
+        return writer.module(value)
+    if isinstance(value, partial):
+        args = [writer.value(part, f"argument {index}") for index, part in enumerate(value.args)]
+        args += [f"{key}={writer.value(part, key)}" for key, part in value.keywords.items()]
+        made = ", ".join([writer.value(value.func, "the function"), *args])
+        return f"{writer.module(sys.modules['functools'], 'partial')}({made})"
+    if (place := importable(value)) is not None:
+        return writer.module(place[0], *place[1].split("."))
+    if isinstance(value, (types.FunctionType, type)):
+        return writer.defined(value)
+    if typing.get_origin(value) is not None and "<" not in repr(value):
+        return _typing(value, writer)
+    if isinstance(value, enum.Enum):
+        return f"{writer.value(type(value), type(value).__name__)}.{value.name}"
+    if isinstance(value, PurePath):
+        return f"{writer.module(sys.modules['pathlib'], type(value).__name__)}({str(value)!r})"
+    if isinstance(value, sys.modules["numpy"].generic) and value.dtype.kind in "biuf":
+        return f"{writer.module(sys.modules['numpy'], value.dtype.type.__name__)}({value.item()!r})"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _fields(value, writer)
+    raise Refused(
+        f"a {type(value).__name__}" if not isinstance(value, types.MethodType) else f"a method, {value!r:.80}"
+    )
+
+
+def _typing(value: Any, writer: Writer) -> str:
+    """Return a type such as Literal["a", "b"] as an expression."""
+    origin, args = typing.get_origin(value), typing.get_args(value)
+    if origin is typing.Literal:
+        return f"{writer.module(typing, 'Literal')}[{', '.join(map(repr, args))}]"
+    if origin in (typing.Union, types.UnionType):
+        return f"{writer.module(typing, 'Union')}[{', '.join(writer.value(part, 'a type') for part in args)}]"
+    if origin is typing.Annotated or not isinstance(origin, type) or any(isinstance(part, list) for part in args):
+        raise Refused(f"the type {value!r:.80}")
+    inner = ", ".join(writer.value(part, "a type") for part in args)
+    return f"{writer.value(origin, origin.__name__)}[{inner}]"
+
+
+def _fields(value: Any, writer: Writer) -> str:
+    """Return the call that makes the dataclass *value*, from those fields that are not their defaults."""
+    given = []
+    for field in dataclasses.fields(value):
+        own = getattr(value, field.name)
+        if field.init and own is not field.default:
+            given.append(f"{field.name}={writer.value(own, field.name)}")
+    return f"{writer.value(type(value), type(value).__name__)}({', '.join(given)})"
+
+
+def importable(value: Any) -> tuple[types.ModuleType, str] | None:
+    """Return (module, dotted name below it) if importing that is enough to have *value*.
+
+    A name may be only in a package above the module that defines it, as where the package decorates it.
+    """
+    home, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not isinstance(home, str) or not isinstance(name, str) or home == "__main__" or "<" in name:
+        return None
+    parts = home.split(".")
+    for end in range(len(parts), 0, -1):
+        module = found = sys.modules.get(".".join(parts[:end]))
+        if module is None or getattr(module, "__file__", "") is None:
+            continue
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is value:
+            return module, name
+    return None

@@ -1,0 +1,108 @@
+"""Parts of an experiment given as Python objects: functions, workloads, topologies and graphs as the file's values."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import networkx
+
+from simcluster.algorithms import ALGORITHMS
+from simcluster.documents.captured import Source, capture, capture_value, unwrapped
+from simcluster.errors import Problem, UsageError
+from simcluster.topology import Topology
+from simcluster.topology.read.foreign import from_graph
+from simcluster.workloads import WORKLOADS, Workload
+
+AnyTopology: TypeAlias = "str | Path | Mapping[str, Any] | Topology | networkx.Graph[Any]"
+AnyAlgorithm: TypeAlias = "str | Callable[..., Any] | Mapping[str, Any]"
+AnyWorkload: TypeAlias = "str | Callable[..., Any] | Mapping[str, Any] | Workload"
+AnyExperiment: TypeAlias = "str | Path | Mapping[str, Any]"
+
+KNOWN: Mapping[str, Mapping[str, Callable[..., Any]]] = {"algorithm": ALGORITHMS, "workload": WORKLOADS}
+
+
+def topology_value(given: AnyTopology) -> Any:
+    """Return a topology as an experiment's value."""
+    if isinstance(given, Topology):
+        return copy.deepcopy(dict(given.document))
+    return from_graph(given) if isinstance(given, networkx.Graph) else given
+
+
+def block_of(key: str, given: Any) -> Any:
+    """Return the experiment's block *key*, an algorithm or a workload: `name` or `path`, and settings.
+
+    "file.py:function" is relative to the working directory. A function of a file is named by it; one from a cell, the
+    prompt or the main script becomes a captured source.
+    """
+    if isinstance(given, str):
+        if ":" not in given:
+            return {"name": given}
+        file, _, name = given.rpartition(":")
+        return {"path": f"{Path(file).absolute()}:{name}"}
+    if isinstance(given, Workload) and key == "workload":
+        return capture_value(given, key).block
+    if isinstance(given, Mapping):
+        inner = given.get("path")
+        return {**block_of(key, inner), **_without(given, "path")} if callable(inner) else dict(given)
+    return _of_function(key, given) if callable(given) else given
+
+
+def experiment_value(given: Any) -> Any:
+    """Return a copy of an experiment's mapping with plain values; *given* itself if it is no mapping."""
+    if not isinstance(given, Mapping):
+        return given
+    return {key: value_at(key, value) for key, value in given.items()}
+
+
+def value_at(key: str, value: Any) -> Any:
+    """Return the plain *value* at the dotted *key* of an experiment."""
+    if key == "topology":
+        return copy.deepcopy(topology_value(value))
+    if key in KNOWN and not isinstance(value, str):
+        return copy.deepcopy(block_of(key, value))
+    return copy.deepcopy(value)
+
+
+def label_of(value: Any) -> Any:
+    """Return a short name for a plain *value* with a captured source in it; any other value as it is."""
+    source = value.get("path") if isinstance(value, Mapping) else None
+    if not isinstance(source, Source):
+        return value
+    settings = ", ".join(f"{name}={setting}" for name, setting in source.settings.items())
+    return f"{source.name}({settings})" if settings else source.name
+
+
+def _of_function(key: str, given: Callable[..., Any]) -> dict[str, Any]:
+    function, settings = unwrapped(given, key)
+    for name, value in settings.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            expected = "a number, text, a list or a mapping: settings are written to config.yaml"
+            raise UsageError(Problem(f"{key}.{name}", f"{value!r:.80}", expected)) from None
+    shipped = next((name for name, known in KNOWN[key].items() if known is function), None)
+    if shipped is not None:
+        return {"name": shipped, **settings}
+    if (file := _file_of(function)) is not None:
+        return {"path": f"{file}:{function.__name__}", **settings}
+    return capture(given, key).block
+
+
+def _file_of(function: Callable[..., Any]) -> Path | None:
+    """Return the file that defines *function* at its top, unless it is the main script, which loading would run."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    if module is None or module.__name__ == "__main__" or not inspect.isfunction(function):
+        return None
+    file = Path(getattr(module, "__file__", None) or "")
+    is_there = file.suffix == ".py" and file.is_file()
+    return file.resolve() if is_there and getattr(module, function.__name__, None) is function else None
+
+
+def _without(given: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name != key}

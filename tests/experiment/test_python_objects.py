@@ -1,0 +1,168 @@
+"""Functions, partials, workloads, graphs and topologies as arguments: the same bits on both backends, repeatable."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import networkx
+import pytest
+import torch
+from torch import nn
+
+import simcluster
+from simcluster import Topology, UsageError, Workload
+from simcluster.algorithms import ALGORITHMS
+from simcluster.workloads import sgd
+from tests.support.cells import Cells
+
+CELLS = (
+    "from simcluster import Replica, Transport\nfrom simcluster.algorithms import steps\n"
+    "from simcluster.collectives import flatten, ring_all_reduce, unflatten\n",
+    "async def mean(node, vector, tag):\n    return await ring_all_reduce(node, vector, tag) / node.size\n",
+    "async def mine(node: Transport, replica: Replica, *, interval: int = 10) -> None:\n"
+    "    async for step, batch in steps(replica):\n"
+    "        cost = replica.gradient_cost(batch)\n"
+    "        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=cost)\n"
+    "        await node.compute(replica.apply, gradients, cost=replica.apply_cost())\n"
+    "        if step % interval == 0:\n"
+    "            replica.load(unflatten(await mean(node, flatten(replica.parameters), f'a/{step}'),"
+    " replica.parameters))\n"
+    "        node.record(step=step, loss=loss)\n",
+)
+
+
+def workload() -> Workload:
+    inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(1))
+    model = functools.partial(nn.Linear, 4, 2)
+    targets = (inputs[:, 0] > 0).long()
+    return Workload(model, nn.functional.cross_entropy, (inputs, targets), sgd(0.1), 4)
+
+
+@pytest.fixture
+def mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    monkeypatch.chdir(tmp_path)
+    return Cells(*CELLS).mine
+
+
+def test_a_cells_algorithm_and_a_workload_object_give_both_backends_the_same_bits_and_can_be_repeated(
+    mine: Any,
+) -> None:
+    parts = {"algorithm": functools.partial(mine, interval=2), "workload": workload(), "topology": Topology.star(3)}
+    runs = [simcluster.run(**parts, stop={"steps": 4}, backend=b, report=False) for b in ("sim", "sockets")]
+    again = simcluster.run(runs[0].folder / "config.yaml", out="again", report=False)
+    assert len({run.summary["weights_sha256"] for run in [*runs, again]}) == 1
+    assert runs[0].summary["algorithm"] == "mine.py:mine"
+    assert runs[0].config["algorithm"]["interval"] == 2
+    # 3 ranks; 2 averages in 4 steps: rings of 2 (3-1) messages a rank
+    assert [run.summary["messages_sent"] for run in runs] == [3 * 2 * 4] * 2
+    file = Path(runs[0].config["algorithm"]["path"].rpartition(":")[0])
+    assert file.is_relative_to(runs[0].folder.resolve())
+    assert "async def mine(" in file.read_text()
+
+
+def test_a_run_that_has_moved_runs_again_from_its_own_source(mine: Any) -> None:
+    made = simcluster.run("quickstart", algorithm=mine, stop={"steps": 2}, report=False)
+    moved = made.folder.rename("moved")
+    again = simcluster.run(moved / "config.yaml", out="again", report=False)
+    assert again.summary["weights_sha256"] == made.summary["weights_sha256"]
+
+
+def test_a_bad_request_writes_nothing_and_names_no_file_that_is_not_there(mine: Any, tmp_path: Path) -> None:
+    cells = Cells("import time\ndef mine(node, replica):\n    return time\n")
+    with pytest.raises(UsageError) as caught:
+        simcluster.run("quickstart", algorithm=cells.mine)
+    assert str(caught.value).splitlines()[0] == "algorithm: found mine, expected an `async def` function"
+    assert "import: found time, expected await asyncio.sleep" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_shipped_function_is_its_name_and_partial_keywords_are_settings(mine: Any) -> None:
+    given = functools.partial(ALGORITHMS["edp"], pull_interval=3)
+    run = simcluster.run("quickstart", algorithm=given, stop={"steps": 2}, report=False)
+    assert (run.config["algorithm"]["name"], run.config["algorithm"]["pull_interval"]) == ("edp", 3)
+    with pytest.raises(UsageError, match=r"algorithm\.pull_interval: found <object"):
+        simcluster.run("quickstart", algorithm=functools.partial(ALGORITHMS["edp"], pull_interval=object()))
+
+
+def test_graphs_topologies_and_mappings_are_one_topology(mine: Any) -> None:
+    about = {"device": "raspberry-pi-5", "bandwidth": "1 Gbps", "latency": "100 us"}
+    graph: networkx.Graph[int] = networkx.cycle_graph(3)
+    topology = Topology.from_networkx(graph, **about)
+    for node in graph.nodes.values():
+        node["device"] = "raspberry-pi-5"
+    for edge in graph.edges.values():
+        edge.update(bandwidth="1 Gbps", latency="100 us")
+    given = (graph, topology, dict(topology.document))
+    runs = [
+        simcluster.run("quickstart", topology=one, stop={"steps": 2}, out=f"{number}", report=False)
+        for number, one in enumerate(given)
+    ]
+    assert len({run.summary["trace_sha256"] for run in runs}) == 1
+    assert list(runs[0].summary["nodes"]) == ["0", "1", "2"]
+    made = (
+        Topology.ring(4),
+        Topology.chain(4),
+        Topology.complete(4),
+        Topology.torus(2, 2),
+        Topology.load("smolcluster"),
+    )
+    assert [len(one.workers) for one in made] == [4, 4, 4, 4, 5]
+
+
+def test_keys_replace_those_of_an_experiment_and_an_unknown_one_is_named(mine: Any) -> None:
+    run = simcluster.run("quickstart", stop={"steps": 3}, overrides={"algorithm.pull_interval": 1}, report=False)
+    assert run.summary["steps"] == 3
+    with pytest.raises(UsageError, match=r"overrides steps: unknown key 'steps'; did you mean 'stop'\?"):
+        simcluster.run("quickstart", steps=3)
+
+
+def test_a_sweep_takes_functions_as_values_and_repeats_none(mine: Any) -> None:
+    values = {"algorithm": ["edp", mine, functools.partial(mine, interval=1)]}
+    how: dict[str, Any] = {"overrides": {"stop.steps": 3}, "jobs": 1, "report": False}
+    first = simcluster.sweep("quickstart", values, **how)
+    assert first.table["algorithm"].tolist() == ["edp", "mine", "mine(interval=1)"]
+    assert first.table["status"].tolist() == ["done"] * 3
+    told: list[tuple[int, int, int]] = []
+    second = simcluster.sweep("quickstart", values, progress=lambda *now: told.append(now), **how)
+    assert told == [(3, 3, 3)], "all runs were there"
+    assert second.table["weights_sha256"].tolist() == first.table["weights_sha256"].tolist()
+
+
+def test_whatif_and_verify_take_functions(mine: Any) -> None:
+    found = simcluster.whatif(
+        "quickstart", "step-time", algorithm=mine, workload=workload(), stop={"steps": 2}, seeds=1, jobs=1, report=False
+    )
+    assert found.value > 0
+    verified = simcluster.verify(mine, quick=True, nodes=[1, 2], backend="sim", only=["alone", "determinism"])
+    assert verified.ok
+    assert verified.algorithm == "mine.py:mine"
+
+
+def test_a_main_script_needs_no_guard_and_its_classes_travel(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\nfrom torch import nn\nimport simcluster\nfrom simcluster import Workload\n"
+        "from simcluster.workloads import sgd\n"
+        "class Net(nn.Module):\n    kind = 'plain'\n\n"
+        "    def __init__(self):\n        super().__init__()\n        self.layer = nn.Linear(2, 2)\n\n"
+        "    def forward(self, x):\n        return self.layer(x)\n\n"
+        "class Width:\n    value = 3\n\n"
+        "def make(*, lr: float = 0.1):\n"
+        "    data = (torch.ones(80, 2), torch.zeros(80).long())\n"
+        "    return Workload(Net, nn.functional.cross_entropy, data, sgd(lr), 2 if Width.value else 1)\n"
+        "run = simcluster.run('quickstart', workload=make, stop={'steps': 2}, backend='sockets', report=False)\n"
+        "print(run.summary['status'])\n"
+    )
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+
+
+def test_compare_takes_folders_and_runs(mine: Any) -> None:
+    run = simcluster.run("quickstart", stop={"steps": 2}, report=False)
+    assert simcluster.compare(run, str(run.folder), run.folder).describe()
+    with pytest.raises(UsageError, match="no folder nowhere"):
+        simcluster.compare(run, "nowhere")
