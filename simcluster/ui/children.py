@@ -89,8 +89,9 @@ class Child:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        while line := self._process.stdout.readline(LINE_CHARACTERS):
-            self._lines.append(line.rstrip("\n"))
+        with self._process.stdout as printed:
+            while line := printed.readline(LINE_CHARACTERS):
+                self._lines.append(line.rstrip("\n"))
 
 
 class Children:

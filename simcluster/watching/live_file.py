@@ -33,11 +33,11 @@ ELSEWHERE_S = 30.0
 class LiveFile:
     """A watcher that writes the state of a run to LIVE in *folder*, at most once per second, until `close`."""
 
-    def __init__(self, folder: Path, topology: Topology, first_s: float = FIRST_S) -> None:
+    def __init__(self, folder: Path, topology: Topology, first_s: float | None = None) -> None:
         self._folder, self._topology = folder, topology
         self._there = self._made = False
         self._map: Any = None
-        self._watching = Watching(self._write, INTERVAL_S, first_s=first_s)
+        self._watching = Watching(self._write, INTERVAL_S, first_s=FIRST_S if first_s is None else first_s)
 
     def begin(self, run: RunInfo) -> None:
         self._watching.begin(run)

@@ -70,7 +70,7 @@ export function showList(root, under) {
     return made;
   }
   function pill(row) {
-    const made = element("span", `pill ${row.state.replace(" ", "-")}`, row.state);
+    const made = element("span", `pill ${row.state.replaceAll(" ", "-")}`, row.state);
     if (row.error) made.title = row.error;
     return made;
   }

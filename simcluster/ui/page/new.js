@@ -75,6 +75,7 @@ export function showNew(root, options) {
         problems.scrollIntoView({ block: "nearest" });
       }
       go.disabled = false;
+      go.textContent = "Start";
     });
   }).catch((error) => { problems.textContent = error.message; problems.hidden = false; form.append(problems); });
   async function settled(id) {

@@ -1,8 +1,10 @@
 // One run: in progress, its state every second; finished, its curves; and its logs either way.
-import { $, element, table } from "./dom.js";
+import { $, element } from "./dom.js";
 import { drawCharts, drawRun, liveView } from "./live.js";
 import { drawCompared } from "./compare.js";
 import { address, ask, heading, link, query, repeat } from "./ui.js";
+
+const NOTHING = "nothing yet";
 
 export function showRun(root, id) {
   let shape = "", last = null, chosen = "", version = 0;
@@ -27,9 +29,9 @@ export function showRun(root, id) {
   async function log() {
     const mine = last && last.child;
     const found = chosen === "the command" ? mine.lines.join("\n") : (await ask(`/api/log?${query({ id, name: chosen })}`)).text;
-    if (text.textContent === found) return;
+    if (text.textContent === (found || NOTHING)) return;
     const atEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 8;
-    text.textContent = found || "nothing yet";
+    text.textContent = found || NOTHING;
     if (atEnd) text.scrollTop = text.scrollHeight;
   }
   function offerLogs(found) {
@@ -52,10 +54,11 @@ export function showRun(root, id) {
   const end = repeat(async () => {
     const found = await ask(`/api/run?${query({ id })}`);
     const running = Boolean(found.child && found.child.code === null);
-    const state = found.row ? found.row.state : running ? "starting" : "not started";
+    const code = found.child ? found.child.code : 0;
+    const state = found.row ? found.row.state : running ? "starting" : code === 130 ? "stopped" : code ? "failed" : "writing its results";
     last = found;
     pill.textContent = state;
-    pill.className = `pill ${state.replace(" ", "-")}`;
+    pill.className = `pill ${state.replaceAll(" ", "-")}`;
     const run = found.live ? found.live.run : found.row;
     about.textContent = run && run.algorithm ? `${run.algorithm} on ${run.topology}, ${run.backend}, seed ${run.seed}` : "";
     stop.hidden = !running;
@@ -73,7 +76,7 @@ export function showRun(root, id) {
     if (now) shape = now;
     offerLogs(found);
     if (chosen) await log();
-    return running || Boolean(found.live) || !now;
+    return running || Boolean(found.live) || !(now || code);
   });
   return () => { end(); window.removeEventListener("resize", resized); };
 }
