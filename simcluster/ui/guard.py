@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable, Collection, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import urlsplit
 
 from simcluster.web.requests import App, Receive, Scope, Send, body_of, headers_of, host_of, refuse, replayed
 
 BODY_LIMIT_BYTES = 64 << 10
+TOO_LONG = (413, f"a body of at most {BODY_LIMIT_BYTES} bytes")
 COOKIE = "simcluster_ui"
 MOST_SESSIONS = 32
 OPEN = ("/", "/login")
@@ -48,7 +48,7 @@ class Login:
     def enter(self, code: str) -> str | None:
         """Return a session for the current *code*, which is then replaced; None for a wrong one."""
         with self._lock:
-            if not self._code or not hmac.compare_digest(code.encode(), self._code.encode()):
+            if not self._code or not hmac.compare_digest(code.encode(errors="replace"), self._code.encode()):
                 return None
             self._sessions.append(secrets.token_urlsafe(32))
             self.renew()
@@ -57,7 +57,7 @@ class Login:
     def knows(self, session: str) -> bool:
         found = False
         for known in list(self._sessions):
-            found |= hmac.compare_digest(session.encode(), known.encode())
+            found |= hmac.compare_digest(session.encode(errors="replace"), known.encode())
         return found
 
 
@@ -88,10 +88,8 @@ class Guard:
         refusal = self._refusal(scope, headers_of(scope))
         changes = scope["method"] not in ("GET", "HEAD")
         body = await body_of(receive, BODY_LIMIT_BYTES) if refusal is None and changes else b""
-        if body is None:
-            refusal = (413, f"a body of at most {BODY_LIMIT_BYTES} bytes")
         if refusal is not None or body is None:
-            await refuse(secured, *(refusal or (413, "a smaller body")))
+            await refuse(secured, *(refusal or TOO_LONG))
             return
         await self._app(scope, replayed(body, receive), secured)
 
@@ -104,19 +102,18 @@ class Guard:
         if path.startswith("/api/") and site not in ("same-origin", "none"):
             return 403, "a request from this service's own page"
         if changes:
-            origins = headers.get("origin", [])
-            if len(origins) != 1 or urlsplit(origins[0]).netloc.lower() != hosts[0].strip().lower():
+            own = [f"{scheme}://{hosts[0].strip().lower()}" for scheme in ("http", "https")]
+            if len(origins := headers.get("origin", [])) != 1 or origins[0].lower() not in own:
                 return 403, "the Origin of this service's own page"
             if (headers.get("content-type") or [""])[0].partition(";")[0].strip() != "application/json":
                 return 415, "application/json"
             length = (headers.get("content-length") or ["0"])[0]
             if not length.isdigit() or int(length) > BODY_LIMIT_BYTES:
-                return 413, f"a body of at most {BODY_LIMIT_BYTES} bytes"
+                return TOO_LONG
         if self._login is None or path in OPEN or path.startswith(STATIC):
             return None
-        return (
-            None if self._login.knows(_session(headers)) else (401, "a session: open the link that the command printed")
-        )
+        knows = self._login.knows(_session(headers))
+        return None if knows else (401, "a session: open the link that the command printed")
 
 
 def _session(headers: dict[str, list[str]]) -> str:

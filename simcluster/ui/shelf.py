@@ -39,7 +39,10 @@ class Shelf:
 
         Raises UsageError if *under* is no folder here.
         """
-        found = [row for names in self._folders(self.parts(under)) if (row := self._row(names)) is not None]
+        parts = self.parts(under)
+        swept = self._swept(parts) if self._has(parts, TABLE_PARQUET) else {}
+        found = [row for names in self._folders(parts) if (row := self._row(names)) is not None]
+        found = [row | {"swept": swept.get(row["id"].rpartition("/")[2], "")} for row in found]
         return sorted(found, key=lambda row: -row["changed_s"])[:MOST_ROWS]
 
     def row(self, name: str) -> dict[str, Any]:
@@ -135,11 +138,11 @@ class Shelf:
     def _summary_row(self, parts: tuple[str, ...]) -> dict[str, Any]:
         try:
             summary = read_summary(self.root.joinpath(*parts))
-        except UsageError as error:
-            return {"name": parts[-1], "state": "damaged", "error": str(error)[:1000]}
+        except UsageError as damage:
+            return {"name": parts[-1], "state": "damaged", "error": str(damage)[:1000]}
         told = {key: summary[key] for key in TOLD} | {"bytes": summary["bytes_sent"], "nodes": len(summary["nodes"])}
-        error = summary.get("error", {}).get("message", "")
-        return told | {"state": told.pop("status"), "error": str(error)[:1000]}
+        words = summary.get("error", {}).get("message", "")
+        return told | {"state": told.pop("status"), "error": str(words)[:1000]}
 
     def _live_row(self, parts: tuple[str, ...]) -> dict[str, Any] | None:
         try:
@@ -152,6 +155,19 @@ class Shelf:
         told = {key: run.get(key) for key in TOLD if key != "status"} | {"accuracy": run.get("eval_accuracy")}
         state = "running" if found["alive"] else "cut off"
         return told | {"steps": run.get("step"), "of_steps": run.get("steps"), "state": state, "error": ""}
+
+    def _swept(self, parts: tuple[str, ...]) -> dict[str, str]:
+        """Return the values of the swept keys of each point of a finished sweep, by the name of its folder."""
+        try:
+            sweep = load_sweep(self.root.joinpath(*parts))
+            keys = [key for key in sweep.keys if key in sweep.table]
+            values = sweep.table[["run", *keys]].to_dict("records")
+        except UsageError:
+            return {}
+        return {
+            Path(str(row["run"])).name: ", ".join(f"{key.rpartition('.')[2]}={row[key]}" for key in keys)[:300]
+            for row in values
+        }
 
     def _sweep_row(self, parts: tuple[str, ...], sweep: os.stat_result) -> dict[str, Any]:
         points = 0

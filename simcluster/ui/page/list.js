@@ -46,7 +46,7 @@ export function showList(root, under) {
 
   const matches = (row) => (!filters.state || row.state === filters.state) && (!filters.algorithm || row.algorithm === filters.algorithm)
     && (!filters.topology || row.topology === filters.topology)
-    && [row.id, row.name, row.algorithm, row.topology, row.backend].join(" ").toLowerCase().includes(filters.text.trim().toLowerCase());
+    && [row.id, row.swept, row.name, row.algorithm, row.topology, row.backend].join(" ").toLowerCase().includes(filters.text.trim().toLowerCase());
   function tick(row) {
     const box = element("input");
     box.type = "checkbox";
@@ -81,7 +81,7 @@ export function showList(root, under) {
     const focused = document.activeElement && document.activeElement.getAttribute("aria-label");
     table(list, [["", true], ["run", true], ["state", true], ["algorithm", true], ["topology", true], ["backend", true], ["seed", false], ["steps", false], ["time", false], ["loss", false], ["accuracy", false], ["sent", false], ["pages", true]],
       shown.map((row) => {
-        const to = link(row.id, `#/${row.kind === "sweep" ? "sweep" : "run"}/${address(row.id)}`);
+        const to = link(row.swept || row.id, `#/${row.kind === "sweep" ? "sweep" : "run"}/${address(row.id)}`);
         to.setAttribute("aria-label", `open ${row.id}`);
         const what = row.kind === "sweep" ? [`sweep, ${row.points} points`, "", "", "", "", "", "", "", ""] : [row.algorithm || "", row.topology || "", row.backend || "", String(row.seed ?? ""), row.of_steps ? `${row.steps} of ${row.of_steps}` : String(row.steps ?? ""), seconds(row.elapsed_s), number(row.loss), number(row.accuracy, 3), row.bytes === undefined ? "" : size(row.bytes)];
         return [[tick(row), to, pill(row), ...what, pages(row)], ""];

@@ -17,6 +17,7 @@ MOST_DIGITS = 100
 """Limit of an integer's digits: seeds are long, but must convert to a finite float."""
 
 BODY_LIMIT_BYTES = 4 * 1024**2
+TOO_LONG = (413, f"a body of at most {BODY_LIMIT_BYTES} bytes")
 
 
 class Guard:
@@ -38,10 +39,8 @@ class Guard:
             return
         refusal = self._refusal(scope)
         body = b"" if refusal or self._is_open(scope) else await body_of(receive, BODY_LIMIT_BYTES)
-        if body is None:
-            refusal = (413, f"a body of at most {BODY_LIMIT_BYTES} bytes")
-        if refusal is not None:
-            await refuse(send, *refusal)
+        if refusal is not None or body is None:
+            await refuse(send, *(refusal or TOO_LONG))
             return
         if body and (wrong := await asyncio.to_thread(_not_a_number, body)):
             await refuse(send, 400, wrong)
@@ -64,7 +63,7 @@ class Guard:
             return 401, "a bearer token"
         lengths = headers.get("content-length", [])
         if lengths and (not lengths[0].isdigit() or int(lengths[0]) > BODY_LIMIT_BYTES):
-            return 413, f"a body of at most {BODY_LIMIT_BYTES} bytes"
+            return TOO_LONG
         return None
 
 
