@@ -10,13 +10,13 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from simcluster.errors import Problem, UsageError
+from simcluster.process.signals import kill_group
 
 MOST_RUNNING, MOST_KEPT = 4, 64
 LINES, LINE_CHARACTERS = 500, 2000
@@ -69,8 +69,8 @@ class Child:
 
     def stop(self) -> None:
         """Press Ctrl-C, and kill it if that does not help."""
-        self._signal(signal.SIGINT)
-        killer = threading.Timer(STOP_S, self._signal, [signal.SIGKILL])
+        self._process.send_signal(signal.SIGINT)  # does nothing to one that has ended
+        killer = threading.Timer(STOP_S, self._kill)
         killer.daemon = True
         killer.start()
 
@@ -79,13 +79,12 @@ class Child:
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            self._signal(signal.SIGKILL)
+            self._kill()
             self._process.wait()
 
-    def _signal(self, number: int) -> None:
-        if self._process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+    def _kill(self) -> None:
+        if self.runs:
+            kill_group(self._process.pid)
 
     def _read(self) -> None:
         assert self._process.stdout is not None

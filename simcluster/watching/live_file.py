@@ -68,10 +68,9 @@ class LiveFile:
             "run": {**run, "map": self._map},
             "history": history,
         }
-        with opened(self._folder, make=True):
-            pass
-        # msgspec writes null for numbers that are not finite
-        write_whole(self._folder, LIVE, content=msgspec.json.encode(found), durable=False)
+        content = msgspec.json.encode(found)  # null for numbers that are not finite
+        with suppress(OSError), opened(self._folder, make=True):  # the run itself says where it cannot write
+            write_whole(self._folder, LIVE, content=content, durable=False)
 
 
 def read_live(folder: Path) -> dict[str, Any] | None:
