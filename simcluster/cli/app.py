@@ -22,6 +22,7 @@ from simcluster.cli.show import wrapped
 from simcluster.cli.simulator import bench_app, calibrate, flows, topology_app
 from simcluster.cli.sweep import sweep, whatif
 from simcluster.cli.track import export
+from simcluster.cli.ui import ui
 from simcluster.cli.verify import verify
 from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere, on_command_line
 from simcluster.process.exits import INTERRUPTED
@@ -189,5 +190,5 @@ def list_(
 
 app.command()(logged("node")(node))
 app.command()(logged("coordinator")(coordinator))
-for command in (key, export, replay, doctor, calibrate, flows, verify):
+for command in (ui, key, export, replay, doctor, calibrate, flows, verify):
     app.command()(command)

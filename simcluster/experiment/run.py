@@ -51,8 +51,9 @@ from simcluster.runs.folder import LOGS, SUMMARY, TRACEBACK, check_folder, defau
 from simcluster.runs.record import RunRecord
 from simcluster.runs.write import write_run
 from simcluster.version import __version__
+from simcluster.watching.live_file import LiveFile
 from simcluster.watching.notebook import notebook_progress
-from simcluster.watching.telling import Follower, Watcher
+from simcluster.watching.telling import Follower, Watcher, Watchers
 
 log = logging.getLogger("simcluster.run")
 
@@ -212,7 +213,9 @@ def run_plan(
     write_sources(plan.own_code)
     keeping, store = keeping_of(plan, folder, begins_with)
     replicas = take_option(plan, given)
-    job = replace(_job(plan, folder, given, progress, on_output, keeping), watcher=watcher, follower=follower)
+    live = LiveFile(folder, plan.topology)
+    seen = live if watcher is None else Watchers(watcher, live)
+    job = replace(_job(plan, folder, given, progress, on_output, keeping), watcher=seen, follower=follower)
     if follower is not None:
         follower.offset_s = keeping.began_s
     remember(job.config_json, plan)
@@ -228,6 +231,8 @@ def run_plan(
         for line in _ways_on(plan, folder):
             end.add_note(line)
         raise
+    finally:
+        live.close()
     try:
         samples = conclude(record, plan, keeping)
         predict_memory(record, needed)

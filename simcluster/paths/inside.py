@@ -56,17 +56,17 @@ def opened(folder: Path, *names: str, make: bool = False) -> Iterator[int]:
         os.close(number)
 
 
-def write_whole(folder: Path, *names: str, content: Content) -> None:
-    """Write *content* to the file *names* below *folder*: whole and on the disk, or not at all.
+def write_whole(folder: Path, *names: str, content: Content, durable: bool = True) -> None:
+    """Write *content* to the file *names* below *folder*: whole, and on the disk if *durable*, or not at all.
 
     Raises OSError, with nothing left behind; the file is then as it was before.
     """
     with opened(folder, *names[:-1]) as place:
-        stage(place, names[-1], content)
+        stage(place, names[-1], content, durable)
         put(place, names[-1])
 
 
-def stage(place: int, name: str, content: Content) -> None:
+def stage(place: int, name: str, content: Content, durable: bool = True) -> None:
     """Write *content* under a name that `put` then makes *name*, in the open folder *place*."""
     partial = PARTIAL + name
     remove_from(place, partial)
@@ -74,7 +74,8 @@ def stage(place: int, name: str, content: Content) -> None:
         number = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, 0o644, dir_fd=place)
         try:
             _write(number, content)
-            os.fsync(number)
+            if durable:
+                os.fsync(number)
         finally:
             os.close(number)
     except BaseException:

@@ -10,8 +10,9 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib import resources
 from typing import TYPE_CHECKING
+
+from simcluster.web.assets import asset
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -44,7 +45,7 @@ def page_of(title: str, body: str, data_id: str, data: str, scripts: Sequence[st
 <meta http-equiv="Content-Security-Policy" content="{escape(policy)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
-<style>{"".join(_asset(name) for name in styles)}</style>
+<style>{asset("base.css")}{"".join(_asset(name) for name in styles)}</style>
 </head>
 <body>
 <main>
@@ -84,4 +85,4 @@ def choice(name: str, label: str, values: Mapping[str, str], chosen: str) -> str
 
 
 def _asset(name: str) -> str:
-    return resources.files("simcluster.reports").joinpath("page", name).read_text(encoding="utf-8")
+    return asset(name, "simcluster.reports")

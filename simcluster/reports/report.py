@@ -48,7 +48,14 @@ def render(run: RunFolder, topology: Topology) -> str:
     from simcluster.topology.draw.draw import draw_svg
 
     figures = _figures(run)
+    is_drawn = len(topology.nodes) <= tables.MANY
+    if not is_drawn:
+        figures["links"] = RunPlots(run).links()
     use = {name: (link["busy_fraction"], link["bytes"]) for name, link in run.summary["links"].items()}
+    nodes = [tables.left_out(len(run.summary["nodes"]), "nodes", "computed longest")]
+    nodes += [DEVICES] * (run.summary["backend"] != "sim")
+    rows = tables.spread_table(run, topology) + tables.nodes_table(run, topology)
+    drawing = f'<div class="drawing">{draw_svg(topology, use)}</div>' if is_drawn else place("links")
     body = [
         _header(run, topology),
         _convergence(figures, run),
@@ -56,10 +63,10 @@ def render(run: RunFolder, topology: Topology) -> str:
         section("Where the time went", TIMELINE, place("timeline") + BUSY) if "timeline" in figures else "",
         _listed("Faults", FAULTS, tables.faults_table(run)),
         _listed("Groups", GROUPS, tables.regroups_table(run)),
-        section("Network", tables.carried(run.summary), f'<div class="drawing">{draw_svg(topology, use)}</div>'),
+        section("Network", tables.carried(run.summary), drawing),
         _listed("Staleness", "The number of updates by staleness.", place("staleness") * ("staleness" in figures)),
-        section("Nodes", "" if run.summary["backend"] == "sim" else DEVICES, tables.nodes_table(run, topology)),
-        section("Links", "", tables.links_table(run, topology)),
+        section("Nodes", " ".join(filter(None, nodes)), rows),
+        section("Links", tables.left_out(len(use), "links", "were busiest"), tables.links_table(run, topology)),
         _repeat(run),
     ]
     return page(run.label, "\n".join(body), figures)

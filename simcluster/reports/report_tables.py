@@ -6,8 +6,9 @@ A column without any known value is left out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from simcluster.runs import words
@@ -19,6 +20,9 @@ SAID_ELSEWHERE = ("kind", "node", "link", "towards", "groups", "at", "for")
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
     from simcluster.topology import Topology
+
+MANY, SHOWN = 64, 16
+"""Of more than MANY nodes, or links, a report shows SHOWN that stand out, and sums up all."""
 
 
 def headline(run: RunFolder, topology: Topology) -> str:
@@ -126,7 +130,7 @@ def _busiest_link(summary: dict[str, Any], topology: Topology) -> tuple[float, s
 def nodes_table(run: RunFolder, topology: Topology) -> str:
     elapsed_s, lost = run.summary["elapsed_s"], run.summary.get("lost", {})
     rows = []
-    for name, node in run.summary["nodes"].items():
+    for name, node in most_of(run.summary["nodes"], "compute_s"):
         device, sha256 = topology.nodes[name].device, node["weights_sha256"]
         rows.append(
             {
@@ -148,8 +152,48 @@ def nodes_table(run: RunFolder, topology: Topology) -> str:
     return _table(rows, {"node", "device"})
 
 
+def most_of(rows: Mapping[str, dict[str, Any]], key: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return *rows* in their order; of more than MANY, the SHOWN with most of *key*."""
+    if len(rows) <= MANY:
+        return list(rows.items())
+    return sorted(rows.items(), key=lambda row: -row[1][key])[:SHOWN]
+
+
+def left_out(count: int, what: str, most: str) -> str:
+    """Return a sentence about rows that a table of *count* does not show; empty if it shows all."""
+    if count <= MANY:
+        return ""
+    return f"{SHOWN} of {words.count(count)} {what}: those that {most}. summary.json next to this page has all."
+
+
+def spread_table(run: RunFolder, topology: Topology) -> str:
+    """Return least, median and most over the nodes of each device, for runs of more than MANY nodes; else nothing."""
+    nodes, elapsed_s = run.summary["nodes"], run.summary["elapsed_s"] or 1.0
+    if len(nodes) <= MANY:
+        return ""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for name, node in nodes.items():
+        device = topology.nodes[name].device
+        groups.setdefault(device.name if device is not None else words.ABSENT, []).append(node)
+
+    def spread(values: list[float], say: Callable[[float], str]) -> str:
+        return escape(" / ".join(say(value) for value in (min(values), median(values), max(values))))
+
+    rows = [
+        {
+            "device": escape(device),
+            "nodes": words.count(len(found)),
+            "computing": spread([node["compute_s"] / elapsed_s for node in found], words.share),
+            "waited": spread([node["wait_s"] for node in found], words.seconds),
+            "sent": spread([node["bytes_sent"] for node in found], words.size),
+        }
+        for device, found in groups.items()
+    ]
+    return f'<p class="note">Least / median / most.</p>{_table(rows, {"device"})}'
+
+
 def links_table(run: RunFolder, topology: Topology) -> str:
-    use = run.summary["links"]
+    use = dict(most_of(run.summary["links"], "busy_fraction"))
     rows = [
         {
             "link": escape(link.name),

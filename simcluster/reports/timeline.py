@@ -164,7 +164,7 @@ def busy(activity: Activity, bins: int = 240) -> go.Figure:
     _draw_bands(figure, activity.faults, 0.0, activity.elapsed_s, unit_s)
     return styled(
         figure,
-        height=110 + max(8, min(34, 1600 // max(1, len(rows)))) * len(rows),
+        height=110 + min(34 * len(rows), 1600 if len(rows) <= 64 else 800),
         xaxis={"title": {"text": f"time ({unit})"}, "showgrid": False},
         yaxis={"autorange": "reversed", "showgrid": False, "type": "category"},
         margin={"t": 16},

@@ -41,6 +41,9 @@ FINAL_PATH: Final = f"{CHECKPOINTS}/{FINAL}"
 SAMPLES: Final = "samples.parquet"
 """Use of every sample that was drawn; absent if nothing was computed."""
 
+LIVE: Final = "live.json"
+"""What a run in progress is doing, for observers; removed at its end, no part of its result."""
+
 ORDER: Final = "order.msgpack"
 """Order of events by node, packed by simcluster.replays; of a real run only."""
 
@@ -174,7 +177,8 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
     if not folder.exists():
         return
     names = sorted(entry.name for entry in folder.iterdir())
-    foreign = [name for name in names if name not in (CHECKPOINTS, LOGS, SOURCE) and not name.startswith(PARTIAL)]
+    ours = (CHECKPOINTS, LOGS, LIVE, SOURCE)
+    foreign = [name for name in names if name not in ours and not name.startswith(PARTIAL)]
     half_written = set(foreign) <= OURS and any((folder / CHECKPOINTS).glob("step-*.json"))
     try:
         summary = msgspec.json.decode(read(folder, SUMMARY, most_bytes=SUMMARY_BYTES)) if foreign else None

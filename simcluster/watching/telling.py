@@ -34,6 +34,25 @@ class Watcher(Protocol):
     def end(self, telemetry: Telemetry | None, error: str) -> None: ...
 
 
+class Watchers:
+    """Several watchers as one."""
+
+    def __init__(self, *watchers: Watcher) -> None:
+        self._watchers = watchers
+
+    def begin(self, run: RunInfo) -> None:
+        for watcher in self._watchers:
+            watcher.begin(run)
+
+    def look(self, telemetry: Callable[[], Telemetry]) -> None:
+        for watcher in self._watchers:
+            watcher.look(telemetry)
+
+    def end(self, telemetry: Telemetry | None, error: str) -> None:
+        for watcher in self._watchers:
+            watcher.end(telemetry, error)
+
+
 class NodeRows(NamedTuple):
     """All rows that node *name* has recorded so far: lists that grow while it runs."""
 

@@ -24,7 +24,9 @@ Show = Callable[[dict[str, Any], list[dict[str, Any]]], None]
 
 
 class Watching:
-    """A watcher that calls *show* at most every *interval_s*, and less often to stay within SHARE of the time."""
+    """A watcher that calls *show* at most every *interval_s*, from *first_s* on, and less often to stay within SHARE of
+    the time.
+    """
 
     def __init__(
         self,
@@ -32,14 +34,15 @@ class Watching:
         interval_s: float = INTERVAL_S,
         now: Callable[[], float] = time.monotonic,
         worked: Callable[[], float] = time.thread_time,
+        first_s: float = 0.0,
     ) -> None:
         self._show, self._interval_s, self._now, self._worked = show, interval_s, now, worked
         self._board: Board | None = None
-        self._next_s = 0.0
+        self._first_s, self._next_s = first_s, 0.0
 
     def begin(self, run: RunInfo) -> None:
         """Begin a run, or an attempt of it."""
-        self._board, self._next_s = Board(run), 0.0
+        self._board, self._next_s = Board(run), self._now() + self._first_s
 
     def look(self, telemetry: Callable[[], Telemetry]) -> None:
         """Take the telemetry if it is time to."""

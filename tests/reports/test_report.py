@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import simcluster
 from simcluster.reports.report import render
 from simcluster.reports.report_tables import dominated, headline
 from simcluster.results import Run
@@ -203,3 +204,20 @@ def test_a_failed_run_fits_a_narrow_screen(failed_page: str, tmp_path: Path) -> 
     done = chromium((tmp_path / "report.html").as_uri(), tmp_path / "profile", 500)
     assert_drawn(done)
     assert 'data-overflow="0"' in done.stdout
+
+
+def test_a_report_of_many_nodes_shows_those_that_stand_out_and_sums_up_all(tmp_path: Path) -> None:
+    star = {"generator": "star", "workers": 65, "bandwidth": "1 Gbps", "latency": "1 us", "device": "raspberry-pi-5"}
+    slow = {"topology.nodes.n64.straggler": {"kind": "constant", "factor": 3}}
+    run = simcluster.run(
+        topology=star, algorithm="edp", workload={"name": "quadratic", "batch_size": 4}, stop={"steps": 2},
+        overrides=slow, out=tmp_path / "run", report=False,
+    )  # fmt: skip
+    text = without_plotly(render(run, load(run.config["topology"])))
+    assert "16 of 65 nodes: those that computed longest" in text
+    assert "16 of 65 links: those that were busiest" in text
+    nodes, links = text[text.index("<h2>Nodes") :].split("<h2>Links")
+    assert (nodes.count("<tr>"), links.count("<tr>")) == (2 + 17, 17)  # one device, and the heads
+    assert "n64" in nodes
+    assert 'data-figure="links"' in text
+    assert "<svg" not in text

@@ -149,7 +149,8 @@ window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", upd
 
 fillChoices();
 showFilters();
-at("count").textContent = `${rowCount} points, ${distinct(columns.get("seed")).length} seeds`;
+const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+at("count").textContent = `${plural(rowCount, "point")}, ${plural(distinct(columns.get("seed")).length, "seed")}`;
 at("seeds").hidden = distinct(columns.get("seed")).length < 2;
 update();
 at("figure").on("plotly_click", (event) => choose(event.points[0].customdata, true));

@@ -179,6 +179,8 @@ function drawFigure(target, state, rows) {
   const column = columns.get(state.colour);
   const layout = layoutOf(state, column && inColours(column) ? lines + 1 : 0);
   Plotly.react(target, drawn, layout, { responsive: true, displayModeBar: false });
+  target.setAttribute("role", "img");
+  target.setAttribute("aria-label", `${layout.yaxis.title.text} against ${layout.xaxis.title.text}`.replace(/<[^>]*>/g, " "));
   const crosses = drawn.flatMap((one) => one.marker.symbol ?? []).filter((one) => one === "x").length;
   return [places, crosses];
 }

@@ -17,6 +17,10 @@ function draw(place) {
   // A finger that scrolls the page must not zoom a figure instead.
   if (touch) layout.dragmode = false;
   Plotly.react(place, figure.data, layout, { responsive: true, displayModeBar: false });
+  const titles = ["yaxis", "xaxis"].map((axis) => layout[axis]?.title?.text?.replace(/<.*/s, "")).filter(Boolean);
+  const heading = place.closest("section")?.querySelector("h2")?.textContent || document.title;
+  place.setAttribute("role", "img");
+  place.setAttribute("aria-label", [heading, titles.join(" against ")].filter(Boolean).join(": "));
 }
 
 for (const place of document.querySelectorAll("[data-figure]")) draw(place);

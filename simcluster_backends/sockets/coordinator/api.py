@@ -11,7 +11,6 @@ import hashlib
 import re
 from collections.abc import Collection
 from functools import cache
-from importlib import resources
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request, Response
@@ -22,10 +21,13 @@ from pydantic import Field
 
 from simcluster import __version__
 from simcluster.watching.board import RunInfo, Telemetry, Words
+from simcluster.web.assets import asset, joined
+from simcluster.web.requests import App
 from simcluster_backends.sockets.coordinator.desk import MOST_WORKERS, Desk, Refused
-from simcluster_backends.sockets.coordinator.guard import App, Guard
+from simcluster_backends.sockets.coordinator.guard import Guard
 
 DASHBOARD = "/"
+HERE = "simcluster_backends.sockets.coordinator"
 
 SAID, SAID_CHARACTERS = 5, 200
 """Limits for reporting what is wrong with a request."""
@@ -139,16 +141,16 @@ def _add_questions(api: FastAPI, desk: Desk) -> None:
 @cache
 def dashboard() -> bytes:
     """Return the page with style and script inlined."""
-    text = _part("dashboard.html").replace("/*STYLE*/", _part("dashboard.css"))
-    return text.replace("/*SCRIPT*/", _part("dashboard.js")).encode()
+    page = asset("dashboard.html", HERE).replace("/*STYLE*/", _style())
+    return page.replace("/*SCRIPT*/", _script()).encode()
 
 
 @cache
 def headers() -> dict[str, str]:
     """Return headers for the page: run only its own script and style, forbid framing, send no referrer."""
     policy = (
-        f"default-src 'none'; connect-src 'self'; img-src data:; script-src {_hash('dashboard.js')}; "
-        f"style-src {_hash('dashboard.css')}; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; connect-src 'self'; img-src data:; script-src {_hash(_script())}; "
+        f"style-src {_hash(_style())}; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
     )
     return {
         "Content-Security-Policy": policy,
@@ -158,10 +160,14 @@ def headers() -> dict[str, str]:
     }
 
 
-def _hash(name: str) -> str:
-    digest = hashlib.sha256(_part(name).encode()).digest()
+def _style() -> str:
+    return asset("base.css") + asset("live.css") + asset("dashboard.css", HERE)
+
+
+def _script() -> str:
+    return joined(asset("dom.js"), asset("live.js"), asset("dashboard.js", HERE))
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def _part(name: str) -> str:
-    return (resources.files("simcluster_backends.sockets.coordinator") / "page" / name).read_text(encoding="utf-8")

@@ -9,18 +9,15 @@ import asyncio
 import hmac
 import json
 import math
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from typing import Any, TypeAlias
+from collections.abc import Collection
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+from simcluster.web.requests import App, Receive, Scope, Send, body_of, headers_of, host_of, refuse, replayed
 
 MOST_DIGITS = 100
 """Limit of an integer's digits: seeds are long, but must convert to a finite float."""
 
 BODY_LIMIT_BYTES = 4 * 1024**2
+TOO_LONG = (413, f"a body of at most {BODY_LIMIT_BYTES} bytes")
 
 
 class Guard:
@@ -41,64 +38,33 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         refusal = self._refusal(scope)
-        body = b"" if refusal or self._is_open(scope) else await _body(receive)
-        if body is None:
-            refusal = (413, f"a body of at most {BODY_LIMIT_BYTES} bytes")
-        if refusal is not None:
-            await _refuse(send, *refusal)
+        body = b"" if refusal or self._is_open(scope) else await body_of(receive, BODY_LIMIT_BYTES)
+        if refusal is not None or body is None:
+            await refuse(send, *(refusal or TOO_LONG))
             return
         if body and (wrong := await asyncio.to_thread(_not_a_number, body)):
-            await _refuse(send, 400, wrong)
+            await refuse(send, 400, wrong)
             return
-        given = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-        async def once() -> MutableMapping[str, Any]:
-            return next(given, None) or await receive()
-
-        await self._app(scope, once, send)
+        await self._app(scope, replayed(body, receive), send)
 
     def _is_open(self, scope: Scope) -> bool:
         """Return whether no token is needed. No body is awaited then: it might never come."""
         return scope["path"] in self._open and scope["method"] in ("GET", "HEAD")
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        headers: dict[bytes, list[bytes]] = {}
-        for name, value in scope["headers"]:
-            headers.setdefault(name.lower(), []).append(value)
-        hosts = headers.get(b"host", [])
-        if len(hosts) != 1 or host_of(hosts[0].decode("latin-1")) not in self._hosts:
+        headers = headers_of(scope)
+        hosts = headers.get("host", [])
+        if len(hosts) != 1 or host_of(hosts[0]) not in self._hosts:
             return 421, "this service is not called by that name: see --allow-host"
         if self._is_open(scope):
             return None
-        kind, _, token = (headers.get(b"authorization") or [b""])[0].partition(b" ")
-        if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token):
+        kind, _, token = (headers.get("authorization") or [""])[0].partition(" ")
+        if kind.lower() != "bearer" or not hmac.compare_digest(token.strip().encode("latin-1"), self._token):
             return 401, "a bearer token"
-        lengths = headers.get(b"content-length", [])
+        lengths = headers.get("content-length", [])
         if lengths and (not lengths[0].isdigit() or int(lengths[0]) > BODY_LIMIT_BYTES):
-            return 413, f"a body of at most {BODY_LIMIT_BYTES} bytes"
+            return TOO_LONG
         return None
-
-
-def host_of(header: str) -> str:
-    """Return the host of a Host header, without its port."""
-    host = header.strip().lower()
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.rpartition(":")[0] if host.count(":") == 1 else host
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """Return the whole body; None if it is too long."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return bytes(body)
-        body += message.get("body", b"")
-        if len(body) > BODY_LIMIT_BYTES:
-            return None
-        if not message.get("more_body"):
-            return bytes(body)
 
 
 class _NotFinite(ValueError):
@@ -130,12 +96,3 @@ def _not_a_number(body: bytes) -> str:
     except (ValueError, RecursionError):
         pass
     return ""
-
-
-async def _refuse(send: Send, code: int, expected: str) -> None:
-    content = json.dumps({"detail": f"expected {expected}"}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-    if code == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": code, "headers": headers})
-    await send({"type": "http.response.body", "body": content})

@@ -1,4 +1,4 @@
-"""Run the coordinator: in the foreground as a command, or in a thread alongside a run."""
+"""Run an HTTP service, such as the coordinator: in the foreground as a command, or in a thread alongside a run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 
 import uvicorn
 
 from simcluster.errors import Problem, RunError, UsageError
+from simcluster.web.requests import App
 from simcluster_backends.sockets.coordinator.api import make_api
 from simcluster_backends.sockets.coordinator.desk import Desk
 from simcluster_backends.sockets.coordinator.rate_limits import patient_protocol
@@ -23,25 +25,31 @@ LOCAL = ("localhost", "127.0.0.1", "[::1]")
 log = logging.getLogger("simcluster.sockets")
 
 
-class Service:
-    """Serves *desk* at *endpoint* ("host:port", port 0 for any) to holders of *token*; *hosts* are its other names.
+class Server:
+    """Serves an application at *endpoint* ("host:port", port 0 for any): what *app_for* makes of its names.
 
-    Over TLS if *secure* is given. Raises UsageError if it cannot listen at *endpoint*.
+    *hosts* are names of it besides those of *endpoint* and loopback. Over TLS if *secure* is given. Raises UsageError,
+    naming *key*, if it cannot listen at *endpoint*.
     """
 
     def __init__(
-        self, endpoint: str, token: str, desk: Desk, hosts: Iterable[str] = (), secure: ssl.SSLContext | None = None
+        self,
+        endpoint: str,
+        app_for: Callable[[Collection[str]], App],
+        hosts: Iterable[str] = (),
+        secure: ssl.SSLContext | None = None,
+        key: str = "coordinator",
     ) -> None:
-        host, port = parse_endpoint(endpoint, "coordinator")
+        host, port = parse_endpoint(endpoint, key)
         if is_wildcard(host) and not list(hosts):
             found = f"{endpoint}, which is not a name"
-            raise UsageError(Problem("coordinator", found, "--allow-host NAME, the name that clients use"))
-        self._socket = open_socket(host, port, "coordinator")
+            raise UsageError(Problem(key, found, "--allow-host NAME, the name that clients use"))
+        self._socket = open_socket(host, port, key)
         bound = self._socket.getsockname()
         self.endpoint = show_endpoint(str(bound[0]), int(bound[1]))
         names = {*LOCAL, f"[{host}]" if ":" in host else host, *hosts}
         config = uvicorn.Config(
-            make_api(desk, token, names),
+            app_for(names),
             log_level="warning",
             access_log=False,  # a path says no more than the run's log, and a header holds the token
             server_header=False,
@@ -53,7 +61,7 @@ class Service:
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self.run, name="coordinator", daemon=True)
+        self._thread = threading.Thread(target=self.run, name=key, daemon=True)
         self.url = f"{'http' if secure is None else 'https'}://{self.endpoint}"
 
     def start(self) -> None:
@@ -62,7 +70,7 @@ class Service:
         end_s = time.monotonic() + START_S
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > end_s:
-                raise RunError(f"the coordinator at {self.endpoint} did not start")
+                raise RunError(f"the {self._thread.name} at {self.endpoint} did not start")
             time.sleep(0.01)
 
     def run(self) -> None:
@@ -73,3 +81,12 @@ class Service:
         if self._thread.is_alive():
             self._thread.join(START_S)
         self._socket.close()
+
+
+class Service(Server):
+    """Serves *desk* to holders of *token*."""
+
+    def __init__(
+        self, endpoint: str, token: str, desk: Desk, hosts: Iterable[str] = (), secure: ssl.SSLContext | None = None
+    ) -> None:
+        super().__init__(endpoint, partial(make_api, desk, token), hosts, secure)

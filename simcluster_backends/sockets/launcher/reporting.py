@@ -23,9 +23,10 @@ from simcluster_backends.sockets.wire.keys import read_token
 if TYPE_CHECKING:
     from simcluster.watching.board import RunInfo, Telemetry
     from simcluster.watching.telling import NodeRows
+    from simcluster.web.requests import App
     from simcluster_backends.sockets.coordinator.client import Client
     from simcluster_backends.sockets.coordinator.desk import Desk
-    from simcluster_backends.sockets.coordinator.service import Service
+    from simcluster_backends.sockets.coordinator.service import Server, Service
 
 log = logging.getLogger("simcluster.sockets")
 
@@ -193,6 +194,21 @@ def coordinate(
         service.run()
     finally:
         service.close()
+
+
+def serving(
+    listen: str,
+    app_for: Callable[[Collection[str]], App],
+    hosts: Sequence[str],
+    tls: str | None,
+    plain_http: bool,
+    key: str,
+) -> Server:
+    """Return a server of another application under the coordinator's rules. Raise UsageError, naming *key*."""
+    check_coordinator(listen, tls, plain_http, key)
+    from simcluster_backends.sockets.coordinator.service import Server
+
+    return Server(listen, app_for, hosts, tls_of_coordinator(Path(tls)) if tls is not None else None, key)
 
 
 def _make(listen: str, token: str, dead_s: float, hosts: Sequence[str], tls: str | None) -> tuple[Desk, Service]:

@@ -165,22 +165,24 @@ def is_elsewhere(coordinator: str) -> bool:
     return "://" in coordinator
 
 
-def check_coordinator(coordinator: str, tls: str | None, plain_http: bool) -> None:
-    """Raise UsageError if *coordinator* is invalid, or would send the token unencrypted without *plain_http*."""
+def check_coordinator(coordinator: str, tls: str | None, plain_http: bool, key: str = "coordinator") -> None:
+    """Raise UsageError, naming *key*, if *coordinator* is invalid, or would send the token unencrypted without
+    *plain_http*.
+    """
     if is_elsewhere(coordinator):
         from simcluster_backends.sockets.coordinator.client import Client
 
         Client(coordinator, "", tls=tls, plain_http=plain_http)
         return
-    host, _ = parse_endpoint(coordinator, "coordinator")
+    host, _ = parse_endpoint(coordinator, key)
     problems = []
     if absent := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         expected = "it to be installed: pip install 'simcluster[api]'"
-        problems.append(Problem("coordinator", f"no {', '.join(absent)}", expected))
+        problems.append(Problem(key, f"no {', '.join(absent)}", expected))
     if tls is not None:
         problems += check_files(Path(tls), [COORDINATOR])
     elif not plain_http and not is_loopback(host):
-        problems.append(Problem("coordinator", coordinator, IN_CLEAR))
+        problems.append(Problem(key, coordinator, IN_CLEAR))
     if problems:
         raise UsageError(problems)
 

@@ -1,0 +1,95 @@
+"""The command `simcluster ui`: one page for the runs of a folder."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import ipaddress
+import threading
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from simcluster.errors import Problem, UsageError
+from simcluster.paths.given_path import given_path
+from simcluster.process.platforms import need_unix
+
+if TYPE_CHECKING:
+    from simcluster.web.requests import App
+
+NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+
+
+def ui(
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder with runs and sweeps.")] = Path("runs"),
+    host: Annotated[str, Option(metavar="HOST", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(metavar="N", min=0, max=65535, help="The port; 0 takes any free one.")] = 52480,
+    login: Annotated[
+        bool, Option("--login", help="Ask for the printed link on loopback, too: others may use this machine.")
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None, Option(metavar="NAME", help="Another name under which it is reached. May be repeated.")
+    ] = None,
+    tls: Annotated[
+        Path | None, Option(metavar="FOLDER", help="Serve https, with the files from `simcluster keys init`.")
+    ] = None,
+    plain_http: Annotated[
+        bool, Option("--plain-http", help="Let the page cross a network unencrypted, where a session can be stolen.")
+    ] = False,
+) -> None:
+    """Show runs and sweeps in a browser: list, compare, watch, start."""
+    need_unix("the page")
+    root = given_path(folder, "folder")
+    if absent := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise UsageError(Problem("ui", f"no {', '.join(absent)}", "it to be installed: pip install 'simcluster[api]'"))
+    if root.exists() and not root.is_dir():
+        raise UsageError(Problem("folder", f"the file {root}", "a folder with runs"))
+    from simcluster.ui.app import make_app
+    from simcluster.ui.children import Children
+    from simcluster.ui.guard import Login
+    from simcluster.ui.shelf import Shelf
+
+    names, server = allow_host or [], None
+
+    def said(code: str) -> None:
+        print(f"open this link, which works once: {_url(server, names)}/#/login/{code}", flush=True)
+
+    children = Children(root)
+    entrance = Login(said) if login or not _is_loopback(host) else None
+
+    def app_for(hosts: Collection[str]) -> App:
+        return make_app(Shelf(root), children, hosts, entrance, is_tls=tls is not None)
+
+    serving = importlib.import_module("simcluster_backends.sockets.launcher.reporting").serving
+    endpoint = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    server = serving(endpoint, app_for, names, str(tls) if tls is not None else None, plain_http, "ui")
+    root.mkdir(parents=True, exist_ok=True)
+    print(f"{root} at {_url(server, names)}/", flush=True)
+    if entrance is not None:
+        entrance.renew()
+    threading.Thread(target=_warm_up, daemon=True).start()
+    try:
+        server.run()
+    finally:
+        server.close()
+        children.close()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _url(server: Any, names: list[str]) -> str:
+    """Return the address of *server*, by its other name if it has one."""
+    scheme, _, endpoint = server.url.partition("://")
+    return f"{scheme}://{names[0]}:{endpoint.rpartition(':')[2]}" if names else str(server.url)
+
+
+def _warm_up() -> None:
+    """Import what the first figure would wait for."""
+    importlib.import_module("simcluster.reports.plots")

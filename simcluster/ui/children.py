@@ -1,0 +1,168 @@
+"""Runs that the page has started: each a process of its own, by an argument list and without a shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from simcluster.errors import Problem, UsageError
+from simcluster.process.signals import kill_group
+
+MOST_RUNNING, MOST_KEPT = 4, 64
+LINES, LINE_CHARACTERS = 500, 2000
+STOP_S = 20.0
+"""A process that Ctrl-C has not ended by then is killed."""
+
+FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+
+Word = Annotated[str, Field(max_length=1000)]
+
+
+class Wanted(BaseModel):
+    """The form: an experiment, what replaces parts of it, and the folder of the run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    experiment: Annotated[str, Field(min_length=1, max_length=1000)]
+    algorithm: Word = ""
+    topology: Word = ""
+    backend: Word = ""
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] | None = None
+    sets: Annotated[list[Annotated[str, Field(max_length=4000)]], Field(max_length=200)] = []
+    folder: Word = ""
+
+
+class Child:
+    """A process, the folder of its run, and the last lines that it printed."""
+
+    def __init__(self, name: str, argv: Sequence[str]) -> None:
+        self.name, self.argv = name, list(argv)
+        self._lines: deque[str] = deque(maxlen=LINES)
+        self._process = subprocess.Popen(  # noqa: S603 - a list of arguments, checked in `command`
+            [sys.executable, "-m", "simcluster", *self.argv],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"}, start_new_session=True, text=True, errors="replace",
+        )  # fmt: skip
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for the page; "code" is None while it runs."""
+        code = self._process.poll()
+        if code is not None:
+            self._reader.join(1.0)
+        return {"id": self.name, "argv": ["simcluster", *self.argv], "code": code, "lines": list(self._lines)}
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """Press Ctrl-C, and kill it if that does not help."""
+        self._process.send_signal(signal.SIGINT)  # does nothing to one that has ended
+        killer = threading.Timer(STOP_S, self._kill)
+        killer.daemon = True
+        killer.start()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for its end; kill it after *timeout_s*."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._kill()
+            self._process.wait()
+
+    def _kill(self) -> None:
+        if self.runs:
+            kill_group(self._process.pid)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as printed:
+            while line := printed.readline(LINE_CHARACTERS):
+                self._lines.append(line.rstrip("\n"))
+
+
+class Children:
+    """The runs started into folders below *root*."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._all: dict[str, Child] = {}
+        self._lock = threading.Lock()
+
+    def start(self, wanted: Wanted) -> dict[str, Any]:
+        """Start a run. Raises UsageError with every problem of the form."""
+        with self._lock:
+            running = sum(child.runs for child in self._all.values())
+            if running >= MOST_RUNNING:
+                raise UsageError(Problem("start", f"{running} runs", f"at most {MOST_RUNNING} at once: stop one first"))
+            name = self._folder(wanted)
+            child = Child(name, command(wanted, self._root / name))
+            self._all.pop(name, None)
+            self._all[name] = child
+            for old in [name for name, one in self._all.items() if not one.runs][:-MOST_KEPT]:
+                del self._all[old]
+            return child.as_dict()
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return all that are kept, the latest first."""
+        with self._lock:
+            return [child.as_dict() for child in reversed(self._all.values())]
+
+    def stop(self, name: str) -> None:
+        """Stop the run in the folder *name*. Raises UsageError if it was not started here."""
+        with self._lock:
+            if (child := self._all.get(name)) is None:
+                raise UsageError(Problem("run", repr(name), "a run that this page has started"))
+            child.stop()
+
+    def close(self) -> None:
+        """Stop them all, and wait for that."""
+        running = [child for child in self._all.values() if child.runs]
+        for child in running:
+            child.stop()
+        for child in running:
+            child.wait(STOP_S)
+
+    def _folder(self, wanted: Wanted) -> str:
+        """Return the name of the run's folder: the one asked for, or one that is free."""
+        if wanted.folder:
+            if not FOLDER.fullmatch(wanted.folder):
+                expected = f"letters, digits and . _ + -, at most 100, for a folder below {self._root}"
+                raise UsageError(Problem("folder", repr(wanted.folder[:120]), expected))
+            if (child := self._all.get(wanted.folder)) is not None and child.runs:
+                raise UsageError(Problem("folder", repr(wanted.folder), "another one: a run is going on there"))
+            return wanted.folder
+        stem = re.sub(r"[^A-Za-z0-9._+-]", "_", f"{Path(wanted.experiment).stem}-{wanted.backend or 'sim'}").strip(
+            "._+-"
+        )
+        names = (f"{stem[:80] or 'run'}-{number}" for number in range(1, 1_000_000))
+        return next(name for name in names if name not in self._all and not os.path.lexists(self._root / name))
+
+
+def command(wanted: Wanted, out: Path) -> list[str]:
+    """Return the arguments of `simcluster` for *wanted*. No text of the form can become another option."""
+    options = [
+        *(
+            f"--{key}={value}"
+            for key in ("algorithm", "topology", "backend")
+            if (value := getattr(wanted, key).strip())
+        ),
+        *([f"--seed={wanted.seed}"] if wanted.seed is not None else []),
+        *(f"--set={line.strip()}" for line in wanted.sets if line.strip()),
+        f"--out={out}",
+    ]
+    if any("\0" in word for word in [*options, wanted.experiment]):
+        raise UsageError(Problem("start", "a zero byte", "text"))
+    return ["run", *options, "--", wanted.experiment.strip()]

@@ -1,0 +1,193 @@
+"""The runs and sweeps below a folder, which may come from elsewhere: no link is followed, and every size is bounded."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from simcluster.errors import Problem, UsageError
+from simcluster.paths.inside import PARTIAL, listed, open_file, opened
+from simcluster.results import Run, load_run, load_sweep
+from simcluster.runs.folder import LIVE, LOG_SUFFIX, LOGS, REPORT, SUMMARY, TRACEBACK, read_summary
+from simcluster.runs.sweep_folder import EXPLORER, POINTS, SWEEP, TABLE_PARQUET
+from simcluster.watching.live_file import read_live
+
+MOST_DEPTH, MOST_VISITED, MOST_ROWS = 4, 20_000, 5_000
+MOST_KEPT = 10_000
+LOG_BYTES = 64 << 10
+"""The end of a log is shown."""
+
+PAGES = (REPORT, EXPLORER)
+
+TOLD = ("name", "algorithm", "topology", "backend", "seed", "status", "steps", "elapsed_s", "loss", "accuracy")
+
+
+class Shelf:
+    """The runs and sweeps below *root*. A run is named by its path from there."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._rows: OrderedDict[tuple[str, int, int], dict[str, Any]] = OrderedDict()
+
+    def rows(self, under: str = "") -> list[dict[str, Any]]:
+        """Return a row per run and sweep below *under*, the latest first; the points of a sweep only if it is *under*.
+
+        Raises UsageError if *under* is no folder here.
+        """
+        parts = self.parts(under)
+        swept = self._swept(parts) if self._has(parts, TABLE_PARQUET) else {}
+        found = [row for names in self._folders(parts) if (row := self._row(names)) is not None]
+        found = [row | {"swept": swept.get(row["id"].rpartition("/")[2], "")} for row in found]
+        return sorted(found, key=lambda row: -row["changed_s"])[:MOST_ROWS]
+
+    def row(self, name: str) -> dict[str, Any]:
+        """Return the row of the run or sweep *name*. Raises UsageError."""
+        if (row := self._row(self.parts(name))) is None:
+            raise UsageError(Problem("run", f"nothing in {name!r}", "the folder of a run or a sweep"))
+        return row
+
+    def parts(self, name: str) -> tuple[str, ...]:
+        """Return the folders that lead to *name*. Raises UsageError unless it is one here, reached without links."""
+        parts = tuple(name.split("/")) if name else ()
+        if any(part in ("", ".", "..") or "\0" in part or "\\" in part for part in parts):
+            raise UsageError(Problem("run", repr(name), f"the path of a folder below {self.root}"))
+        try:
+            with opened(self.root, *parts):
+                return parts
+        except OSError as error:
+            raise UsageError(Problem("run", f"{name!r} ({error.strerror})", f"a folder below {self.root}")) from None
+
+    def run(self, name: str) -> Run:
+        """Return the finished run *name*. Raises UsageError."""
+        return load_run(self.root.joinpath(*self.parts(name)))
+
+    def live(self, name: str) -> dict[str, Any] | None:
+        """Return the state of the run *name* if it is in progress or was cut off."""
+        try:
+            return read_live(self.root.joinpath(*self.parts(name)))
+        except ValueError as error:
+            raise UsageError(Problem(LIVE, str(error), "what a run writes there")) from None
+
+    def logs(self, name: str) -> list[str]:
+        """Return the names of the logs of the run *name*."""
+        parts = self.parts(name)
+        with suppress(OSError):
+            found = [log for log in listed(self.root, *parts, LOGS) if log.endswith(LOG_SUFFIX)]
+            return found + [TRACEBACK] * (TRACEBACK in listed(self.root, *parts))
+        return []
+
+    def log(self, name: str, log: str) -> str:
+        """Return the end of one of `logs`. Raises UsageError."""
+        if log not in self.logs(name):
+            raise UsageError(Problem("log", repr(log), f"one of {', '.join(self.logs(name)) or 'none'}"))
+        inner = () if log == TRACEBACK else (LOGS,)
+        with open_file(self.root, *self.parts(name), *inner, log) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
+            return file.read(LOG_BYTES).decode(errors="replace")
+
+    def _folders(self, start: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        """Yield the folders below *start*, breadth first, that might be a run or a sweep."""
+        waiting, visited = [start], 0
+        while waiting:
+            parts = waiting.pop(0)
+            if parts != start:
+                yield parts
+            if len(parts) - len(start) >= MOST_DEPTH or (parts != start and self._has(parts, SWEEP, SUMMARY, LIVE)):
+                continue
+            with suppress(OSError), opened(self.root, *parts) as place:
+                for entry in sorted(os.listdir(place)):
+                    visited += 1
+                    if visited > MOST_VISITED:
+                        return
+                    if not entry.startswith((".", PARTIAL)) and _is_folder(entry, place):
+                        waiting.append((*parts, entry))
+
+    def _has(self, parts: tuple[str, ...], *names: str) -> bool:
+        return any(self._stat(parts, name) is not None for name in names)
+
+    def _stat(self, parts: tuple[str, ...], name: str) -> os.stat_result | None:
+        with suppress(OSError), opened(self.root, *parts) as place:
+            found = os.stat(name, dir_fd=place, follow_symlinks=False)
+            return found if stat.S_ISREG(found.st_mode) else None
+        return None
+
+    def _row(self, parts: tuple[str, ...]) -> dict[str, Any] | None:
+        about = {
+            "id": "/".join(parts),
+            "pages": [page for page in PAGES if self._has(parts, page)],
+        }
+        if (sweep := self._stat(parts, SWEEP)) is not None:
+            return about | self._sweep_row(parts, sweep)
+        summary, live = self._stat(parts, SUMMARY), self._stat(parts, LIVE)
+        if live is not None and (state := self._live_row(parts)) is not None:
+            return about | state | {"kind": "run", "changed_s": live.st_mtime}
+        if summary is None:
+            return None
+        key = ("/".join(parts), summary.st_mtime_ns, summary.st_size)
+        if key not in self._rows:
+            self._rows[key] = self._summary_row(parts)
+            if len(self._rows) > MOST_KEPT:
+                self._rows.popitem(last=False)
+        return about | self._rows[key] | {"kind": "run", "changed_s": summary.st_mtime}
+
+    def _summary_row(self, parts: tuple[str, ...]) -> dict[str, Any]:
+        try:
+            summary = read_summary(self.root.joinpath(*parts))
+        except UsageError as damage:
+            return {"name": parts[-1], "state": "damaged", "error": str(damage)[:1000]}
+        told = {key: summary[key] for key in TOLD} | {"bytes": summary["bytes_sent"], "nodes": len(summary["nodes"])}
+        words = summary.get("error", {}).get("message", "")
+        return told | {"state": told.pop("status"), "error": str(words)[:1000]}
+
+    def _live_row(self, parts: tuple[str, ...]) -> dict[str, Any] | None:
+        try:
+            found = read_live(self.root.joinpath(*parts))
+        except ValueError as error:
+            return {"name": parts[-1], "state": "damaged", "error": str(error)[:1000]}
+        if found is None:
+            return None
+        run = found["run"]
+        told = {key: run.get(key) for key in TOLD if key != "status"} | {"accuracy": run.get("eval_accuracy")}
+        state = "running" if found["alive"] else "cut off"
+        return told | {"steps": run.get("step"), "of_steps": run.get("steps"), "state": state, "error": ""}
+
+    def _swept(self, parts: tuple[str, ...]) -> dict[str, str]:
+        """Return the values of the swept keys of each point of a finished sweep, by the name of its folder."""
+        try:
+            sweep = load_sweep(self.root.joinpath(*parts))
+            keys = [key for key in sweep.keys if key in sweep.table]
+            values = sweep.table[["run", *keys]].to_dict("records")
+        except UsageError:
+            return {}
+        return {
+            Path(str(row["run"])).name: ", ".join(f"{key.rpartition('.')[2]}={row[key]}" for key in keys)[:300]
+            for row in values
+        }
+
+    def _sweep_row(self, parts: tuple[str, ...], sweep: os.stat_result) -> dict[str, Any]:
+        points = 0
+        with suppress(OSError):
+            points = len(listed(self.root, *parts, POINTS))
+        told = {"kind": "sweep", "name": parts[-1], "points": points, "changed_s": sweep.st_mtime, "error": ""}
+        if (table := self._stat(parts, TABLE_PARQUET)) is None:
+            return told | {"state": "unfinished"}
+        key = ("/".join(parts), table.st_mtime_ns, table.st_size)
+        if key not in self._rows:
+            try:
+                found = load_sweep(self.root.joinpath(*parts))
+                self._rows[key] = {"name": found.name, "points": len(found.table), "keys": found.keys}
+                self._rows[key]["state"] = "failed" if found.failed else "done"
+            except UsageError as error:
+                self._rows[key] = {"state": "damaged", "error": str(error)[:1000]}
+        return told | self._rows[key] | {"changed_s": table.st_mtime}
+
+
+def _is_folder(name: str, place: int) -> bool:
+    with suppress(OSError):
+        return stat.S_ISDIR(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode)
+    return False

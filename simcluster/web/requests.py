@@ -1,0 +1,62 @@
+"""Checks of an HTTP request before an application sees it: the host that it names, and a bounded body."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeAlias
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def headers_of(scope: Scope) -> dict[str, list[str]]:
+    """Return the headers by lower-case name; a client may send one more than once."""
+    found: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name.lower().decode("latin-1"), []).append(value.decode("latin-1"))
+    return found
+
+
+def host_of(header: str) -> str:
+    """Return the host of a Host header, without its port."""
+    host = header.strip().lower()
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.rpartition(":")[0] if host.count(":") == 1 else host
+
+
+async def body_of(receive: Receive, limit_bytes: int) -> bytes | None:
+    """Return the whole body; None if it is longer than *limit_bytes*."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return bytes(body)
+        body += message.get("body", b"")
+        if len(body) > limit_bytes:
+            return None
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a callable that gives *body*, which has been read already, and then what *receive* does."""
+    given = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def once() -> MutableMapping[str, Any]:
+        return next(given, None) or await receive()
+
+    return once
+
+
+async def refuse(send: Send, code: int, expected: str) -> None:
+    """Answer with *code* and a sentence."""
+    content = json.dumps({"detail": f"expected {expected}"}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    if code == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": code, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
