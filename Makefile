@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Enough steps that neither the first ones nor a pause of the machine decide the time; evaluated at the end only.
 DEMO := --topology runs/this-machine.yaml --set stop.steps=1000 --set evaluate_every=1000
 
-.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory
+.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory schemas
 
 install: $(STAMP)
 
@@ -67,6 +67,9 @@ lint: $(STAMP)
 
 reference: $(STAMP)
 	$(BIN)/python -m tests.support.reference
+
+schemas: $(STAMP)
+	$(BIN)/python -m tests.support.schemas
 
 replay: $(STAMP)
 	$(BIN)/python -m tests.replays

@@ -18,6 +18,7 @@ from simcluster.cli.logs import Said, logged
 from simcluster.cli.node import coordinator, key, keys_app, node
 from simcluster.cli.options import Json, names_of
 from simcluster.cli.run import replay, resume, run
+from simcluster.cli.schema import schema
 from simcluster.cli.show import wrapped
 from simcluster.cli.simulator import bench_app, calibrate, flows, topology_app
 from simcluster.cli.sweep import sweep, whatif
@@ -179,5 +180,5 @@ def list_(
 
 app.command()(logged("node")(node))
 app.command()(logged("coordinator")(coordinator))
-for command in (key, export, replay, doctor, calibrate, flows, verify):
+for command in (schema, key, export, replay, doctor, calibrate, flows, verify):
     app.command()(command)
