@@ -26,6 +26,7 @@ from simcluster.cli.track import export
 from simcluster.cli.verify import verify
 from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere
 from simcluster.process.exits import INTERRUPTED
+from simcluster.process.installed import NO_TORCH
 from simcluster.process.terminal import make_visible
 
 app = typer.Typer(
@@ -46,7 +47,7 @@ def main() -> None:
     make_visible()
     try:
         try:
-            app()
+            _run()
         finally:
             sys.stdout.flush()  # here, where a full disk can still be reported
     except OSError as error:
@@ -55,6 +56,11 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # exit does not try again to write
         print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
         raise SystemExit(1) from None
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        print(f"error: {NO_TORCH}", file=sys.stderr)
+        raise SystemExit(2) from None
     except UsageError as error:
         for problem in error.problems[:MOST_PROBLEMS]:
             print(f"error: {problem}", file=sys.stderr)
@@ -76,6 +82,24 @@ def main() -> None:
         if end.code == INTERRUPTED and not isinstance(end, Said):  # typer exits silently
             print("interrupted", file=sys.stderr)
         raise
+
+
+def _run() -> None:
+    """Run the command that was typed. A wrong option or argument becomes a UsageError."""
+    try:
+        code = app(standalone_mode=False)
+    except Exception as error:
+        if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # type: ignore[attr-defined]
+            raise SystemExit(error.exit_code) from None
+        from simcluster.cli.misuse import help_of, misuse_of
+
+        print(f"error: {misuse_of(error)}", help_of(error), sep="\n", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    if isinstance(code, int) and code:
+        raise SystemExit(code)
 
 
 def _open_streams() -> None:

@@ -130,19 +130,33 @@ def real_options(backend: str | None, **given: Any) -> dict[str, Any]:
         for name, value in given.items()
         if value is not None and value is not (name == "ssh") and value != []
     }
-    if backend not in ("sockets", None):
+    if backend not in ("sockets", None) and said:
         flags = {name: f"--{name.replace('_', '-')}" for name in said} | {
             "ssh": "--no-ssh",
             "ssh_options": "--ssh-option",
         }
         problems = [
-            Problem(flags[name], f"{value} works only with --backend sockets", "")
-            for name, value in said.items()
+            Problem(flags[name], f"an option of real nodes on {backend}", "--backend sockets")
+            for name in said
             if name != "max_restarts" or backend != "sim"
         ]
         if problems:
             raise UsageError(problems)
     return said
+
+
+def backend_named(experiment: str | Path, backend: str | None) -> str | None:
+    """Return *backend*, or that of the file of *experiment*; None if it cannot be read, which is reported later."""
+    from simcluster.documents.shipped import find
+    from simcluster.documents.yaml import load
+
+    if backend is not None:
+        return backend
+    try:
+        data = load(find("experiments", experiment)).data
+    except UsageError:
+        return None
+    return str(data.get("backend") or "sim") if isinstance(data, dict) else None
 
 
 def overrides(sets: Sequence[str] | None, flag: str = "--set") -> dict[str, Any]:

@@ -43,12 +43,13 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run an experiment on a backend and write its run folder."""
+    changed = overrides(sets)
+    named = options.backend_named(experiment, backend or changed.get("backend"))
     given = overrides(more_options, "--option") | real_options(
-        backend, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config, ssh_options=ssh_options,
+        named, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config, ssh_options=ssh_options,
         tmux=tmux, max_restarts=max_restarts, coordinator=coordinator, token_file=token_file, tls=tls,
         plain_http=plain_http,
     )  # fmt: skip
-    changed = overrides(sets)
     if nproc_per_node is not None:
         changed["topology.launch.nproc_per_node"] = nproc_per_node
     title = f"{Path(experiment).stem}{f' on {backend}' if backend else ''}"
@@ -94,8 +95,9 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Resume a run from its last complete checkpoint."""
+    named = options.backend_named(run / "config.yaml", backend)
     given = overrides(more_options, "--option") | real_options(
-        backend, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config, ssh_options=ssh_options,
+        named, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config, ssh_options=ssh_options,
         tmux=tmux, max_restarts=max_restarts, coordinator=coordinator, token_file=token_file, tls=tls,
         plain_http=plain_http,
     )  # fmt: skip

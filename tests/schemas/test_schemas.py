@@ -107,6 +107,7 @@ def test_a_right_topology_is_accepted_by_the_schema_and_by_the_reader(text: str)
 
 
 RIGHT: dict[str, Any] = {"topology": "smolcluster", "algorithm": {"name": "edp"}, "workload": {"name": "mnist_mlp"}}
+BY_DEVICE = {"total": 160, "by": "device"}
 CRASH = {"kind": "crash", "node": "pi4", "at": "1 s"}
 
 WRONG_EXPERIMENTS: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""The files of schemas/, written from the models that read topologies and experiments: `python -m tests.support.schemas`."""
+"""The files of schemas/, written from the models that read such files: `python -m tests.support.schemas`."""
 
 from __future__ import annotations
 

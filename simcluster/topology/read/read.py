@@ -111,6 +111,9 @@ def _plain(data: Any) -> Any:
 
 
 def _check(document: Document, default_name: str, overrides: Mapping[str, Any] | None) -> Topology:
+    if document.data is None and document.file is not None:
+        expected = "a topology: nodes and links, or a generator; `simcluster new DIR` writes one to begin with"
+        raise UsageError(document.problem((), found="an empty file", expected=expected))
     duplicates = document.duplicate_problems()
     for position, duplicate in enumerate(document.duplicates):
         if len(duplicate.path) == 2 and duplicate.path[0] == "nodes":
