@@ -15,6 +15,7 @@ from typer import Argument, Option
 from simcluster.cli.doctor import doctor
 from simcluster.cli.figure import figure
 from simcluster.cli.logs import Said, logged
+from simcluster.cli.new import new
 from simcluster.cli.node import coordinator, key, keys_app, node
 from simcluster.cli.options import Json, names_of
 from simcluster.cli.run import replay, resume, run
@@ -126,6 +127,7 @@ def _root(
     pass
 
 
+app.command()(new)
 app.command()(logged("run")(run))
 app.command()(logged("run")(resume))
 app.command()(sweep)

@@ -59,9 +59,14 @@ def find(kind: Kind, source: str | Path) -> Path:
 
 def schema_text(kind: str) -> str:
     """Return the JSON schema of *kind*, one of SCHEMAS."""
-    folder = _folder("schemas")
-    assert folder is not None, "every wheel has schemas"
-    return (folder / f"{kind}.json").read_text(encoding="utf-8")
+    return (shipped_folder("schemas") / f"{kind}.json").read_text(encoding="utf-8")
+
+
+def shipped_folder(kind: Kind) -> Path:
+    """Return the folder of the shipped files of *kind*."""
+    folder = _folder(kind)
+    assert folder is not None, f"every wheel has {kind}"
+    return folder
 
 
 def _folder(kind: Kind) -> Path | None:
