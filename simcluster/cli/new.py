@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from typer import Argument, Option
 
+from simcluster.cli.complete import one_of
 from simcluster.documents.shipped import SCHEMAS, shipped_folder
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.paths.given_path import given_path
@@ -29,15 +30,15 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
 _REFERENCE = re.compile(r"(# yaml-language-server: \$schema=)(?:\.\./)+")
 
 
-def _examples(incomplete: str) -> Any:
-    return [name for name in EXAMPLES if name.startswith(incomplete)]
-
-
 def new(
     folder: Annotated[Path, Argument(metavar="DIR", help="The folder to write; it may exist if it is empty.")],
     example: Annotated[
         str,
-        Option(metavar="NAME", help=f"The example to begin with: {', '.join(EXAMPLES)}.", autocompletion=_examples),
+        Option(
+            metavar="NAME",
+            help=f"The example to begin with: {', '.join(EXAMPLES)}.",
+            autocompletion=one_of(*EXAMPLES),
+        ),
     ] = "own-algorithm",
 ) -> None:
     """Write a new project that runs: experiment, topology, code, README.

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from simcluster.cli.complete import one_of, set_keys
 from simcluster.errors import Problem, UsageError
 
 
@@ -28,7 +29,8 @@ Json = Annotated[bool, Option("--json", help="Print only JSON.")]
 Report = Annotated[bool, Option(help="Write report.html (5 MB).")]
 Watch = Annotated[bool, Option("--watch", help="Show nodes, rates, links and stragglers live; only in a terminal.")]
 Jobs = Annotated[int | None, Option(metavar="N", help="Parallel processes; by default one per core.")]
-Engine = Annotated[str, Option(metavar="NAME", help="local, dask, dask=ADDRESS or slurm.")]
+_ENGINES = one_of("local", "dask", "slurm")
+Engine = Annotated[str, Option(metavar="NAME", help="local, dask, dask=ADDRESS or slurm.", autocompletion=_ENGINES)]
 FirstSeed = Annotated[int | None, Option(metavar="N", help="The first seed.")]
 Sets = Annotated[
     list[str] | None,
@@ -37,6 +39,7 @@ Sets = Annotated[
         metavar="KEY=VALUE",
         help="Override one key, e.g. algorithm.pull_interval=4 or topology.links.pi5-mini1.bandwidth='100 Mbps'. "
         "May be repeated.",
+        autocompletion=set_keys,
     ),
 ]
 Rendezvous = Annotated[
@@ -73,7 +76,11 @@ OtherAlgorithm = Annotated[
 ]
 Compute = Annotated[
     str | None,
-    Option(metavar="NAME", help="What every node computes on: cpu, cuda, cuda:N, mps, or auto for what is there."),
+    Option(
+        metavar="NAME",
+        help="What every node computes on: cpu, cuda, cuda:N, mps, or auto for what is there.",
+        autocompletion=one_of("auto", "cpu", "cuda", "mps"),
+    ),
 ]
 BackendOptions = Annotated[
     list[str] | None,

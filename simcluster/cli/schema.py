@@ -6,14 +6,13 @@ from typing import Annotated
 
 from typer import Argument
 
+from simcluster.cli.complete import one_of
 from simcluster.documents.shipped import SCHEMAS, schema_text
 from simcluster.errors import Problem, UsageError, nearest
 
 
 def schema(
-    kind: Annotated[
-        str, Argument(metavar="KIND", help="topology or experiment.", autocompletion=lambda: list(SCHEMAS))
-    ],
+    kind: Annotated[str, Argument(metavar="KIND", help="topology or experiment.", autocompletion=one_of(*SCHEMAS))],
 ) -> None:
     """Print the JSON schema of topology or experiment files.
 
