@@ -6,19 +6,21 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from simcluster.cli.doctor import doctor
 from simcluster.cli.figure import figure
+from simcluster.cli.help import CLUSTERS, NODES, RESULTS, RUNS, START, WIDTH, Command, Group
 from simcluster.cli.logs import Said, logged
 from simcluster.cli.new import new
 from simcluster.cli.node import coordinator, key, keys_app, node
 from simcluster.cli.options import Json, names_of
-from simcluster.cli.run import replay, resume, run
+from simcluster.cli.run import EXAMPLES, replay, resume, run
 from simcluster.cli.schema import schema
 from simcluster.cli.show import wrapped
 from simcluster.cli.simulator import bench_app, calibrate, flows, topology_app
@@ -35,11 +37,19 @@ app = typer.Typer(
     help="Write a distributed-training algorithm once. Simulate it on the cluster you don't have. Run it on yours.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    cls=Group,
+    context_settings=WIDTH,
+    epilog="""\b
+Examples:
+  simcluster new mine                             a project to begin with
+  simcluster run quickstart                       in the simulator
+  simcluster run quickstart --backend sockets     on processes of this machine
+  simcluster run --help                           what a command can do""",
     rich_markup_mode=None,  # plain text: it fits narrow terminals and pipes, and starts in half the time
 )
-app.add_typer(topology_app, name="topology")
-app.add_typer(bench_app, name="bench")
-app.add_typer(keys_app, name="keys")
+app.add_typer(topology_app, name="topology", rich_help_panel=CLUSTERS)
+app.add_typer(bench_app, name="bench", rich_help_panel=CLUSTERS)
+app.add_typer(keys_app, name="keys", rich_help_panel=NODES)
 
 
 def main() -> None:
@@ -127,14 +137,21 @@ def _root(
     pass
 
 
-app.command()(new)
-app.command()(logged("run")(run))
-app.command()(logged("run")(resume))
-app.command()(sweep)
-app.command()(whatif)
+def _command(panel: str, name: str | None = None, epilog: str | None = None) -> Callable[[Any], Any]:
+    """Register a command in the group *panel* of the help."""
+    settings: Any = {**WIDTH}
+    return app.command(name, cls=Command, rich_help_panel=panel, context_settings=settings, epilog=epilog)
 
 
-@app.command()
+_command(RUNS, epilog=EXAMPLES)(logged("run")(run))
+_command(RUNS)(logged("run")(resume))
+_command(RUNS)(sweep)
+_command(RUNS)(whatif)
+_command(RUNS)(verify)
+_command(START)(new)
+
+
+@_command(RESULTS)
 def compare(
     runs: Annotated[list[Path], Argument(metavar="RUN", help="Run folders; each is compared to the first.")],
     as_json: Json = False,
@@ -155,7 +172,7 @@ def compare(
         print("\nreports:", *reports, sep="\n  ")
 
 
-@app.command()
+@_command(RESULTS)
 def report(run: Annotated[Path, Argument(metavar="RUN", help="The folder of a run or a sweep.")]) -> None:
     """Write the report of a run or a sweep again.
 
@@ -173,10 +190,10 @@ def report(run: Annotated[Path, Argument(metavar="RUN", help="The folder of a ru
     print(write_report(finished, load(finished.config["topology"])))
 
 
-app.command()(figure)
+_command(RESULTS)(figure)
 
 
-@app.command(name="list")
+@_command(START, "list")
 def list_(
     kind: Annotated[
         str | None,
@@ -204,7 +221,12 @@ def list_(
             print(wrapped(f"  {entry:<22} {words}".rstrip()))
 
 
-app.command()(logged("node")(node))
-app.command()(logged("coordinator")(coordinator))
-for command in (schema, key, export, replay, doctor, calibrate, flows, verify):
-    app.command()(command)
+_command(NODES)(logged("node")(node))
+_command(NODES)(logged("coordinator")(coordinator))
+_command(NODES)(key)
+_command(START)(doctor)
+_command(START)(schema)
+_command(RESULTS)(export)
+_command(RESULTS)(replay)
+_command(CLUSTERS)(calibrate)
+_command(CLUSTERS)(flows)

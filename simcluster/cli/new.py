@@ -41,7 +41,7 @@ def new(
         ),
     ] = "own-algorithm",
 ) -> None:
-    """Write a new project that runs: experiment, topology, code, README.
+    """Write a new project that runs, to begin with.
 
     Examples: an algorithm, a model with its data, or a shelf of machines to describe.
     """

@@ -9,10 +9,18 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from simcluster.cli import options
+from simcluster.cli.help import OUTPUT
 from simcluster.cli.options import Json, Report, Sets, overrides, real_options
 from simcluster.cli.show import print_finished, shown, warnings_told
 from simcluster.cli.track import Track, tracked
 from simcluster.errors import Problem, UsageError
+
+EXAMPLES = """\b
+Examples:
+  simcluster run quickstart --algorithm edp --set algorithm.pull_interval=4
+  simcluster run quickstart --set topology.nodes.pi4.straggler.factor=10
+  simcluster run mine/experiment.yaml --backend sockets --out runs/first
+  simcluster run quickstart --backend sockets --topology shelf.yaml"""
 
 
 def run(
@@ -23,7 +31,9 @@ def run(
     sets: Sets = None,
     seed: Annotated[int | None, Option(metavar="N", help="The seed of all randomness.")] = None,
     compute: options.Compute = None,
-    out: Annotated[Path | None, Option(metavar="DIR", help="The run folder; by default in runs/.")] = None,
+    out: Annotated[
+        Path | None, Option(metavar="DIR", help="The run folder; by default in runs/.", rich_help_panel=OUTPUT)
+    ] = None,
     report: Report = True,
     rendezvous: options.Rendezvous = None,
     key_file: options.KeyFile = None,
@@ -75,7 +85,9 @@ def resume(
     sets: Sets = None,
     compute: options.Compute = None,
     step: Annotated[int | None, Option(metavar="N", help="The checkpoint's step; by default the last.")] = None,
-    out: Annotated[Path | None, Option(metavar="DIR", help="The run folder; by default RUN itself.")] = None,
+    out: Annotated[
+        Path | None, Option(metavar="DIR", help="The run folder; by default RUN itself.", rich_help_panel=OUTPUT)
+    ] = None,
     report: Report = True,
     rendezvous: options.Rendezvous = None,
     key_file: options.KeyFile = None,

@@ -13,6 +13,7 @@ from typer import Argument, Option
 
 from simcluster.catalogue import names
 from simcluster.cli.complete import operations, schedules
+from simcluster.cli.help import WIDTH, Group
 from simcluster.cli.options import (
     Compute,
     Json,
@@ -27,9 +28,19 @@ from simcluster.cli.options import (
 from simcluster.cli.show import check_target, write_file
 from simcluster.errors import Problem, UsageError, nearest
 
-topology_app = typer.Typer(help="Check and draw topology files.", no_args_is_help=True, rich_markup_mode=None)
+topology_app = typer.Typer(
+    help="Check and draw topology files.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    cls=Group,
+    context_settings=WIDTH,
+)
 bench_app = typer.Typer(
-    help="Time a collective, the simulator, or real transports.", no_args_is_help=True, rich_markup_mode=None
+    help="Time a collective, the simulator, or real transports.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    cls=Group,
+    context_settings=WIDTH,
 )
 
 

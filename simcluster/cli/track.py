@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 from typer import Argument, Option
 
+from simcluster.cli.help import OUTPUT
 from simcluster.errors import Problem, RunError, UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ Track = Annotated[
     Option(
         "--track",
         metavar="NAME[=INTO]",
+        rich_help_panel=OUTPUT,
         help=f"Show the run in {TRACKERS} as it goes on; the result is that of `simcluster export`. May be repeated.",
     ),
 ]
