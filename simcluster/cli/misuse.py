@@ -40,8 +40,12 @@ def misuse_of(error: Any) -> Problem:
 
 def help_of(error: Any) -> str:
     """Return the command that shows what typer's usage *error* is about."""
-    path = error.ctx.command_path if getattr(error, "ctx", None) is not None else "simcluster"
-    return f"see: {path} --help"
+    names: list[str] = []
+    context = getattr(error, "ctx", None)
+    while context is not None and context.parent is not None:
+        names.insert(0, context.info_name)
+        context = context.parent
+    return " ".join(["see: simcluster", *names, "--help"])
 
 
 def _given(options: list[str]) -> str:

@@ -27,7 +27,9 @@ def explained(error: yaml.MarkedYAMLError, text: str, file: str | None) -> Probl
     if error.problem == "found character that cannot start any token":
         found, expected = f"a value that begins with {line[mark.column]}", "quotes around it"
     else:
-        found, expected = _raw(error), "YAML"
+        words = _raw(error)
+        missing = words.removeprefix("did not find expected ")
+        found, expected = ("", missing) if missing != words else (words, "YAML")
     return Problem(_KEY, found, expected, file, mark.line + 1, mark.column + 1)
 
 
