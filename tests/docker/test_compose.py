@@ -96,7 +96,8 @@ def test_the_commands_run_on_loopback_until_the_run_is_done(tmp_path: Path) -> N
         )  # fmt: skip
 
     made = begin("key")
-    assert made.wait(GUARD_S) == 0
+    made.communicate(timeout=GUARD_S)
+    assert made.returncode == 0
     processes = {service: begin(service) for service in ("run", *NODES)}
     try:
         said, _ = processes["run"].communicate(timeout=GUARD_S)
