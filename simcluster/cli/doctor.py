@@ -74,7 +74,7 @@ def doctor(
 
 def _here(as_json: bool) -> int:
     """Print what this machine has; return 1 if something needed is missing."""
-    from simcluster.process.machine import findings
+    from simcluster.cli.machine import findings
 
     found = findings()
     is_well = all(one.ok or not one.needed for one in found)

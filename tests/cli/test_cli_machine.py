@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from simcluster.process import machine
+from simcluster.cli import machine
 from simcluster.process.installed import NO_TORCH
 from tests.support.root import ROOT
 
