@@ -3,16 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# The index of another build of torch: on Linux, PyPI's is for CUDA and takes gigabytes. Without a GPU:
+#   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
 # Enough steps that neither the first ones nor a pause of the machine decide the time; evaluated at the end only.
 DEMO := --topology runs/this-machine.yaml --set stop.steps=1000 --set evaluate_every=1000
 
-.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory
+.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory schemas
 
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,uvloop,api,tls,notebook,plot-static,dev]'
 	touch $@
 
@@ -67,6 +70,9 @@ lint: $(STAMP)
 
 reference: $(STAMP)
 	$(BIN)/python -m tests.support.reference
+
+schemas: $(STAMP)
+	$(BIN)/python -m tests.support.schemas
 
 replay: $(STAMP)
 	$(BIN)/python -m tests.replays

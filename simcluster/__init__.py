@@ -59,7 +59,15 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("simcluster.verify")
     if name not in _HOME:
         raise AttributeError(f"module 'simcluster' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"simcluster.{_HOME[name]}"), name)
+    try:
+        module = importlib.import_module(f"simcluster.{_HOME[name]}")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        from simcluster.process.installed import NO_TORCH
+
+        raise ModuleNotFoundError(NO_TORCH, name="torch") from None
+    value = globals()[name] = getattr(module, name)
     return value
 
 

@@ -72,6 +72,12 @@ REMEMBERED = 4096
 """Number of parsed texts to cache: a large cluster has few different ones."""
 
 
+def pattern_of(units: Units) -> str:
+    """Return a regular expression, in the syntax of JSON schema, of texts with one of *units*."""
+    names = "|".join(re.escape(name).replace("µ", "\u00b5").replace("μ", "\u03bc") for name in units)
+    return rf"^\s*\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\s*({names})\s*$"
+
+
 @dataclass(frozen=True, eq=False)
 class _Kind:
     what: str

@@ -1,10 +1,9 @@
 """A model and data of one's own: which of two spirals a point lies on."""
 
 import torch
-from torch import nn
-
 from simcluster import Workload
 from simcluster.workloads import sgd
+from torch import nn
 
 
 def make_workload(*, points: int = 2000, learning_rate: float = 0.2) -> Workload:

@@ -6,18 +6,22 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from simcluster.cli.doctor import doctor
 from simcluster.cli.figure import figure
+from simcluster.cli.help import CLUSTERS, NODES, RESULTS, RUNS, START, WIDTH, Command, Group
 from simcluster.cli.logs import Said, logged
+from simcluster.cli.new import new
 from simcluster.cli.node import coordinator, key, keys_app, node
 from simcluster.cli.options import Json, names_of
-from simcluster.cli.run import replay, resume, run
+from simcluster.cli.run import EXAMPLES, replay, resume, run
+from simcluster.cli.schema import schema
 from simcluster.cli.show import wrapped
 from simcluster.cli.simulator import bench_app, calibrate, flows, topology_app
 from simcluster.cli.sweep import sweep, whatif
@@ -26,6 +30,7 @@ from simcluster.cli.ui import ui
 from simcluster.cli.verify import verify
 from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere, on_command_line
 from simcluster.process.exits import INTERRUPTED
+from simcluster.process.installed import NO_TORCH
 from simcluster.process.terminal import make_visible
 
 app = typer.Typer(
@@ -33,11 +38,19 @@ app = typer.Typer(
     help="Write a distributed-training algorithm once. Simulate it on the cluster you don't have. Run it on yours.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    cls=Group,
+    context_settings=WIDTH,
+    epilog="""\b
+Examples:
+  simcluster new mine                             a project to begin with
+  simcluster run quickstart                       in the simulator
+  simcluster run quickstart --backend sockets     on processes of this machine
+  simcluster run --help                           what a command can do""",
     rich_markup_mode=None,  # plain text: it fits narrow terminals and pipes, and starts in half the time
 )
-app.add_typer(topology_app, name="topology")
-app.add_typer(bench_app, name="bench")
-app.add_typer(keys_app, name="keys")
+app.add_typer(topology_app, name="topology", rich_help_panel=CLUSTERS)
+app.add_typer(bench_app, name="bench", rich_help_panel=CLUSTERS)
+app.add_typer(keys_app, name="keys", rich_help_panel=NODES)
 
 
 def main() -> None:
@@ -51,7 +64,7 @@ def _main() -> None:
     make_visible()
     try:
         try:
-            app()
+            _run()
         finally:
             sys.stdout.flush()  # here, where a full disk can still be reported
     except OSError as error:
@@ -60,6 +73,11 @@ def _main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # exit does not try again to write
         print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
         raise SystemExit(1) from None
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        print(f"error: {NO_TORCH}", file=sys.stderr)
+        raise SystemExit(2) from None
     except UsageError as error:
         for problem in error.problems[:MOST_PROBLEMS]:
             print(f"error: {problem}", file=sys.stderr)
@@ -87,6 +105,24 @@ def _main() -> None:
         raise
 
 
+def _run() -> None:
+    """Run the command that was typed. A wrong option or argument becomes a UsageError."""
+    try:
+        code = app(standalone_mode=False)
+    except Exception as error:
+        if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # type: ignore[attr-defined]
+            raise SystemExit(error.exit_code) from None
+        from simcluster.cli.misuse import help_of, misuse_of
+
+        print(f"error: {misuse_of(error)}", help_of(error), sep="\n", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    if isinstance(code, int) and code:
+        raise SystemExit(code)
+
+
 def _open_streams() -> None:
     """Open closed standard streams, so that no file of ours gets their descriptors."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -111,13 +147,21 @@ def _root(
     pass
 
 
-app.command()(logged("run")(run))
-app.command()(logged("run")(resume))
-app.command()(sweep)
-app.command()(whatif)
+def _command(panel: str, name: str | None = None, epilog: str | None = None) -> Callable[[Any], Any]:
+    """Register a command in the group *panel* of the help."""
+    settings: Any = {**WIDTH}
+    return app.command(name, cls=Command, rich_help_panel=panel, context_settings=settings, epilog=epilog)
 
 
-@app.command()
+_command(RUNS, epilog=EXAMPLES)(logged("run")(run))
+_command(RUNS)(logged("run")(resume))
+_command(RUNS)(sweep)
+_command(RUNS)(whatif)
+_command(RUNS)(verify)
+_command(START)(new)
+
+
+@_command(RESULTS)
 def compare(
     runs: Annotated[list[Path], Argument(metavar="RUN", help="Run folders; each is compared to the first.")],
     as_json: Json = False,
@@ -138,7 +182,7 @@ def compare(
         print("\nreports:", *reports, sep="\n  ")
 
 
-@app.command()
+@_command(RESULTS)
 def report(run: Annotated[Path, Argument(metavar="RUN", help="The folder of a run or a sweep.")]) -> None:
     """Write the report of a run or a sweep again.
 
@@ -156,10 +200,10 @@ def report(run: Annotated[Path, Argument(metavar="RUN", help="The folder of a ru
     print(write_report(finished, load(finished.config["topology"])))
 
 
-app.command()(figure)
+_command(RESULTS)(figure)
 
 
-@app.command(name="list")
+@_command(START, "list")
 def list_(
     kind: Annotated[
         str | None,
@@ -188,7 +232,13 @@ def list_(
             print(wrapped(f"  {entry:<22} {words}".rstrip()))
 
 
-app.command()(logged("node")(node))
-app.command()(logged("coordinator")(coordinator))
-for command in (ui, key, export, replay, doctor, calibrate, flows, verify):
-    app.command()(command)
+_command(NODES)(logged("node")(node))
+_command(NODES)(logged("coordinator")(coordinator))
+_command(NODES)(key)
+_command(START)(doctor)
+_command(START)(schema)
+_command(RESULTS)(ui)
+_command(RESULTS)(export)
+_command(RESULTS)(replay)
+_command(CLUSTERS)(calibrate)
+_command(CLUSTERS)(flows)

@@ -1,4 +1,4 @@
-"""`simcluster doctor`: one row per node, and one line per problem with what to do."""
+"""`simcluster doctor`: what this machine has, or one row per node of a topology; a line per problem with what to do."""
 
 from __future__ import annotations
 
@@ -33,18 +33,25 @@ HEAD = (
 
 def doctor(
     topology: Annotated[
-        str, Argument(metavar="TOPOLOGY", help="A topology file or name.", autocompletion=names_of("topologies"))
-    ],
+        str | None,
+        Argument(
+            metavar="TOPOLOGY",
+            help="A topology file or name; omit it to look at this machine alone.",
+            autocompletion=names_of("topologies"),
+        ),
+    ] = None,
     timeout: Annotated[float, Option(metavar="SECONDS", help="The time that each machine has to answer.")] = 30.0,
     compute: Compute = None,
     ssh_config: SshConfig = None,
     ssh_options: SshOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Ask every machine if a run could start there.
+    """Say what is missing here, or on every machine of a topology.
 
-    Nothing is trained or changed. Exit code 1: a problem was found; each has a line with what to do.
+    Nothing is trained or changed. Exit code 1: something needed is missing; each has a line with what to do.
     """
+    if topology is None:
+        raise typer.Exit(_here(as_json))
     from simcluster.topology import load
     from simcluster.topology.model.compute import wrong_compute
     from simcluster.topology.read.overrides import ALL
@@ -63,6 +70,28 @@ def doctor(
         lines = [f"{row.node}: {one.what}\n  {one.do}" for row in rows for one in row.problems]
         print("", *(lines or ["no problem found"]), sep="\n")
     raise typer.Exit(0 if is_well else 1)
+
+
+def _here(as_json: bool) -> int:
+    """Print what this machine has; return 1 if something needed is missing."""
+    from simcluster.cli.machine import findings
+
+    found = findings()
+    is_well = all(one.ok or not one.needed for one in found)
+    if as_json:
+        print(json.dumps({"ok": is_well, "machine": [asdict(one) for one in found]}, indent=2))
+        return 0 if is_well else 1
+    rows = [(_verdict(one), one.name, one.found) for one in found]
+    print("\n".join(_table(rows)))
+    missing = [one for one in found if one.do]
+    if missing:
+        print("", *(f"{one.name}: {one.do}" for one in missing), sep="\n")
+    print("", "a run can start here" if is_well else "a run cannot start here", sep="\n")
+    return 0 if is_well else 1
+
+
+def _verdict(one: Any) -> str:
+    return "ok" if one.ok else "missing" if one.needed else "optional"
 
 
 def _cells(row: Any) -> tuple[str, ...]:

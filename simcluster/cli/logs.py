@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
+from simcluster.cli.help import OUTPUT
 from simcluster.errors import RunError, UsageError
 from simcluster.process.exits import INTERRUPTED
 
@@ -23,13 +24,22 @@ class Said(SystemExit):
 def _options(
     *,
     log_format: Annotated[
-        str, Option(metavar="text|json", help="The format of logs on standard error, also of nodes.")
+        str,
+        Option(
+            metavar="text|json", rich_help_panel=OUTPUT, help="The format of logs on standard error, also of nodes."
+        ),
     ] = "text",
     log_level: Annotated[
         str | None,
-        Option(metavar="LEVEL", help="debug, info, warning or error; by default warning, or info as JSON or to Loki."),
+        Option(
+            metavar="LEVEL",
+            rich_help_panel=OUTPUT,
+            help="debug, info, warning or error; by default warning, or info as JSON or to Loki.",
+        ),
     ] = None,
-    loki: Annotated[str | None, Option(metavar="URL", help="Push logs to this Loki, too.")] = None,
+    loki: Annotated[
+        str | None, Option(metavar="URL", rich_help_panel=OUTPUT, help="Push logs to this Loki, too.")
+    ] = None,
 ) -> None: ...
 
 

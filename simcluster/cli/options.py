@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from simcluster.cli.complete import one_of, set_keys
+from simcluster.cli.help import NODES, OUTPUT
 from simcluster.errors import Problem, UsageError
 
 
@@ -24,11 +26,15 @@ def names_of(kind: str) -> Any:
 TopologyFile = Annotated[
     str, Argument(metavar="FILE", help="A topology file or name.", autocompletion=names_of("topologies"))
 ]
-Json = Annotated[bool, Option("--json", help="Print only JSON.")]
-Report = Annotated[bool, Option(help="Write report.html (5 MB).")]
-Watch = Annotated[bool, Option("--watch", help="Show nodes, rates, links and stragglers live; only in a terminal.")]
+Json = Annotated[bool, Option("--json", help="Print only JSON.", rich_help_panel=OUTPUT)]
+Report = Annotated[bool, Option(help="Write report.html (5 MB).", rich_help_panel=OUTPUT)]
+Watch = Annotated[
+    bool,
+    Option("--watch", help="Show nodes, rates, links and stragglers live; only in a terminal.", rich_help_panel=OUTPUT),
+]
 Jobs = Annotated[int | None, Option(metavar="N", help="Parallel processes; by default one per core.")]
-Engine = Annotated[str, Option(metavar="NAME", help="local, dask, dask=ADDRESS or slurm.")]
+_ENGINES = one_of("local", "dask", "slurm")
+Engine = Annotated[str, Option(metavar="NAME", help="local, dask, dask=ADDRESS or slurm.", autocompletion=_ENGINES)]
 FirstSeed = Annotated[int | None, Option(metavar="N", help="The first seed.")]
 Sets = Annotated[
     list[str] | None,
@@ -37,12 +43,18 @@ Sets = Annotated[
         metavar="KEY=VALUE",
         help="Override one key, e.g. algorithm.pull_interval=4 or topology.links.pi5-mini1.bandwidth='100 Mbps'. "
         "May be repeated.",
+        autocompletion=set_keys,
     ),
 ]
 Rendezvous = Annotated[
-    str | None, Option(metavar="HOST:PORT", help="sockets: wait here for nodes started by hand with `simcluster node`.")
+    str | None,
+    Option(
+        metavar="HOST:PORT", rich_help_panel=NODES, help="Wait here for nodes started by hand with `simcluster node`."
+    ),
 ]
-KeyFile = Annotated[Path | None, Option(metavar="FILE", help="sockets: the shared key; required off loopback.")]
+KeyFile = Annotated[
+    Path | None, Option(metavar="FILE", rich_help_panel=NODES, help="The shared key; required off loopback.")
+]
 
 ExperimentFile = Annotated[
     str,
@@ -81,7 +93,11 @@ OtherWorkload = Annotated[
 ]
 Compute = Annotated[
     str | None,
-    Option(metavar="NAME", help="What every node computes on: cpu, cuda, cuda:N, mps, or auto for what is there."),
+    Option(
+        metavar="NAME",
+        help="What every node computes on: cpu, cuda, cuda:N, mps, or auto for what is there.",
+        autocompletion=one_of("auto", "cpu", "cuda", "mps"),
+    ),
 ]
 BackendOptions = Annotated[
     list[str] | None,
@@ -96,35 +112,54 @@ BackendOptions = Annotated[
 
 
 Ssh = Annotated[
-    bool, Option(help="sockets: start nodes with `ssh` in the topology by ssh, all others on this machine.")
+    bool,
+    Option(rich_help_panel=NODES, help="Start nodes with `ssh` in the topology by ssh, all others on this machine."),
 ]
-SshConfig = Annotated[Path | None, Option(metavar="FILE", help="sockets: an ssh configuration file (ssh -F).")]
+SshConfig = Annotated[
+    Path | None, Option(metavar="FILE", rich_help_panel=NODES, help="An ssh configuration file (ssh -F).")
+]
 SshOptions = Annotated[
-    list[str] | None, Option("--ssh-option", metavar="KEY=VALUE", help="sockets: one more -o for ssh. May be repeated.")
+    list[str] | None,
+    Option("--ssh-option", metavar="KEY=VALUE", rich_help_panel=NODES, help="One more -o for ssh. May be repeated."),
 ]
-Tmux = Annotated[bool, Option("--tmux", help="sockets: show each node in a pane of a tmux session.")]
+Tmux = Annotated[bool, Option("--tmux", rich_help_panel=NODES, help="Show each node in a pane of a tmux session.")]
 Processes = Annotated[
-    int | None, Option("--nproc-per-node", metavar="N", help="The number of processes per node, each of them a rank.")
+    int | None,
+    Option(
+        "--nproc-per-node",
+        metavar="N",
+        rich_help_panel=NODES,
+        help="The number of processes per node, each of them a rank.",
+    ),
 ]
 Restarts = Annotated[
     int | None,
-    Option(metavar="N", help="The most restarts after losing a node, from the last checkpoint or else from the start."),
+    Option(
+        metavar="N",
+        rich_help_panel=NODES,
+        help="The most restarts after losing a node, from the last checkpoint or else from the start.",
+    ),
 ]
 Coordinator = Annotated[
     str | None,
     Option(
         metavar="HOST:PORT|URL",
-        help="sockets: serve the run's progress at HOST:PORT, or report it to a coordinator at https://HOST:PORT.",
+        rich_help_panel=NODES,
+        help="Serve the run's progress at HOST:PORT, or report it to a coordinator at https://HOST:PORT.",
     ),
 ]
 TokenFile = Annotated[
-    Path | None, Option(metavar="FILE", help="sockets: the coordinator's token; any file from `simcluster key`.")
+    Path | None,
+    Option(metavar="FILE", rich_help_panel=NODES, help="The coordinator's token; any file from `simcluster key`."),
 ]
 TlsFolder = Annotated[
-    Path | None, Option("--tls", metavar="FOLDER", help="sockets: use TLS, with the files from `simcluster keys init`.")
+    Path | None,
+    Option(
+        "--tls", metavar="FOLDER", rich_help_panel=NODES, help="Use TLS, with the files from `simcluster keys init`."
+    ),
 ]
 PlainHttp = Annotated[
-    bool, Option("--plain-http", help="sockets: let the coordinator's token cross a network unencrypted.")
+    bool, Option("--plain-http", rich_help_panel=NODES, help="Let the coordinator's token cross a network unencrypted.")
 ]
 
 
@@ -138,19 +173,33 @@ def real_options(backend: str | None, **given: Any) -> dict[str, Any]:
         for name, value in given.items()
         if value is not None and value is not (name == "ssh") and value != []
     }
-    if backend not in ("sockets", None):
+    if backend not in ("sockets", None) and said:
         flags = {name: f"--{name.replace('_', '-')}" for name in said} | {
             "ssh": "--no-ssh",
             "ssh_options": "--ssh-option",
         }
         problems = [
-            Problem(flags[name], f"{value} works only with --backend sockets", "")
-            for name, value in said.items()
+            Problem(flags[name], f"an option of real nodes on {backend}", "--backend sockets")
+            for name in said
             if name != "max_restarts" or backend != "sim"
         ]
         if problems:
             raise UsageError(problems)
     return said
+
+
+def backend_named(experiment: str | Path, backend: str | None) -> str | None:
+    """Return *backend*, or that of the file of *experiment*; None if it cannot be read, which is reported later."""
+    from simcluster.documents.shipped import find
+    from simcluster.documents.yaml import load
+
+    if backend is not None:
+        return backend
+    try:
+        data = load(find("experiments", experiment)).data
+    except UsageError:
+        return None
+    return str(data.get("backend") or "sim") if isinstance(data, dict) else None
 
 
 def overrides(sets: Sequence[str] | None, flag: str = "--set") -> dict[str, Any]:

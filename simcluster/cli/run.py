@@ -9,10 +9,18 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from simcluster.cli import options
+from simcluster.cli.help import OUTPUT
 from simcluster.cli.options import Json, Report, Sets, overrides, real_options
 from simcluster.cli.show import print_finished, shown, warnings_told
 from simcluster.cli.track import Track, tracked
 from simcluster.errors import Problem, UsageError
+
+EXAMPLES = """\b
+Examples:
+  simcluster run quickstart --algorithm edp --set algorithm.pull_interval=4
+  simcluster run quickstart --set topology.nodes.pi4.straggler.factor=10
+  simcluster run mine/experiment.yaml --backend sockets --out runs/first
+  simcluster run quickstart --backend sockets --topology shelf.yaml"""
 
 
 def run(
@@ -24,7 +32,9 @@ def run(
     sets: Sets = None,
     seed: Annotated[int | None, Option(metavar="N", help="The seed of all randomness.")] = None,
     compute: options.Compute = None,
-    out: Annotated[Path | None, Option(metavar="DIR", help="The run folder; by default in runs/.")] = None,
+    out: Annotated[
+        Path | None, Option(metavar="DIR", help="The run folder; by default in runs/.", rich_help_panel=OUTPUT)
+    ] = None,
     report: Report = True,
     rendezvous: options.Rendezvous = None,
     key_file: options.KeyFile = None,
@@ -44,12 +54,13 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run an experiment on a backend and write its run folder."""
+    changed = overrides(sets)
+    named = options.backend_named(experiment, backend or changed.get("backend"))
     given = overrides(more_options, "--option") | real_options(
-        backend, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config, ssh_options=ssh_options,
+        named, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config, ssh_options=ssh_options,
         tmux=tmux, max_restarts=max_restarts, coordinator=coordinator, token_file=token_file, tls=tls,
         plain_http=plain_http,
     )  # fmt: skip
-    changed = overrides(sets)
     if nproc_per_node is not None:
         changed["topology.launch.nproc_per_node"] = nproc_per_node
     title = f"{Path(experiment).stem}{f' on {backend}' if backend else ''}"
@@ -75,7 +86,9 @@ def resume(
     sets: Sets = None,
     compute: options.Compute = None,
     step: Annotated[int | None, Option(metavar="N", help="The checkpoint's step; by default the last.")] = None,
-    out: Annotated[Path | None, Option(metavar="DIR", help="The run folder; by default RUN itself.")] = None,
+    out: Annotated[
+        Path | None, Option(metavar="DIR", help="The run folder; by default RUN itself.", rich_help_panel=OUTPUT)
+    ] = None,
     report: Report = True,
     rendezvous: options.Rendezvous = None,
     key_file: options.KeyFile = None,
@@ -95,8 +108,9 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Resume a run from its last complete checkpoint."""
+    named = options.backend_named(run / "config.yaml", backend)
     given = overrides(more_options, "--option") | real_options(
-        backend, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config, ssh_options=ssh_options,
+        named, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config, ssh_options=ssh_options,
         tmux=tmux, max_restarts=max_restarts, coordinator=coordinator, token_file=token_file, tls=tls,
         plain_http=plain_http,
     )  # fmt: skip

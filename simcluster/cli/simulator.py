@@ -12,13 +12,35 @@ import typer
 from typer import Argument, Option
 
 from simcluster.catalogue import names
-from simcluster.cli.options import Compute, Json, KeyFile, Rendezvous, Sets, TopologyFile, overrides, real_options
+from simcluster.cli.complete import operations, schedules
+from simcluster.cli.help import WIDTH, Group
+from simcluster.cli.options import (
+    Compute,
+    Json,
+    KeyFile,
+    Rendezvous,
+    Sets,
+    TopologyFile,
+    names_of,
+    overrides,
+    real_options,
+)
 from simcluster.cli.show import check_target, write_file
 from simcluster.errors import Problem, UsageError, nearest
 
-topology_app = typer.Typer(help="Check and draw topology files.", no_args_is_help=True, rich_markup_mode=None)
+topology_app = typer.Typer(
+    help="Check and draw topology files.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    cls=Group,
+    context_settings=WIDTH,
+)
 bench_app = typer.Typer(
-    help="Time a collective, the simulator, or real transports.", no_args_is_help=True, rich_markup_mode=None
+    help="Time a collective, the simulator, or real transports.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    cls=Group,
+    context_settings=WIDTH,
 )
 
 
@@ -45,7 +67,9 @@ def draw(
 
 
 def flows(
-    topology: Annotated[str, Option(metavar="FILE", help="A topology file or name.")],
+    topology: Annotated[
+        str, Option(metavar="FILE", help="A topology file or name.", autocompletion=names_of("topologies"))
+    ],
     flows: Annotated[Path, Option(metavar="FILE", help="A JSON list of {src, dst, bytes, start}; start in seconds.")],
     model: Annotated[
         str | None,
@@ -94,10 +118,20 @@ def simulator(
 
 @bench_app.command()
 def collective(
-    op: Annotated[str, Option(metavar="NAME", help="all_reduce, all_gather, broadcast, barrier, ...")],
-    topology: Annotated[str, Option(metavar="FILE", help="A topology file or name.")],
+    op: Annotated[
+        str,
+        Option(metavar="NAME", help="all_reduce, all_gather, broadcast, barrier, ...", autocompletion=operations),
+    ],
+    topology: Annotated[
+        str, Option(metavar="FILE", help="A topology file or name.", autocompletion=names_of("topologies"))
+    ],
     schedule: Annotated[
-        str, Option(metavar="NAME", help="naive, ring, ...: docs/collectives.md lists those of each operation.")
+        str,
+        Option(
+            metavar="NAME",
+            help="naive, ring, ...: a wrong name is answered with those of the operation.",
+            autocompletion=schedules,
+        ),
     ] = "naive",
     size_bytes: Annotated[int, Option("--bytes", metavar="N", help="M in the formulas.")] = 1_000_000,
     sets: Annotated[
@@ -155,7 +189,14 @@ def transport(
 
 
 def calibrate(
-    topology: Annotated[str, Argument(metavar="TOPOLOGY", help="A file or name: the nodes and links to measure.")],
+    topology: Annotated[
+        str,
+        Argument(
+            metavar="TOPOLOGY",
+            help="A file or name: the nodes and links to measure.",
+            autocompletion=names_of("topologies"),
+        ),
+    ],
     out: Annotated[
         Path | None, Option(metavar="FILE", help="The file to write; by default NAME-measured.yaml here.")
     ] = None,

@@ -11,6 +11,7 @@ import typer
 from typer import Option
 
 from simcluster.cli import options
+from simcluster.cli.complete import one_of, set_keys
 from simcluster.cli.options import overrides
 from simcluster.cli.show import progress_bar
 from simcluster.cli.track import TrackAtEnd, tracked
@@ -34,11 +35,17 @@ def sweep(
             metavar="KEY=VALUES",
             help="Sweep one key: a list (0,1,4,16), range(1,9), lin(0,1,5), log(10Mbps,2.5Gbps,6), uniform(0,1,8), "
             "loguniform(1,100,8). A single value is an override. Several make a grid.",
+            autocompletion=set_keys,
         ),
     ] = None,
     pairs: Annotated[
         list[str] | None,
-        Option("--pair", metavar="KEY=VALUES", help="The same, except that all keys of --pair change together."),
+        Option(
+            "--pair",
+            metavar="KEY=VALUES",
+            help="The same, except that all keys of --pair change together.",
+            autocompletion=set_keys,
+        ),
     ] = None,
     seeds: Annotated[int, Option(metavar="N", help="Seeds per combination, the same for all.")] = 1,
     seed: options.FirstSeed = None,
@@ -111,6 +118,7 @@ def whatif(
         Option(
             metavar="GOAL",
             help="What to reduce: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost.",
+            autocompletion=one_of("time-to-accuracy=", "time-to-loss=", "step-time", "run-time", "energy", "cost"),
         ),
     ],
     sets: options.Sets = None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from typer import Argument, Option
 
+from simcluster.cli.help import OUTPUT
 from simcluster.errors import Problem, RunError, UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ TRACKERS = "mlflow, wandb or tensorboard"
 
 def _track(what: str) -> Any:
     words = f"{what}; the result is that of `simcluster export`. May be repeated."
-    return Option("--track", metavar="NAME[=INTO]", help=words)
+    return Option("--track", metavar="NAME[=INTO]", rich_help_panel=OUTPUT, help=words)
 
 
 Track = Annotated[list[str] | None, _track(f"Show the run in {TRACKERS} as it goes on")]

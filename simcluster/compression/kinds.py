@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import PlainValidator, ValidationError
+from pydantic import PlainValidator, ValidationError, WithJsonSchema
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from simcluster.compression.compressor import Compressor
@@ -59,7 +59,24 @@ def completed(compression: Any) -> str | dict[str, Any]:
     return NONE if found is None else found.model_dump(mode="json")
 
 
-Compression: TypeAlias = Annotated[str | Mapping[str, Any], PlainValidator(completed)]
+def _schema() -> dict[str, Any]:
+    """Return the JSON schema of a compression: a kind, or a mapping with the settings of its kind."""
+    of_kinds = [kind.model_json_schema() | {"required": ["kind"]} for kind in _KINDS]
+    alone: dict[str, Any] = {
+        "properties": {"kind": {"const": NONE}},
+        "required": ["kind"],
+        "additionalProperties": False,
+    }
+    cases = [
+        {"if": {"properties": {"kind": schema["properties"]["kind"]}, "required": ["kind"]}, "then": schema}
+        for schema in (alone, *of_kinds)
+    ]
+    names = {"enum": [NONE, *KINDS]}
+    mapping = {"type": "object", "properties": {"kind": names}, "required": ["kind"], "allOf": cases}
+    return {"anyOf": [names, mapping]}
+
+
+Compression: TypeAlias = Annotated[str | Mapping[str, Any], PlainValidator(completed), WithJsonSchema(_schema())]
 """A setting `compression: Compression = "none"`. In a file: `int8`, or `{kind: top_k, fraction: 0.1}`."""
 
 _Detail: TypeAlias = tuple[tuple[str | int, ...], str, str, Any]

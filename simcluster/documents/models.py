@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
 import pydantic
+from pydantic import GetJsonSchemaHandler
 from pydantic_core import InitErrorDetails
 
 from simcluster.errors import nearest
@@ -93,11 +94,21 @@ class Block(pydantic.BaseModel):
     known: ClassVar[Keys]
     mapping: ClassVar[str] = ""
     """Describes the expected mapping, for errors where there is none."""
+    rules: ClassVar[dict[str, Any]] = {}
+    """Keywords of JSON schema that say what `faults` checks, as far as they can."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         fields = {field.alias or name: field for name, field in cls.model_fields.items()}
         cls.known = Keys(fields, [key for key, field in fields.items() if field.is_required()], cls.mapping)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the JSON schema of `read`: no unknown key, and one without a value counts as absent."""
+        schema = handler.resolve_ref_schema(handler(core))
+        for key in schema["properties"].keys() - set(schema.get("required", ())):
+            schema["properties"][key] = {"anyOf": [schema["properties"][key], {"type": "null"}]}
+        return schema | {"additionalProperties": False, **cls.rules}
 
     @classmethod
     def unknown(cls, key: str) -> InitErrorDetails:

@@ -51,6 +51,23 @@ def settings_of(function: Callable[..., Any]) -> list[Setting]:
     return settings
 
 
+def settings_schema(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the JSON schema of a mapping of *function*'s settings, described by its docstring's first paragraph."""
+    hints = _hints(function)
+    properties = {}
+    for setting in settings_of(function):
+        schema = pydantic.TypeAdapter(hints.get(setting.name, Any)).json_schema()
+        properties[setting.name] = schema if setting.required else schema | {"default": setting.default}
+    words = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("*", "")
+    return {
+        "type": "object",
+        "description": " ".join(words.split()),
+        "properties": properties,
+        "required": [setting.name for setting in settings_of(function) if setting.required],
+        "additionalProperties": False,
+    }
+
+
 def validate(
     function: Callable[..., Any], given: Mapping[str, Any], context: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], list[SettingProblem]]:

@@ -9,7 +9,12 @@ from typing import Literal, TypeAlias
 
 from simcluster.errors import Problem, UsageError, nearest
 
-Kind: TypeAlias = Literal["topologies", "experiments"]
+Kind: TypeAlias = Literal["topologies", "experiments", "schemas"]
+
+SCHEMAS = ("topology", "experiment")
+"""The kinds of files with a JSON schema. They lie next to the folders of these files, in a checkout and in a wheel, so
+that one relative path leads there from the first line of each.
+"""
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -50,6 +55,18 @@ def find(kind: Kind, source: str | Path) -> Path:
         raise UsageError(Problem(f"{what} {str(source)!r}", found, "the path of a file"))
     expected = f"a path, or the name of a shipped {what}: {nearest(str(source), shipped_names(kind))}"
     raise UsageError(Problem(f"{what} {str(source)!r}", "no such file and no such name", expected))
+
+
+def schema_text(kind: str) -> str:
+    """Return the JSON schema of *kind*, one of SCHEMAS."""
+    return (shipped_folder("schemas") / f"{kind}.json").read_text(encoding="utf-8")
+
+
+def shipped_folder(kind: Kind) -> Path:
+    """Return the folder of the shipped files of *kind*."""
+    folder = _folder(kind)
+    assert folder is not None, f"every wheel has {kind}"
+    return folder
 
 
 def _folder(kind: Kind) -> Path | None:

@@ -6,21 +6,52 @@ import math
 import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
-from pydantic import PlainValidator
+from pydantic import GetJsonSchemaHandler, PlainValidator
 
-from simcluster.documents.models import Wrong, refuse, tried
+from simcluster.documents.models import Block, Wrong, refuse, tried
 from simcluster.errors import nearest
-from simcluster.units import UnitError, parse_bandwidth, parse_latency, parse_power, parse_price, parse_rate, parse_size
+from simcluster.units import (
+    BANDWIDTHS,
+    POWERS,
+    PRICES,
+    RATES,
+    SIZES,
+    TIMES,
+    UnitError,
+    Units,
+    parse_bandwidth,
+    parse_latency,
+    parse_power,
+    parse_price,
+    parse_rate,
+    parse_size,
+    pattern_of,
+)
 
 N = TypeVar("N", int, float)
+Schema: TypeAlias = dict[str, Any]
+"""A JSON schema."""
+BLOCK = "x-block"
 LEAST, MOST = 1e-18, 1e30
 """Range of quantities used in computations: multiplying or dividing by them stays finite."""
 
 
 class Value(PlainValidator):
-    """A validator that can also be called as a function."""
+    """A validator that can also be called as a function, with the JSON *schema* of what it accepts, or its maker."""
+
+    schema: Schema | Callable[[], Schema]
+    # Two of one function may differ in their schemas; `typing` takes equal annotations for the same.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __init__(self, check: Callable[[Any], Any], schema: Schema | Callable[[], Schema]) -> None:
+        super().__init__(check)
+        object.__setattr__(self, "schema", schema)
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> Schema:
+        return self.schema() if callable(self.schema) else dict(self.schema)
 
     def __call__(self, value: object) -> Any:
         check: Any = self.func
@@ -48,8 +79,26 @@ positive_time = _positive(parse_latency, "a time")
 """Return seconds, above zero. Raise UnitError."""
 
 
-def quantity(parse: Callable[[object], Any], missing: str = "") -> Value:
-    """Validate a number with a unit; *missing* describes what is expected if there is none."""
+def block(made: type[Block]) -> Value:
+    """Validate a mapping as the block *made*."""
+    return Value(made.read, schema_of(made))
+
+
+def schema_of(made: type[Block]) -> Schema:
+    """Return a schema that stands for that of *made*: `simcluster.schemas` makes a reference of it.
+
+    Pydantic follows only references that it made itself.
+    """
+    return {BLOCK: made.__name__}
+
+
+def quantity_schema(units: Units, description: str = "") -> Schema:
+    """Return the JSON schema of a number with one of *units*."""
+    return {"type": "string", "pattern": pattern_of(units)} | ({"description": description} if description else {})
+
+
+def quantity(parse: Callable[[object], Any], units: Units, missing: str = "") -> Value:
+    """Validate a number with one of *units*; *missing* describes what is expected if there is none."""
 
     def checked(value: object) -> Any:
         if value is None and missing:
@@ -59,11 +108,12 @@ def quantity(parse: Callable[[object], Any], missing: str = "") -> Value:
             raise Wrong(wrong)
         return found
 
-    return Value(checked)
+    example = f"A number with its unit: {', '.join(units)}."
+    return Value(checked, quantity_schema(units, missing or example))
 
 
-def number(fits: Callable[[float], bool], expected: str) -> Value:
-    """Validate a finite number without a unit that *fits*."""
+def number(fits: Callable[[float], bool], expected: str, **limits: float) -> Value:
+    """Validate a finite number without a unit that *fits*; *limits* say the same as keywords of JSON schema."""
 
     def checked(value: object) -> float:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -73,29 +123,32 @@ def number(fits: Callable[[float], bool], expected: str) -> Value:
                     return found
         raise Wrong(expected)
 
-    return Value(checked)
+    return Value(checked, {"type": "number", "description": expected, **limits})
 
 
-def only(fits: Callable[[Any], object], expected: str, *, at_key: bool = False) -> Value:
-    """Validate a value that *fits*, unchanged."""
+def only(fits: Callable[[Any], object], expected: str, schema: Schema, *, at_key: bool = False) -> Value:
+    """Validate a value that *fits*, unchanged; *schema* says the same as JSON schema, as far as that can."""
 
     def checked(value: object) -> object:
         if not fits(value):
             raise Wrong(expected, at_key=at_key)
         return value
 
-    return Value(checked)
+    return Value(checked, {"description": expected} | schema)
 
 
 def whole(least: int, most: int, expected: str = "") -> Value:
     """Validate a whole number."""
     expected = expected or f"a whole number from {least} to {most}"
-    return only(lambda x: isinstance(x, int) and not isinstance(x, bool) and least <= x <= most, expected)
+    schema: Schema = {"type": "integer", "minimum": least, "maximum": most}
+    return only(lambda x: isinstance(x, int) and not isinstance(x, bool) and least <= x <= most, expected, schema)
 
 
 def text(pattern: str | re.Pattern[str], expected: str) -> Value:
     """Validate text that fully matches *pattern*."""
-    return only(lambda value: isinstance(value, str) and re.fullmatch(pattern, value), expected)
+    whole_text = f"^({pattern.pattern if isinstance(pattern, re.Pattern) else pattern})$"
+    schema: Schema = {"type": "string", "pattern": whole_text}
+    return only(lambda value: isinstance(value, str) and re.fullmatch(pattern, value), expected, schema)
 
 
 def one_of(options: Collection[str]) -> Value:
@@ -106,47 +159,47 @@ def one_of(options: Collection[str]) -> Value:
             return value
         raise Wrong(f"one of {len(options)} known: {nearest(str(value), options)}")
 
-    return Value(checked)
+    return Value(checked, {"enum": list(options)})
 
 
-def list_of(read: Callable[[Any], Any], expected: str) -> Value:
-    """Validate a list, each item by *read*."""
+def list_of(made: type[Block], expected: str) -> Value:
+    """Validate a list of the blocks *made*."""
 
     def checked(value: object) -> list[Any]:
         if not isinstance(value, list):
             raise Wrong(expected)
         found: list[Any] = []
-        made = [tried(found, read, item, index) for index, item in enumerate(value)]
+        read = [tried(found, made.read, item, index) for index, item in enumerate(value)]
         refuse(found)
-        return made
+        return read
 
-    return Value(checked)
+    return Value(checked, {"type": "array", "items": schema_of(made), "description": expected})
 
 
-def mapping_of(read: Callable[[Any], Any], expected: str) -> Value:
-    """Validate a mapping, each value by *read*."""
+def mapping_of(made: type[Block], expected: str) -> Value:
+    """Validate a mapping of names to the blocks *made*."""
 
     def checked(value: object) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise Wrong(expected)
         found: list[Any] = []
-        made = {str(key): tried(found, read, item, key) for key, item in value.items()}
+        read = {str(key): tried(found, made.read, item, key) for key, item in value.items()}
         refuse(found)
-        return made
+        return read
 
-    return Value(checked)
+    return Value(checked, {"type": "object", "additionalProperties": schema_of(made), "description": expected})
 
 
-Positive = number(lambda x: x > 0, "a number above zero")
-bandwidth = quantity(parse_bandwidth)
-time = quantity(positive_time)
+Positive = number(lambda x: x > 0, "a number above zero", exclusiveMinimum=0)
+bandwidth = quantity(parse_bandwidth, BANDWIDTHS)
+time = quantity(positive_time, TIMES)
 
 Bandwidth = Annotated[float, bandwidth]
 Time = Annotated[float, time]
-Latency = Annotated[float, quantity(parse_latency)]
-Size = Annotated[int, quantity(parse_size)]
-PositiveSize = Annotated[int, quantity(_positive(parse_size, "a size"))]
-Rate = Annotated[float, quantity(parse_rate)]
-Power = Annotated[float, quantity(parse_power)]
-Price = Annotated[float, quantity(parse_price)]
-Flag = Annotated[bool, only(lambda value: isinstance(value, bool), "true or false")]
+Latency = Annotated[float, quantity(parse_latency, TIMES)]
+Size = Annotated[int, quantity(parse_size, SIZES)]
+PositiveSize = Annotated[int, quantity(_positive(parse_size, "a size"), SIZES)]
+Rate = Annotated[float, quantity(parse_rate, RATES)]
+Power = Annotated[float, quantity(parse_power, POWERS)]
+Price = Annotated[float, quantity(parse_price, PRICES)]
+Flag = Annotated[bool, only(lambda value: isinstance(value, bool), "true or false", {"type": "boolean"})]

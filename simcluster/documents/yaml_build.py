@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from simcluster.documents.yaml_errors import explained
 from simcluster.errors import Problem, UsageError
 
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -126,13 +127,7 @@ class Builder:
         try:
             yield from yaml.parse(text, Loader=yaml.CSafeLoader)
         except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            place = (mark.line + 1, mark.column + 1) if mark else (None, None)
-            # libyaml reports what it found, or what it expected.
-            words = " ".join(part for part in (error.problem, error.context) if part)
-            missing = words.removeprefix("did not find expected ")
-            found, expected = ("", missing) if missing != words else (words.removeprefix("found "), "YAML")
-            raise UsageError(Problem("YAML syntax", found, expected, self.file, *place)) from None
+            raise UsageError(explained(error, text, self.file)) from None
         except (yaml.YAMLError, UnicodeError) as error:
             words = str(getattr(error, "reason", error))
             raise UsageError(Problem("YAML syntax", words, "text that YAML allows", self.file)) from None

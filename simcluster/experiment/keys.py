@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import Field, PlainValidator
+from pydantic import Field
 from pydantic_core import InitErrorDetails
 
 from simcluster.checkpoints.store import Best
 from simcluster.documents.limits import MOST_STEPS, MOST_WHOLE
 from simcluster.documents.models import Block, Wrong, fault
-from simcluster.documents.values import Flag, only, whole
-from simcluster.units import parse_latency, write_latency
+from simcluster.documents.values import Flag, Value, block, only, quantity_schema, whole
+from simcluster.units import TIMES, parse_latency, write_latency
 from simcluster.workloads.workload import Numerics
 
 GradientNorms: TypeAlias = bool | Literal["layers"]
@@ -36,11 +36,16 @@ def _time(value: object) -> float:
     return time_s
 
 
-def _among(options: tuple[str, ...]) -> PlainValidator:
-    return only(lambda value: isinstance(value, str) and value in options, " or ".join(options))
+def _among(options: tuple[str, ...]) -> Value:
+    schema = {"enum": list(options)}
+    return only(lambda value: isinstance(value, str) and value in options, " or ".join(options), schema)
 
 
-Norms = Annotated[GradientNorms, only(_is_norms, "true or false, or layers for each parameter's, too")]
+_NORMS = only(_is_norms, "true or false, or layers for each parameter's, too", {"enum": [True, False, "layers"]})
+_EPOCHS: dict[str, Any] = {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_STEPS}
+_NAME = only(lambda value: isinstance(value, str) and bool(value), "a short text", {"type": "string", "minLength": 1})
+
+Norms = Annotated[GradientNorms, _NORMS]
 Steps = Annotated[int, whole(1, MOST_STEPS, f"a whole number of at least 1 and at most {MOST_STEPS}")]
 Seed = Annotated[int, whole(0, MOST_WHOLE, f"a whole number of at least 0 and at most {MOST_WHOLE}")]
 
@@ -49,9 +54,10 @@ class StopBlock(Block):
     """The stop of a run: after steps or epochs of every rank, or at a time."""
 
     mapping = "a mapping: steps or epochs, and time"
+    rules: ClassVar[dict[str, Any]] = {"oneOf": [{"required": ["steps"]}, {"required": ["epochs"]}]}
     steps: Steps | None = None
-    epochs: Annotated[Any, only(_is_number, f"a number above 0 and at most {MOST_STEPS}")] = None
-    time_s: Annotated[float, PlainValidator(_time)] | None = Field(default=None, alias="time")
+    epochs: Annotated[Any, only(_is_number, f"a number above 0 and at most {MOST_STEPS}", _EPOCHS)] = None
+    time_s: Annotated[float, Value(_time, quantity_schema(TIMES))] | None = Field(default=None, alias="time")
 
     @classmethod
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
@@ -97,19 +103,19 @@ class ObserveBlock(Block):
 class ExperimentBlock(Block):
     """An experiment. *topology*, *algorithm*, *workload* and *faults* are read with what they name."""
 
-    name: Annotated[str, only(lambda value: isinstance(value, str) and bool(value), "a short text")] | None = None
+    name: Annotated[str, _NAME] | None = None
     topology: Any = None
     algorithm: Any = None
     workload: Any = None
-    stop: Annotated[StopBlock, PlainValidator(StopBlock.read)] = StopBlock(epochs=1)
+    stop: Annotated[StopBlock, block(StopBlock)] = StopBlock(epochs=1)
     evaluate_every: Steps | None = None
     evaluate_consensus: Flag = False
     planned: Any = Field(default=None, alias="faults")
     seed: Seed = 0
     numerics: Annotated[Numerics, _among(get_args(Numerics))] = "real"
     check_memory: Flag = True
-    checkpoint: Annotated[CheckpointSettings, PlainValidator(CheckpointSettings.read)] | None = None
-    observe: Annotated[ObserveBlock, PlainValidator(ObserveBlock.read)] = ObserveBlock()
+    checkpoint: Annotated[CheckpointSettings, block(CheckpointSettings)] | None = None
+    observe: Annotated[ObserveBlock, block(ObserveBlock)] = ObserveBlock()
     regroup: Flag = True
     backend: Annotated[str, _among(BACKENDS)] = "sim"
 

@@ -160,6 +160,9 @@ def _open(source: AnyExperiment) -> tuple[Document, Path]:
             raise UsageError(Problem("experiment", repr(str(source)), f"a file, or a shipped one: {known}"))
         path = shipped
     document = yaml_lines.load(path)
+    if document.data is None:
+        expected = "an experiment; `simcluster new DIR` writes one to begin with"
+        raise UsageError(document.problem((), found="an empty file", expected=expected))
     if not isinstance(document.data, dict):
         raise UsageError(document.problem((), expected="a mapping with the keys " + ", ".join(KEYS)))
     return document, path.resolve().parent

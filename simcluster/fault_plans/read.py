@@ -15,7 +15,7 @@ from simcluster.fault_plans import kinds
 from simcluster.fault_plans.kinds import NOTICE_S, Fault, Spell, united
 from simcluster.rng import numpy_stream
 from simcluster.topology import Link, Topology
-from simcluster.units import parse_latency
+from simcluster.units import TIMES, parse_latency
 
 SPELLS_LIMIT = 10_000
 """Limit on the spells of one fault: a flap of an hour with periods of a third of a second."""
@@ -98,7 +98,7 @@ class _Reader:
     # when
 
     def spells(self) -> tuple[Spell, ...] | None:
-        at_s = self.fields.value("at", values.quantity(parse_latency))
+        at_s = self.fields.value("at", values.quantity(parse_latency, TIMES))
         self.needs("at", "the time of the first one, like 1.5 s")
         lasts_s = self.duration()
         starts = self.starts(at_s)

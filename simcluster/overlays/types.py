@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import AfterValidator, ValidationInfo
+from pydantic import AfterValidator, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from simcluster.errors import UsageError
 from simcluster.overlays.overlay import Overlay
-from simcluster.overlays.setting import Setting, overlay_of, resolved
+from simcluster.overlays.setting import KINDS, Setting, overlay_of, resolved
 from simcluster.overlays.shapes import Misfit
 
 
@@ -71,11 +71,15 @@ def _checked(refuse: Callable[[Overlay], str]) -> Callable[[Setting, ValidationI
     return check
 
 
-AnyOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(lambda overlay: ""))]
+_KIND: Final = {"properties": {"kind": {"enum": list(KINDS)}}, "required": ["kind"]}
+_NAMES: Final = [name for name in KINDS if name not in ("cycle", "file")]
+_SCHEMA: Final = WithJsonSchema({"anyOf": [{"enum": _NAMES}, {"type": "object", **_KIND}]})
+
+AnyOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(lambda overlay: "")), _SCHEMA]
 """Any connected overlay."""
-BalancedOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(unbalanced))]
+BalancedOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(unbalanced)), _SCHEMA]
 """An overlay with doubly stochastic weights."""
-StaticOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(moving))]
+StaticOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(moving)), _SCHEMA]
 """An overlay that does not change."""
-FixedOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(unfixed))]
+FixedOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(unfixed)), _SCHEMA]
 """An overlay that does not change, with doubly stochastic weights."""

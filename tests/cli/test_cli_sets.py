@@ -17,10 +17,10 @@ def test_values_mean_what_they_would_in_a_file() -> None:
     ("text", "words"),
     [
         ("noequals", "--set: found 'noequals', expected KEY=VALUE"),
-        ("a=[1, 2", "--set a: found '[1, 2', expected ',' or ']'"),
-        ("a={b: 1", "--set a: found '{b: 1', expected ',' or '}'"),
-        ('a="x', "--set a: found '\"x' (unexpected end of stream"),
-        ("a=b: c: d", "--set a: found 'b: c: d' (mapping values are not allowed"),
+        ("a=[1, 2", "--set a: found '[1, 2' (a [ that is not closed"),
+        ("a={b: 1", "--set a: found '{b: 1' (a { that is not closed"),
+        ('a="x', "--set a: found '\"x' (a quote that is not closed"),
+        ("a=b: c: d", "--set a: found 'b: c: d' (a second colon in the line"),
         ("a={b: 1, b: 2}", "(a duplicate key), expected one"),
     ],
 )

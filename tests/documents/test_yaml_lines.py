@@ -120,7 +120,7 @@ def test_all_duplicates_are_reported_at_once_and_the_first_value_is_kept() -> No
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("a: [1", "f.yaml:2:1: YAML syntax"),
+        ("a: [1", "f.yaml:1:4: YAML syntax"),
         ("a: b: c", "f.yaml:1:5: YAML syntax"),
         ("a:\n\tb: 1", "f.yaml:2:1: YAML syntax"),
         ("a: 'open", "f.yaml:1"),

@@ -8,6 +8,7 @@ from typing import Any
 from typer.main import get_command
 
 from simcluster.cli.app import app
+from simcluster.cli.help import NODES
 from tests.support.root import ROOT
 
 PAGE = ROOT / "docs" / "reference.md"
@@ -58,6 +59,8 @@ def _option(param: Any) -> str:
 
 def _row(name: str, param: Any) -> str:
     words = " ".join((param.help or "").split())
+    if param.rich_help_panel == NODES:  # the help has them in a group
+        words = f"Real nodes: {words[0].lower()}{words[1:]}"
     is_told = param.default is not None and param.default is not False and not param.secondary_opts
     default = f" Default: `{param.default}`." if is_told and not callable(param.default) else ""
     required = " Required." if param.required and name.startswith("-") else ""

@@ -194,7 +194,7 @@ def test_a_cluster_without_a_worker_or_without_nodes_is_refused() -> None:
     assert "found switches only" in one_problem("nodes: {s: {kind: switch}}")
     assert "nodes: found nothing, expected a mapping of nodes" in one_problem("name: x")
     assert "expected a mapping with name" in one_problem("[1, 2]")
-    assert "expected a mapping with name" in one_problem("")
+    assert "found an empty file, expected a topology" in one_problem("")
     assert "links: found 'none', expected a list" in one_problem("nodes: {a: {device: x86-laptop}}\nlinks: none")
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from simcluster.documents.models import Wrong
 from simcluster.documents.values import Positive, number, positive_time, quantity
-from simcluster.units import format_latency
+from simcluster.units import TIMES, format_latency
 
 SHORTEST_S = 10e-6
 """Every change of a Markov straggler is simulated: shorter sojourns would take forever and change nothing."""
@@ -24,8 +24,8 @@ def _sojourn(text: object) -> float:
     return time_s
 
 
-Sojourn = quantity(_sojourn, _A_SOJOURN)
-TimeConstant = quantity(positive_time, "a time with its unit, above zero")
+Sojourn = quantity(_sojourn, TIMES, _A_SOJOURN)
+TimeConstant = quantity(positive_time, TIMES, "a time with its unit, above zero")
 
 
 class Straggler:
@@ -59,7 +59,7 @@ class Lognormal(Straggler):
     """exp of a normal with standard deviation *sigma* and mean -sigma^2/2, so that the factor's mean is 1."""
 
     kind = "lognormal"
-    sigma: Annotated[float, number(lambda x: 0 <= x <= 10, "a number from 0 to 10")]
+    sigma: Annotated[float, number(lambda x: 0 <= x <= 10, "a number from 0 to 10", minimum=0, maximum=10)]
 
     @property
     def mean_factor(self) -> float:
@@ -90,7 +90,7 @@ class ShiftedExponential(Straggler):
 
     kind = "shifted-exponential"
     mean: Annotated[float, Positive]
-    shift: Annotated[float, number(lambda x: x >= 0, "a number, 0 or above")] = 1.0
+    shift: Annotated[float, number(lambda x: x >= 0, "a number, 0 or above", minimum=0)] = 1.0
 
     @property
     def mean_factor(self) -> float:
@@ -105,7 +105,7 @@ class Pareto(Straggler):
     """At least *minimum*; above x with probability (minimum/x)^shape. A *shape* of 1 or less would have no mean."""
 
     kind = "pareto"
-    shape: Annotated[float, number(lambda x: x > 1, "a number above 1: else the mean is infinite")]
+    shape: Annotated[float, number(lambda x: x > 1, "a number above 1: else the mean is infinite", exclusiveMinimum=1)]
     minimum: Annotated[float, Positive] = 1.0
 
     @property
@@ -122,7 +122,7 @@ class TwoPoint(Straggler):
 
     kind = "two-point"
     factor: Annotated[float, Positive]
-    probability: Annotated[float, number(lambda x: 0 <= x <= 1, "a number from 0 to 1")]
+    probability: Annotated[float, number(lambda x: 0 <= x <= 1, "a number from 0 to 1", minimum=0, maximum=1)]
 
     @property
     def mean_factor(self) -> float:

@@ -4,29 +4,58 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, PlainValidator
+from pydantic import Field
 from pydantic_core import InitErrorDetails
 
 from simcluster.documents.models import Block, fault, refuse
-from simcluster.documents.values import Bandwidth, Time, bandwidth, number, one_of, positive_time, quantity, time
+from simcluster.documents.values import (
+    Bandwidth,
+    Schema,
+    Time,
+    Value,
+    bandwidth,
+    number,
+    one_of,
+    positive_time,
+    quantity,
+    quantity_schema,
+    schema_of,
+    time,
+)
 from simcluster.topology.model.conditions import JITTER_KINDS, Background, Jitter, JitterKind, RateTrace
-from simcluster.topology.read.traces import TraceBlock, steps_of
-from simcluster.units import parse_bandwidth_or_zero
+from simcluster.topology.read.traces import TraceBlock, one_of_file_and, steps
+from simcluster.units import BANDWIDTHS, TIMES, parse_bandwidth_or_zero
 
 _STEPS = "a mapping of times to factors or bandwidths: {0 s: 1, 10 s: 0.2, 12 s: 30 Mbps}"
 _MEAN = "a time with its unit: the mean delay added to the latency"
 _SIGMA = "a number above 0, at most 10"
-_share = number(lambda x: x >= 0, "a number, 0 or above, or a bandwidth with its unit")
+_share = number(lambda x: x >= 0, "a number, 0 or above, or a bandwidth with its unit", minimum=0)
+
+
+def _step(value: object) -> float | str:
+    if isinstance(value, str):
+        _rate(value)
+        return value
+    return float(_share(value))
+
+
+_rate = quantity(parse_bandwidth_or_zero, BANDWIDTHS)
+_RATES = steps(_step, _STEPS, {"anyOf": [{"type": "number", "minimum": 0}, quantity_schema(BANDWIDTHS)]})
 
 
 class JitterBlock(Block):
     """The jitter of a link."""
 
+    rules: ClassVar[dict[str, Any]] = {
+        "if": {"properties": {"kind": {"const": "lognormal"}}, "required": ["kind"]},
+        "then": {"required": ["sigma"]},
+        "else": {"properties": {"sigma": {"type": "null"}}},
+    }
     kind: Annotated[JitterKind, one_of(JITTER_KINDS)] = "exponential"
-    mean_s: Annotated[float, quantity(positive_time, _MEAN)] = Field(alias="mean")
-    sigma: Annotated[float, number(lambda x: 0 < x <= 10, _SIGMA)] = 0.0
+    mean_s: Annotated[float, quantity(positive_time, TIMES, _MEAN)] = Field(alias="mean")
+    sigma: Annotated[float, number(lambda x: 0 < x <= 10, _SIGMA, exclusiveMinimum=0, maximum=10)] = 0.0
 
     @classmethod
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
@@ -40,6 +69,7 @@ class JitterBlock(Block):
 class BackgroundBlock(Block):
     """Background traffic: its rate, and its mean times on and off."""
 
+    rules: ClassVar[dict[str, Any]] = {"dependencies": {"on": ["off"], "off": ["on"]}}
     rate_Bps: Bandwidth = Field(alias="rate")
     on_s: Time = Field(math.inf, alias="on")
     off_s: Time = Field(0.0, alias="off")
@@ -59,7 +89,8 @@ class RateTraceBlock(TraceBlock):
     """A bandwidth over time: absolute, or as a factor of the link's own."""
 
     rows, either = "steps", f"a file (CSV, time_s and factor or bandwidth) or steps, {_STEPS}"
-    steps: Annotated[tuple[tuple[float, Any], ...], PlainValidator(lambda value: steps_of(value, _step, _STEPS))] = ()
+    rules: ClassVar[dict[str, Any]] = one_of_file_and("steps")
+    steps: Annotated[tuple[tuple[float, Any], ...], _RATES] = ()
     period_s: Time = Field(math.inf, alias="period")
 
     def trace(self, bandwidth_Bps: float) -> RateTrace:
@@ -86,13 +117,10 @@ def _rate_trace(value: object) -> RateTraceBlock:
     return block
 
 
-JitterOf = Annotated[Jitter, PlainValidator(_jitter)]
-BackgroundOf = Annotated[Background, PlainValidator(_background)]
-RateTraceOf = Annotated[RateTraceBlock, PlainValidator(_rate_trace)]
+def _either(alone: Schema, made: type[Block]) -> Schema:
+    return {"anyOf": [alone, schema_of(made)]}
 
 
-def _step(value: object) -> float | str:
-    if isinstance(value, str):
-        quantity(parse_bandwidth_or_zero)(value)
-        return value
-    return float(_share(value))
+JitterOf = Annotated[Jitter, Value(_jitter, _either(quantity_schema(TIMES), JitterBlock))]
+BackgroundOf = Annotated[Background, Value(_background, _either(quantity_schema(BANDWIDTHS), BackgroundBlock))]
+RateTraceOf = Annotated[RateTraceBlock, Value(_rate_trace, schema_of(RateTraceBlock))]

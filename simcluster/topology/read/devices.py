@@ -6,27 +6,56 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, PlainValidator
+from pydantic import Field
 from pydantic_core import InitErrorDetails
 
 from simcluster.documents.models import Block, Keys, Wrong, block_of, fault, refuse, tried
-from simcluster.documents.values import Bandwidth, Latency, Positive, PositiveSize, Power, Price, Rate, one_of, time
+from simcluster.documents.values import (
+    Bandwidth,
+    Latency,
+    Positive,
+    PositiveSize,
+    Power,
+    Price,
+    Rate,
+    Schema,
+    Value,
+    block,
+    one_of,
+    quantity_schema,
+    time,
+)
 from simcluster.errors import nearest
 from simcluster.topology.model.compute import ACCELERATORS
 from simcluster.topology.model.device import Accelerator, Device, Profile
 from simcluster.topology.model.stragglers import Straggler, Trace
 from simcluster.topology.presets.links import DEVICES
-from simcluster.topology.read.traces import TraceBlock, steps_of
-from simcluster.units import UnitError, parse_amount, parse_power
+from simcluster.topology.read.traces import TraceBlock, one_of_file_and, steps
+from simcluster.units import AMOUNTS, TIMES, UnitError, parse_amount, parse_power, pattern_of
 
 _WORK = ("gradient", "apply")
 """The kinds of work of our replicas; a user's code may use other names, but none nearly equal."""
 
 _KIND = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)+")
 _TIMES = "a time, or times by FLOPs: {13 MFLOP: 1.2 ms}"
-_FACTORS = PlainValidator(lambda value: steps_of(value, Positive, "a mapping of times to factors: {0 s: 1, 10 s: 3}"))
+_FACTORS = steps(
+    Positive, "a mapping of times to factors: {0 s: 1, 10 s: 3}", {"type": "number", "exclusiveMinimum": 0}
+)
+_BY_FLOPS: Schema = {
+    "type": "object",
+    "minProperties": 1,
+    "propertyNames": {"pattern": pattern_of(AMOUNTS)},
+    "additionalProperties": quantity_schema(TIMES),
+}
+_PROFILE: Schema = {
+    "type": "object",
+    "minProperties": 1,
+    "propertyNames": {"pattern": f"^{_KIND.pattern}$"},
+    "additionalProperties": {"anyOf": [quantity_schema(TIMES), _BY_FLOPS]},
+    "description": "The time of each kind of work, or its times by FLOPs.",
+}
 
 
 def _profile(block: object) -> Profile:
@@ -65,6 +94,7 @@ def _points(kind: str, table: Mapping[str, Any], found: list[InitErrorDetails]) 
 
 class _FactorTrace(TraceBlock):
     rows, either = "factors", "file or factors: a file (CSV, time_s and factor), or factors ({0 s: 1, 10 s: 3})"
+    rules: ClassVar[dict[str, Any]] = one_of_file_and("factors")
     factors: Annotated[tuple[tuple[float, float], ...], _FACTORS] = ()
 
 
@@ -103,6 +133,17 @@ def _straggler(value: object) -> Straggler:
     return made
 
 
+def _straggler_schema() -> Schema:
+    """Return the JSON schema of a straggler: the keys of its kind, by default constant."""
+    kinds = {kind: made.model_json_schema() for kind, made in _BLOCKS.items()}
+    cases = []
+    for kind, schema in kinds.items():
+        keys = {"kind": {"const": kind}}
+        names = {"properties": keys} | ({} if kind == "constant" else {"required": ["kind"]})
+        cases.append({"if": names, "then": schema | {"properties": schema["properties"] | keys}})
+    return {"type": "object", "properties": {"kind": {"enum": list(kinds)}}, "allOf": cases}
+
+
 class AcceleratorBlock(Block):
     """The accelerator of a node, by the fields of Accelerator; what is left out is the preset's."""
 
@@ -112,7 +153,7 @@ class AcceleratorBlock(Block):
     memory_bytes: PositiveSize | None = Field(None, alias="memory")
     work_overhead_s: Latency | None = Field(None, alias="work_overhead")
     operator_overhead_s: Latency | None = Field(None, alias="operator_overhead")
-    profile: Annotated[Profile, PlainValidator(_profile)] | None = None
+    profile: Annotated[Profile, Value(_profile, _PROFILE)] | None = None
 
     def made(self, preset: Accelerator | None) -> Accelerator:
         values = {name: getattr(self, name) for name in self.model_fields_set}
@@ -135,9 +176,9 @@ class DeviceBlock(Block):
     power_idle_W: Power | None = Field(None, alias="power_idle")
     power_busy_W: Power | None = Field(None, alias="power_busy")
     price_USD_per_h: Price | None = Field(None, alias="price_per_hour")
-    profile: Annotated[Profile, PlainValidator(_profile)] | None = None
-    straggler: Annotated[Straggler, PlainValidator(_straggler)] | None = None
-    accelerator: Annotated[AcceleratorBlock, PlainValidator(AcceleratorBlock.read)] | None = None
+    profile: Annotated[Profile, Value(_profile, _PROFILE)] | None = None
+    straggler: Annotated[Straggler, Value(_straggler, _straggler_schema)] | None = None
+    accelerator: Annotated[AcceleratorBlock, block(AcceleratorBlock)] | None = None
 
     @classmethod
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:

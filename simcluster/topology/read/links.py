@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Any, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, TypeAlias, get_args
 
-from pydantic import Field, PlainValidator
+from pydantic import Field
 from pydantic_core import InitErrorDetails
 
 from simcluster.documents.models import Block, Wrong, fault, tried
 from simcluster.documents.reading import Reading
-from simcluster.documents.values import Bandwidth, Latency, number, one_of, text
+from simcluster.documents.values import Bandwidth, Latency, Schema, Value, number, one_of, text
 from simcluster.errors import MOST_PROBLEMS, nearest
 from simcluster.topology.model.model import Duplex, Link
 from simcluster.topology.model.spread import NONE
@@ -33,17 +33,23 @@ def _read_ends(value: object) -> Ends:
     raise Wrong("two names of nodes: [a, b]")
 
 
+_ENDS: Schema = {"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 2, "maxItems": 2}
+_share = number(lambda x: 0 <= x < 1, "a number from 0 to below 1", minimum=0, exclusiveMaximum=1)
+_lost = number(lambda x: 0 <= x < 1, "a number from 0 to below 1, a share of packets", minimum=0, exclusiveMaximum=1)
+
+
 class LinkBlock(Block):
     """A link, by the fields of Link."""
 
-    between: Annotated[Ends, PlainValidator(_read_ends)]
+    rules: ClassVar[dict[str, Any]] = {"anyOf": [{"required": ["type"]}, {"required": ["bandwidth", "latency"]}]}
+    between: Annotated[Ends, Value(_read_ends, _ENDS)]
     type: Annotated[str, one_of(LINKS)] | None = None
     bandwidth_Bps: Bandwidth | None = Field(None, alias="bandwidth")
     latency_s: Latency | None = Field(None, alias="latency")
     duplex: Annotated[Duplex, one_of(get_args(Duplex))] | None = None
-    ack_share: Annotated[float, number(lambda share: 0 <= share < 1, "a number from 0 to below 1")] = 0.0
+    ack_share: Annotated[float, _share] = 0.0
     jitter: JitterOf | None = None
-    loss: Annotated[float, number(lambda x: 0 <= x < 1, "a number from 0 to below 1, a share of packets")] = 0.0
+    loss: Annotated[float, _lost] = 0.0
     trace: RateTraceOf | None = None
     background: BackgroundOf | None = None
     medium: Annotated[str, text(_MEDIUM, _MEDIUM_EXPECTED)] | None = None

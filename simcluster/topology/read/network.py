@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import Field
 
@@ -25,6 +25,8 @@ Nodes = Mapping[str, Node | None]
 """Nodes by name; None for an invalid one."""
 
 _ROUTES = "a list of routes, each a list of nodes from end to end: [[a, sw1, b]]"
+_ROUTE = {"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 2, "uniqueItems": True}
+_ROUTES_SCHEMA = {"type": "array", "items": _ROUTE}
 _MACHINES = "a mapping of machines by name: {shelf: {cores: 4}}"
 _BACKGROUND = "a list of {from, to, rate}, with on and off if it comes and goes"
 
@@ -33,6 +35,7 @@ class FlowBlock(BackgroundBlock):
     """The background between two nodes; `check_network` checks that these exist."""
 
     mapping = "a mapping with from, to, rate, on, off"
+    rules: ClassVar[dict[str, Any]] = BackgroundBlock.rules | {"required": ["from", "to", "rate"]}
     source: Any = Field(None, alias="from")
     target: Any = Field(None, alias="to")
 
@@ -48,10 +51,10 @@ class NetworkBlock(Block):
 
     network: Annotated[NetworkKind, one_of(get_args(NetworkKind))] = "maxmin"
     routing: Annotated[Routing, one_of(get_args(Routing))] = "shortest"
-    routes: Annotated[list[Any], only(lambda value: isinstance(value, list), _ROUTES)] = Field([])
-    background: Annotated[list[FlowBlock], list_of(FlowBlock.read, _BACKGROUND)] = Field([])
+    routes: Annotated[list[Any], only(lambda value: isinstance(value, list), _ROUTES, _ROUTES_SCHEMA)] = Field([])
+    background: Annotated[list[FlowBlock], list_of(FlowBlock, _BACKGROUND)] = Field([])
     inbox_bytes: Size | None = Field(None, alias="inbox")
-    machines: Annotated[dict[str, MachineBlock], mapping_of(MachineBlock.read, _MACHINES)] = Field({})
+    machines: Annotated[dict[str, MachineBlock], mapping_of(MachineBlock, _MACHINES)] = Field({})
     misfit: PositiveFactors = ()
     startup_s: Times = Field((), alias="startup")
 

@@ -6,15 +6,15 @@ import ipaddress
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from pydantic import Field, PlainValidator
+from pydantic import Field
 from pydantic_core import InitErrorDetails
 
 from simcluster.documents.models import Block, Wrong, fault
 from simcluster.documents.reading import Reading
-from simcluster.documents.values import Bandwidth, Flag, Latency, Size, text, whole
-from simcluster.topology.model.compute import CPU, wrong_compute
+from simcluster.documents.values import Bandwidth, Flag, Latency, Schema, Size, Value, schema_of, text, whole
+from simcluster.topology.model.compute import ACCELERATORS, AUTO, CPU, wrong_compute
 from simcluster.topology.model.model import Node
 from simcluster.topology.model.spread import NONE
 from simcluster.topology.read.devices import DeviceBlock
@@ -58,11 +58,18 @@ def _compute(value: object) -> str:
     return str(value)
 
 
+_ADDRESS: Schema = {"type": "string", "description": "An IP address or a host's name."}
+_COMMAND: Schema = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+_COMPUTE: Schema = {"anyOf": [{"enum": [CPU, AUTO, *ACCELERATORS]}, {"type": "string", "pattern": "^cuda:[0-9]+$"}]}
+_ONE_COMMAND: Schema = {"not": {"required": ["python", "command"]}}
+
+
 class LaunchBlock(Block):
     """How the processes of a node are started, or the default for all nodes."""
 
+    rules: ClassVar[dict[str, Any]] = _ONE_COMMAND
     python: Annotated[str, text(_WORD, _PYTHON)] | None = None
-    command: Annotated[tuple[str, ...], PlainValidator(_words)] = ()
+    command: Annotated[tuple[str, ...], Value(_words, _COMMAND)] = ()
     processes: Annotated[int, whole(1, MOST_PROCESSES)] | None = Field(None, alias="nproc_per_node")
 
     @property
@@ -84,18 +91,23 @@ Site = Annotated[str, text(_SITE, "the name of a place")]
 class NodeBlock(LaunchBlock, DeviceBlock):
     """A worker, by the fields of Node."""
 
+    rules: ClassVar[dict[str, Any]] = {
+        **_ONE_COMMAND,
+        "anyOf": [{"required": ["device"]}, {"required": ["flops"]}],
+        "dependencies": {"port": ["address"]},
+    }
     send_overhead_s: Latency = Field(0.0, alias="send_overhead")
     recv_overhead_s: Latency = Field(0.0, alias="recv_overhead")
     host_bandwidth_Bps: Bandwidth = Field(math.inf, alias="host_bandwidth")
     send_buffer_bytes: Size = Field(0, alias="send_buffer")
-    address: Annotated[str, PlainValidator(_address)] | None = None
+    address: Annotated[str, Value(_address, _ADDRESS)] | None = None
     port: Annotated[int, whole(1, 65535)] | None = None
     ssh: Annotated[str, text(_SSH, "[user@]host, as the ssh command takes it")] | None = None
     site: Site | None = None
     gateway: Flag = True
     machine: Annotated[str, text(NODE_NAME, NODE_NAME_EXPECTED)] | None = None
     spread: NodeSpread = NONE
-    compute: Annotated[str, PlainValidator(_compute)] = CPU
+    compute: Annotated[str, Value(_compute, _COMPUTE)] = CPU
 
     @classmethod
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
@@ -139,6 +151,17 @@ class HostBlock(SwitchBlock):
 
 
 _OF_WORKER = frozenset(NODE_KEYS).difference(HostBlock.known.names)
+
+
+def node_schema() -> Schema:
+    """Return the JSON schema of a node: a worker, a switch or a host."""
+    worker, switch, host = schema_of(NodeBlock), schema_of(SwitchBlock), schema_of(HostBlock)
+
+    def kind(name: str) -> Schema:
+        return {"properties": {"kind": {"const": name}}, "required": ["kind"]}
+
+    others = {"if": kind("host"), "then": {"anyOf": [host, worker]}, "else": worker}
+    return {"if": kind("switch"), "then": switch, "else": others}
 
 
 class Part(NamedTuple):

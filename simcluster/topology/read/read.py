@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import networkx
-from pydantic import Field, PlainValidator
+from pydantic import Field
 
 from simcluster.documents.models import Block
 from simcluster.documents.reading import Reading
 from simcluster.documents.shipped import find
-from simcluster.documents.values import only
+from simcluster.documents.values import Schema, Value, block, only, schema_of
 from simcluster.documents.yaml import Document
 from simcluster.documents.yaml import load as load_yaml
 from simcluster.documents.yaml import loads as loads_yaml
@@ -25,9 +25,9 @@ from simcluster.topology.model.model import Topology
 from simcluster.topology.model.routing import cut_off
 from simcluster.topology.read import foreign
 from simcluster.topology.read.generated import GENERATOR, expand
-from simcluster.topology.read.links import Ends, read_links
+from simcluster.topology.read.links import Ends, LinkBlock, read_links
 from simcluster.topology.read.network import NetworkBlock, check_network
-from simcluster.topology.read.nodes import LaunchBlock, Part, read_nodes
+from simcluster.topology.read.nodes import NODE_NAME, LaunchBlock, Part, node_schema, read_nodes
 from simcluster.topology.read.overrides import apply
 from simcluster.topology.read.processes import with_processes
 from simcluster.topology.read.spread import several_lengths
@@ -37,21 +37,36 @@ Source: TypeAlias = "str | Path | Mapping[str, Any] | networkx.Graph[Any] | Topo
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
-_Text = Annotated[str, only(lambda value: isinstance(value, str), "text")]
+_Text = Annotated[str, only(lambda value: isinstance(value, str), "text", {"type": "string"})]
 _NODES = "a mapping of nodes by name, at least one"
+_nodes = only(lambda value: isinstance(value, dict) and bool(value), _NODES, {}, at_key=True)
+_links = only(lambda value: isinstance(value, list), "a list of links", {}, at_key=True)
 
 
-class _Head(Block):
+def _nodes_schema() -> Schema:
+    names = {"pattern": f"^{NODE_NAME.pattern}$"}
+    return {
+        "type": "object",
+        "minProperties": 1,
+        "propertyNames": names,
+        "additionalProperties": node_schema(),
+        "description": _NODES,
+    }
+
+
+class HeadBlock(Block):
+    """What every topology may say first."""
+
     name: _Text | None = None
     description: _Text = ""
-    launch: Annotated[LaunchBlock, PlainValidator(LaunchBlock.read)] | None = None
+    launch: Annotated[LaunchBlock, block(LaunchBlock)] | None = None
 
 
-class TopologyBlock(NetworkBlock, _Head):
+class TopologyBlock(NetworkBlock, HeadBlock):
     """A topology document; its nodes and links are read one by one."""
 
-    nodes: Annotated[dict[str, Any], only(lambda value: isinstance(value, dict) and bool(value), _NODES, at_key=True)]
-    links: Annotated[list[Any], only(lambda value: isinstance(value, list), "a list of links", at_key=True)] = Field([])
+    nodes: Annotated[dict[str, Any], Value(_nodes, _nodes_schema)]
+    links: Annotated[list[Any], Value(_links, {"type": "array", "items": schema_of(LinkBlock)})] = Field([])
 
 
 def load(source: Source, *, overrides: Mapping[str, Any] | None = None, folder: str | Path | None = None) -> Topology:
@@ -96,6 +111,9 @@ def _plain(data: Any) -> Any:
 
 
 def _check(document: Document, default_name: str, overrides: Mapping[str, Any] | None) -> Topology:
+    if document.data is None and document.file is not None:
+        expected = "a topology: nodes and links, or a generator; `simcluster new DIR` writes one to begin with"
+        raise UsageError(document.problem((), found="an empty file", expected=expected))
     duplicates = document.duplicate_problems()
     for position, duplicate in enumerate(document.duplicates):
         if len(duplicate.path) == 2 and duplicate.path[0] == "nodes":

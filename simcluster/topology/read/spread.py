@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
-from pydantic import PlainValidator
 from pydantic_core import InitErrorDetails
 
 from simcluster.documents.models import Block, Wrong, fault
+from simcluster.documents.values import Value, quantity_schema, schema_of
 from simcluster.topology.model.spread import Factors, Spread
-from simcluster.units import parse_latency
+from simcluster.units import TIMES, parse_latency
 
 LEAST_ROUNDS, MOST_ROUNDS, MOST_FACTOR = 2, 1000, 1000.0
 EXPECTED = (
@@ -26,13 +26,17 @@ def _fits(value: object, least: float) -> bool:
     return all(type(factor) in (int, float) and least <= factor <= MOST_FACTOR for factor in value)
 
 
-def _factors(least: float) -> PlainValidator:
+_COUNT = {"type": "array", "minItems": LEAST_ROUNDS, "maxItems": MOST_ROUNDS}
+
+
+def _factors(least: float) -> Value:
     def checked(value: Any) -> Factors:
         if not _fits(value, least):
             raise Wrong(EXPECTED)
         return tuple(float(factor) for factor in value)
 
-    return PlainValidator(checked)
+    above = {"exclusiveMinimum" if least else "minimum": 0}
+    return Value(checked, _COUNT | {"items": {"type": "number", "maximum": MOST_FACTOR, **above}})
 
 
 def _times(value: object) -> Factors:
@@ -41,7 +45,7 @@ def _times(value: object) -> Factors:
     raise Wrong(f"a list of {LEAST_ROUNDS} to {MOST_ROUNDS} times, one for each round of a calibration")
 
 
-Times = Annotated[Factors, PlainValidator(_times)]
+Times = Annotated[Factors, Value(_times, _COUNT | {"items": quantity_schema(TIMES)})]
 PositiveFactors = Annotated[Factors, _factors(math.ulp(0.0))]
 _OrZero = Annotated[Factors, _factors(0.0)]
 """Accept zero: a latency may measure as nothing in some round."""
@@ -71,8 +75,8 @@ def _read(block: type[Block]) -> Callable[[object], Spread]:
     return lambda value: Spread(tuple((key, factors) for key, factors in block.read(value) if factors))
 
 
-LinkSpread = Annotated[Spread, PlainValidator(_read(_LinkSpread))]
-NodeSpread = Annotated[Spread, PlainValidator(_read(_NodeSpread))]
+LinkSpread = Annotated[Spread, Value(_read(_LinkSpread), schema_of(_LinkSpread))]
+NodeSpread = Annotated[Spread, Value(_read(_NodeSpread), schema_of(_NodeSpread))]
 SPREAD_KEYS = (*_LinkSpread.known.names, *_NodeSpread.known.names)
 
 

@@ -11,11 +11,11 @@ from pydantic_core import InitErrorDetails
 
 from simcluster.documents.models import Block, Wrong, fault, refuse, tried
 from simcluster.documents.reading import Reading
-from simcluster.documents.values import only
+from simcluster.documents.values import Schema, Value, only
 from simcluster.documents.yaml import read_text
 from simcluster.documents.yaml_build import KeyPath
 from simcluster.errors import Problem, UsageError
-from simcluster.units import parse_bandwidth_or_zero, parse_latency, write_latency
+from simcluster.units import TIMES, parse_bandwidth_or_zero, parse_latency, pattern_of, write_latency
 
 TIME = "time_s"
 MAX_ROWS = 10_000
@@ -31,7 +31,7 @@ _FILE = "the path of a CSV file, relative to this one"
 class TraceBlock(Block):
     """A block with either a file or the *rows* that the file would hold."""
 
-    file: Annotated[str, only(lambda x: isinstance(x, str), _FILE)] | None = None
+    file: Annotated[str, only(lambda x: isinstance(x, str), _FILE, {"type": "string"})] | None = None
     rows: ClassVar[str]
     either: ClassVar[str]
 
@@ -41,22 +41,34 @@ class TraceBlock(Block):
             yield fault(found="both" if "file" in given else "neither", expected=f"either {cls.either}")
 
 
+def one_of_file_and(rows: str) -> dict[str, Any]:
+    """Return the `rules` of a `TraceBlock` with *rows*."""
+    return {"oneOf": [{"required": ["file"]}, {"required": [rows]}]}
+
+
+def steps(read: Callable[[Any], V], expected: str, schema: Schema) -> Value:
+    """Validate a mapping of times to values, each by *read*; *schema* is that of a value."""
+    times = {"pattern": pattern_of(TIMES)}
+    keys = {"type": "object", "minProperties": 1, "propertyNames": times, "description": expected}
+    return Value(lambda value: steps_of(value, read, expected), keys | {"additionalProperties": schema})
+
+
 def steps_of(value: object, read: Callable[[Any], V], expected: str) -> tuple[tuple[float, V], ...]:
     """Return (time in s, *read* of the value) of each step in a mapping of times."""
     if not isinstance(value, dict) or not value:
         raise Wrong(expected)
     found: list[Any] = []
-    steps: list[Any] = []
+    rows: list[Any] = []
     for key, given in value.items():
         made = tried(found, read, given, key)
         at_s = tried(found, parse_latency, key, key, at_key=True)
         if at_s is None:
             continue
-        if wrong := _wrong_time(at_s, steps[-1][0] if steps else None):
+        if wrong := _wrong_time(at_s, rows[-1][0] if rows else None):
             found.append(fault(key, found=repr(key), expected=wrong, at_key=True))
-        steps.append((at_s, made))
+        rows.append((at_s, made))
     refuse(found)
-    return tuple(steps)
+    return tuple(rows)
 
 
 def _wrong_time(time_s: float, before_s: float | None) -> str:

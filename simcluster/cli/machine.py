@@ -1,0 +1,138 @@
+"""What this machine has of what simcluster needs or can use: a list of findings, each with its remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final
+
+from simcluster.process.accelerators import accelerators_here
+from simcluster.process.installed import CPU_TORCH, TORCH
+from simcluster.process.memory import free_memory_bytes
+from simcluster.units import format_size
+
+LEAST_FREE_BYTES = 2**30
+"""A process with torch takes about 300 MB, and the quickstart starts five."""
+
+EXTRAS: Final[Mapping[str, tuple[str, str]]] = {
+    "uvloop": ("uvloop", "a faster event loop for real nodes"),
+    "dask": ("distributed", "sweeps on a Dask cluster"),
+    "slurm": ("submitit", "sweeps on Slurm"),
+    "api": ("fastapi", "the coordinator and its page"),
+    "tls": ("cryptography", "TLS between nodes"),
+    "mlflow": ("mlflow", "runs in MLflow"),
+    "wandb": ("wandb", "runs in Weights & Biases"),
+    "tensorboard": ("tensorboardX", "runs in TensorBoard"),
+    "plot-static": ("kaleido", "figures as SVG, PDF, PNG"),
+    "notebook": ("jupytext", "the notebooks"),
+}
+"""Optional extra -> the module by which it is found, and what it is for."""
+
+_PROGRAMS = {
+    "ssh": ("openssh-client", "nodes on other machines"),
+    "tmux": ("tmux", "a pane for each node (--tmux)"),
+}
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+_MAC_CHROME = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for. *do* says how to get it, if it is missing; *needed* if nothing runs without."""
+
+    name: str
+    found: str
+    ok: bool
+    needed: bool
+    do: str = ""
+
+
+def findings() -> list[Finding]:
+    """Look at this machine."""
+    return [_python(), *_torch(), _memory(), _cores(), _ports(), *_programs(), _chromium(), *_extras()]
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    ok = sys.version_info >= (3, 11)
+    return Finding("python", f"{version} at {sys.executable}", ok, True, "" if ok else "install Python 3.11 or newer")
+
+
+def _torch() -> Iterator[Finding]:
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # not there, or without a library that it needs
+        found = "not installed" if getattr(error, "name", None) == "torch" else f"cannot be imported: {error}"
+        yield Finding("torch", found, False, True, f"{TORCH}; {CPU_TORCH}")
+        return
+    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
+    with suppress(AttributeError):
+        build = f"ROCm {torch.version.hip}" if torch.version.hip else build
+    if torch.backends.mps.is_built():
+        build += ", MPS"
+    least = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) >= (2, 6)
+    yield Finding("torch", f"{torch.__version__} ({build})", least, True, "" if least else "pip install 'torch>=2.6'")
+    there = accelerators_here()
+    kinds = ", ".join(f"{number} x {kind}" for kind, number in there.items()) or "none: nodes compute on the CPU"
+    yield Finding("accelerator", kinds, True, False)
+
+
+def _memory() -> Finding:
+    free = free_memory_bytes()
+    ok = free >= LEAST_FREE_BYTES
+    do = "" if ok else "close programs, or run fewer nodes here: each is a process of about 300 MB"
+    return Finding("memory", f"{format_size(free)} free", ok, True, do)
+
+
+def _cores() -> Finding:
+    cores = os.cpu_count() or 1
+    return Finding("cores", str(cores), True, False)
+
+
+def _ports() -> Finding:
+    """See whether nodes here could listen on loopback."""
+
+    async def listen() -> None:
+        server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+        server.close()
+        await server.wait_closed()
+
+    try:
+        asyncio.run(listen())
+    except OSError as error:
+        return Finding("ports", f"cannot listen on 127.0.0.1: {error}", False, False, "allow it: nodes listen there")
+    return Finding("ports", "free ones on 127.0.0.1", True, False)
+
+
+def _programs() -> Iterator[Finding]:
+    for name, (package, purpose) in _PROGRAMS.items():
+        path = shutil.which(name)
+        found = path or f"not there: {purpose}"
+        yield Finding(name, found, path is not None, False, "" if path else _install(package, name))
+
+
+def _chromium() -> Finding:
+    path = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if path is None and os.path.exists(_MAC_CHROME):
+        path = _MAC_CHROME
+    found = path or "not there: figures as SVG, PDF, PNG"
+    return Finding("chromium", found, path is not None, False, "" if path else _install("chromium", "chromium"))
+
+
+def _install(package: str, formula: str) -> str:
+    return f"brew install {formula}" if sys.platform == "darwin" else f"sudo apt install {package}"
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, (module, purpose) in EXTRAS.items():
+        there = find_spec(module) is not None
+        do = "" if there else f"pip install 'simcluster[{extra}]'"
+        yield Finding(f"extra {extra}", "installed" if there else f"not there: {purpose}", there, False, do)

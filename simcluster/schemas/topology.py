@@ -1,0 +1,63 @@
+"""The JSON schema of a topology file: nodes and links, or the name of a generator with its settings."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, get_args
+
+import pydantic
+
+from simcluster.documents.models import Block
+from simcluster.documents.values import Schema, Value, one_of, quantity_schema, schema_of, whole
+from simcluster.schemas import by_name, definitions_of, written
+from simcluster.topology.model.model import Duplex
+from simcluster.topology.presets.generators import MAKERS, MOST_WORKERS
+from simcluster.topology.presets.links import DEVICES
+from simcluster.topology.read.generated import GENERATOR
+from simcluster.topology.read.network import NetworkBlock
+from simcluster.topology.read.nodes import NodeBlock
+from simcluster.topology.read.read import HeadBlock, TopologyBlock
+from simcluster.units import BANDWIDTHS, TIMES
+
+
+def topology_schema() -> str:
+    """Return the text of the schema."""
+    definitions = definitions_of(topology_blocks())
+    return written("A topology of simcluster", topology(), definitions)
+
+
+def topology() -> Schema:
+    """Return the schema of a topology, which refers to the definitions of `topology_blocks`."""
+    generated = by_name(GENERATOR, {name: schema_of(made) for name, made in _generated().items()})
+    return {"if": {"required": [GENERATOR]}, "then": generated, "else": schema_of(TopologyBlock)}
+
+
+def topology_blocks() -> list[type[Block]]:
+    return [TopologyBlock, *_generated().values()]
+
+
+@cache
+def _generated() -> dict[str, type[Block]]:
+    """Return the block of a topology with each generator, by its name."""
+    return {name: _block(name, make) for name, make in MAKERS.items()}
+
+
+def _block(name: str, make: Callable[..., Any]) -> type[Block]:
+    fields: dict[str, Any] = {GENERATOR: (Annotated[str, one_of((name,))], ...)}
+    for key, setting in inspect.signature(make).parameters.items():
+        required = setting.default is setting.empty
+        fields[key] = (Annotated[Any, _value(key, required)], ... if required else None)
+    bases = (NetworkBlock, HeadBlock)
+    return pydantic.create_model(f"generator_{name}", __base__=bases, __doc__=inspect.getdoc(make), **fields)
+
+
+def _value(key: str, required: bool) -> Value:
+    if required:
+        return whole(1, MOST_WORKERS)
+    if key == "duplex":
+        return one_of(get_args(Duplex))
+    if key == "device":
+        return Value(str, {"anyOf": [{"enum": sorted(DEVICES)}, schema_of(NodeBlock)]})
+    return Value(str, quantity_schema(BANDWIDTHS if key.endswith("bandwidth") else TIMES))

@@ -1,0 +1,218 @@
+"""Mistakes with answers that depend on other parts: warnings, functions and objects, data and models.
+
+A part whose answers are there is added to READY, and its rows count.
+"""
+
+from typing import Final
+
+from tests.whole.first_ten_minutes.row import ALGORITHM, PYTHON, Row, algorithm, model
+
+READY: Final[frozenset[str]] = frozenset()
+"""Of "warnings", "objects" and "data"."""
+
+_LOOP = "async for step, batch in simcluster.algorithms.steps(replica):\n        node.record(step=step, loss=0.0)\n"
+_F = f"import simcluster\nimport simcluster.algorithms\n\n\nasync def algo(node, replica, *, k=1):\n    {_LOOP}\n\n"
+_KEYS = "topology='smolcluster', workload='quadratic', overrides={'stop.steps': 2}, out='out', report=False"
+_W = "loss=nn.functional.cross_entropy, optimizer=sgd(0.1), batch_size=4"
+
+
+def _python(name: str, group: str, script: str, place: str, *says: str, code: int = 1, area: str = "objects") -> Row:
+    return Row(name, group, says, place, script=script, code=code, area=area)
+
+
+ROWS = (
+    _python(
+        "lambda as algorithm",
+        ALGORITHM,
+        f"import simcluster\nsimcluster.run(algorithm=lambda node, replica: None, {_KEYS})\n",
+        "algorithm",
+        "async def",
+    ),
+    _python(
+        "functools.partial",
+        ALGORITHM,
+        f"{_F}from functools import partial\n"
+        f"print(simcluster.run(algorithm=partial(algo, k=2), {_KEYS}).summary['status'])\n",
+        "done",
+        code=0,
+    ),
+    _python(
+        "function of a notebook's cell",
+        ALGORITHM,
+        f"import linecache\nimport simcluster\nsource = {_F!r}\n"
+        "linecache.cache['<ipython-input-1>'] = (len(source), None, source.splitlines(True), '<ipython-input-1>')\n"
+        "cell = {'__name__': '__main__'}\nexec(compile(source, '<ipython-input-1>', 'exec'), cell)\n"
+        f"print(simcluster.run(algorithm=cell['algo'], {_KEYS}).summary['status'])\n",
+        "done",
+        code=0,
+    ),
+    algorithm("exception", "raise KeyError('missing')", "algo.py:8", "KeyError: 'missing'", area="objects"),
+    algorithm(
+        "array in a message",
+        "import numpy; await node.send((node.rank + 1) % node.size, 'x', numpy.zeros(3))",
+        "algo.py:8",
+        "tensors and scalars, not ndarray",
+        area="objects",
+    ),
+    algorithm(
+        "rank that is not there", "await node.send(node.size, 'x', 1)", "algo.py:8", "rank 5 is no peer", area="objects"
+    ),
+    algorithm(
+        "work without a cost",
+        "await node.compute(replica.loss_and_gradients, batch)",
+        "algo.py:8",
+        "cost",
+        area="objects",
+    ),
+    algorithm(
+        "compute not awaited",
+        "node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))",
+        "algo.py:8",
+        "warning",
+        "await",
+        code=0,
+        area="warnings",
+    ),
+    algorithm(
+        "send not awaited",
+        "node.send((node.rank + 1) % node.size, 'x', 1)",
+        "algo.py:8",
+        "warning",
+        "await",
+        code=0,
+        area="warnings",
+    ),
+    algorithm(
+        "work outside node.compute",
+        "replica.apply(replica.loss_and_gradients(batch)[1])",
+        "node.compute",
+        "warning",
+        code=0,
+        area="warnings",
+    ),
+    algorithm(
+        "state that ranks share",
+        "seen.append(node.rank)",
+        "seen",
+        "warning",
+        code=0,
+        head="seen = []\n",
+        area="warnings",
+    ),
+    model(
+        "DataLoader as data",
+        f"Workload(model=lambda: nn.Linear(4, 2), train=torch.utils.data.DataLoader("
+        f"torch.utils.data.TensorDataset(x, y), batch_size=4), {_W})",
+        "done",
+        code=0,
+        area="data",
+    ),
+    model(
+        "model on the meta device",
+        f"Workload(model=lambda: nn.Linear(4, 2, device='meta'), train=(x, y), {_W})",
+        "work.py",
+        "meta",
+        area="data",
+    ),
+    model(
+        "list of dicts as data",
+        f"Workload(model=lambda: nn.Linear(4, 2), train=[{{'a': 1}} for _ in range(400)], {_W})",
+        "train",
+        area="data",
+    ),
+    model(
+        "optimizer with a scheduler",
+        f"Workload(model=lambda: nn.Linear(4, 2), train=(x, y), **{{**dict({_W}), "
+        "'optimizer': lambda ps: (torch.optim.SGD(ps, 0.1), None)})",
+        "optimizer",
+        area="data",
+    ),
+    model(
+        "model instead of a factory",
+        f"Workload(model=nn.Linear(4, 2), train=(x, y), {_W})",
+        "model",
+        "lambda",
+        area="data",
+    ),
+    model(
+        "shapes that do not fit",
+        f"Workload(model=lambda: nn.Linear(5, 2), train=(x, y), {_W})",
+        "work.py",
+        "shape",
+        area="data",
+    ),
+    Row(
+        "own file as --algorithm",
+        PYTHON,
+        ("done",),
+        "own",
+        {"own.py": _F},
+        ("run", "quickstart", "--algorithm", "own.py:algo", "--set", "stop.steps=2", "--no-report"),
+        code=0,
+        area="objects",
+    ),
+    Row(
+        "own file by --set",
+        PYTHON,
+        ("done",),
+        "own",
+        {"own.py": _F},
+        ("run", "quickstart", "--set", "algorithm={path: own.py:algo}", "--set", "stop.steps=2", "--no-report"),
+        code=0,
+        area="objects",
+    ),
+    _python(
+        "graph as topology",
+        PYTHON,
+        "import networkx\nimport simcluster\nsimcluster.run('quickstart', topology=networkx.complete_graph(3))\n",
+        "topology",
+        "device",
+        code=1,
+    ),
+    _python(
+        "workload as an object",
+        PYTHON,
+        "import simcluster\nfrom simcluster.workloads import quadratic\n"
+        f"keys = dict({_KEYS}, workload=quadratic())\n"
+        "print(simcluster.run(algorithm='edp', **keys).summary['status'])\n",
+        "done",
+        code=0,
+    ),
+    _python(
+        "stop as an argument of an experiment",
+        PYTHON,
+        "import simcluster\nsimcluster.run('quickstart', stop={'steps': 3})\n",
+        "stop",
+        "overrides",
+        code=1,
+    ),
+    _python(
+        "paths compared",
+        PYTHON,
+        "import simcluster\nfor n in 'ab':\n"
+        "    simcluster.run('quickstart', overrides={'stop.steps': 2}, out=n, report=False)\n"
+        "print(simcluster.compare('a', 'b').describe())\n",
+        "loss",
+        code=0,
+    ),
+    Row(
+        "loss that diverges",
+        PYTHON,
+        ("warning", "inf"),
+        "loss",
+        {},
+        ("run", "quickstart", "--no-report", "--set", "workload.learning_rate=1e30", "--set", "stop.steps=5"),
+        code=0,
+        area="warnings",
+    ),
+    Row(
+        "--watch without a terminal",
+        PYTHON,
+        ("warning", "terminal"),
+        "--watch",
+        {},
+        ("run", "quickstart", "--no-report", "--watch", "--set", "stop.steps=2"),
+        code=0,
+        area="warnings",
+    ),
+)
