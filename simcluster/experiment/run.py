@@ -1,67 +1,36 @@
-"""Run an experiment on a backend, which is imported by name at run time, or resume one; write its folder."""
+"""Run an experiment, or resume a run."""
 
 from __future__ import annotations
 
-import importlib
-import json
 import logging
-import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from simcluster.checkpoints.gather import Keeping
 from simcluster.checkpoints.manifest import Manifest
-from simcluster.checkpoints.restore import Restored
-from simcluster.checkpoints.store import checkpoints
-from simcluster.documents.captured.source import write_sources
-from simcluster.documents.user_code import files_of, refuse_while_loading
-from simcluster.errors import CheckpointError, NodeFailed, PeerLost, Problem, RunError, UsageError, in_short
+from simcluster.documents.user_code import refuse_while_loading
+from simcluster.errors import CheckpointError, in_short
 from simcluster.experiment.checkpointing import (
     begin_with,
     check_nothing_to_resume,
-    conclude,
-    keeping_of,
     last_before_the_end,
     last_complete,
-    restart_of,
 )  # fmt: skip
-from simcluster.experiment.compute import check_compute, nodes_here, settled
-from simcluster.experiment.fit import left_out
+from simcluster.experiment.execute import Output, Progress, folder_of, home_of, run_plan
 from simcluster.experiment.given import AnyAlgorithm, AnyExperiment, AnyTopology, AnyWorkload
-from simcluster.experiment.interval import intervals, take_option
-from simcluster.experiment.job import ClusterJob, places
-from simcluster.experiment.needed import predict_memory
-from simcluster.experiment.node import remember
-from simcluster.experiment.own_frames import own_frames
-from simcluster.experiment.preflight import check_memory, warn_of_misspelt
-from simcluster.experiment.read import Experiment, read_experiment
-from simcluster.experiment.shared_state import SharedState
-from simcluster.fault_plans.kinds import faults_to_come
+from simcluster.experiment.read import read_experiment
 from simcluster.fault_plans.plan import planned
-from simcluster.logs.setup import about
 from simcluster.paths.given_path import given_path
-from simcluster.process.kernels import heed_portable, stay_portable
+from simcluster.process.kernels import heed_portable
 from simcluster.results import Run
 from simcluster.runs import words
-from simcluster.runs.doubts import SHARED
-from simcluster.runs.folder import LOGS, SUMMARY, TRACEBACK, check_folder, default_folder, read_summary
-from simcluster.runs.record import RunRecord
-from simcluster.runs.write import write_run
-from simcluster.version import __version__
-from simcluster.watching.live_file import LiveFile
+from simcluster.runs.folder import SUMMARY, read_summary
 from simcluster.watching.notebook import notebook_progress
-from simcluster.watching.telling import Follower, Watcher, Watchers
+from simcluster.watching.telling import Follower, Watcher
 
 log = logging.getLogger("simcluster.run")
-
-Progress = Callable[[int, int], None]
-"""Called with (steps done, total steps)."""
-
-Output = Callable[[str, str], None]
-"""Called with (node name, a line that it printed), for nodes on other machines."""
 
 
 @in_short
@@ -117,9 +86,9 @@ def run(
         topology, algorithm, workload, keys = None, None, None, {}
     plan = read_experiment(
         experiment, {**keys, **(overrides or {})}, topology=topology, algorithm=algorithm, workload=workload, seed=seed,
-        backend=backend, compute=compute, faults=planned(), home=partial(_home, out),
+        backend=backend, compute=compute, faults=planned(), home=partial(home_of, out),
     )  # fmt: skip
-    check_nothing_to_resume(_folder(plan, out))
+    check_nothing_to_resume(folder_of(plan, out))
     with notebook_progress(plan.name, progress) as shown:
         return told(run_plan(
             plan, out=out, options=options, report=report, progress=shown, on_output=on_output, watcher=watcher,
@@ -184,149 +153,3 @@ def _happened_s(manifest: Manifest, summary: Mapping[str, Any] | None) -> float 
         times_s.append(summary["elapsed_s"])
         times_s += [start_s for row in summary.get("faults", ()) for start_s, _ in row["spells_s"]]
     return max((time_s for time_s in times_s if time_s is not None), default=None)
-
-
-def run_plan(
-    plan: Experiment,
-    *,
-    out: str | Path | None = None,
-    options: Mapping[str, Any] | None = None,
-    report: bool = True,
-    progress: Progress | None = None,
-    on_output: Output | None = None,
-    watcher: Watcher | None = None,
-    follower: Follower | None = None,
-    begins_with: Restored | None = None,
-) -> Run:
-    """Run a *plan* that has been read already; see `run`. *begins_with*: a checkpoint; see `resume`."""
-    folder = _folder(plan, out)
-    check_folder(folder)
-    given = dict(options or {})
-    check_compute(plan, given)
-    plan = settled(plan, given)
-    needed = check_memory(plan)
-    if given.get("portable") and plan.numerics == "none":
-        raise UsageError(Problem("portable", "true with numerics: none", "numerics: real, since nothing is computed"))
-    if stay_portable() and not given.get("portable"):
-        log.warning("this process keeps the portable kernels that an earlier run asked for; a new process has its own")
-    warn_of_misspelt(plan)
-    write_sources(plan.own_code)
-    keeping, store = keeping_of(plan, folder, begins_with)
-    replicas = take_option(plan, given)
-    live = LiveFile(folder, plan.topology)
-    seen = live if watcher is None else Watchers(watcher, live)
-    job = replace(_job(plan, folder, given, progress, on_output, keeping), watcher=seen, follower=follower)
-    if follower is not None:
-        follower.offset_s = keeping.began_s
-    remember(job.config_json, plan)
-    about(job=plan.name)
-    state = SharedState(plan)
-    log.info("%s on %s begins, of %d nodes, seed %d", plan.name, plan.backend, len(plan.topology.workers), plan.seed)
-    try:
-        record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
-    except RunError as error:
-        error.seed, error.folder = plan.seed, None
-        raise
-    except KeyboardInterrupt as end:
-        for line in _ways_on(plan, folder):
-            end.add_note(line)
-        raise
-    finally:
-        live.close()
-    try:
-        samples = conclude(record, plan, keeping)
-        predict_memory(record, needed)
-        record.extra[SHARED] = state.warnings(record)
-        record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
-        record.extra["portable"] = job.options.get("portable", False)
-        record.extra["one_machine"] = len(nodes_here(plan, given)) == len(plan.topology.workers)
-        if replicas and record.error is None and begins_with is None:
-            record.extra["intervals"] = intervals(plan, job, replicas)
-        finished = Run(write_run(folder, plan.document, plan.topology, record, __version__, samples=samples))
-        if report:
-            from simcluster.reports.report import write_report
-
-            write_report(finished, plan.topology)
-        store.drop_others()
-    except RunError as error:
-        error.seed = plan.seed
-        raise
-    if record.error is not None:
-        failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
-        failure.seed, failure.folder = plan.seed, str(folder)
-        if isinstance(failure, NodeFailed):
-            for frame in own_frames(failure.details):
-                failure.add_note(frame)
-            failure.add_note(f"its traceback: {folder / TRACEBACK}")
-        if isinstance(failure, PeerLost):
-            said = folder / LOGS / f"{failure.name}.log"
-            if said.is_file() and said.stat().st_size:
-                failure.add_note(f"its last messages: {said}")
-        for line in (*words.warnings(finished.summary), *_ways_on(plan, folder)):
-            failure.add_note(line)
-        raise failure
-    took = (finished.summary["steps"], record.elapsed_s, record.wall_s)
-    log.info("the run is done: %d steps in %.6g s, %.1f s of wall time, in %s", *took, folder)
-    return finished
-
-
-def _folder(plan: Experiment, out: str | Path | None) -> Path:
-    return _home(out, plan.name, plan.algorithm_name, plan.backend, plan.seed)
-
-
-def _home(out: str | Path | None, name: str, algorithm: str, backend: str, seed: int) -> Path:
-    return given_path(out) if out is not None else default_folder(name, algorithm, backend, seed)
-
-
-def _ways_on(plan: Experiment, folder: Path) -> list[str]:
-    """Return how to resume an unfinished run, if it can be."""
-    found = checkpoints(folder) if plan.checkpoint is not None else []
-    if not found or found[-1].step >= plan.steps:
-        return []
-    return [f"to resume from step {found[-1].step}: simcluster resume {shlex.quote(str(folder))}"]
-
-
-def _job(
-    plan: Experiment,
-    folder: Path,
-    options: dict[str, Any],
-    progress: Progress | None,
-    on_output: Output | None,
-    keeping: Keeping,
-) -> ClusterJob:
-    workers = plan.topology.workers
-    addresses, remotes = places(plan.topology, options) if plan.backend == "sockets" else ([], [])
-    if plan.backend != "sim" and plan.topology.inbox_bytes is not None:
-        options = {"inbox_bytes": plan.topology.inbox_bytes, **options}
-    observed = min(1, len(workers) - 1)  # a parameter server's steps are its workers' combined
-
-    def on_progress(rank: int, step: int) -> None:
-        if progress is not None and rank == observed:
-            progress(min(step, plan.steps), plan.steps)
-
-    own = plan.own_code  # which a remote node needs before it can read this experiment
-    config_json = json.dumps(plan.document)
-    happened_s = keeping.restored.happened_s if keeping.restored is not None else None
-    return ClusterJob(
-        names=workers,
-        config_json=config_json,
-        seed=plan.seed,
-        addresses=addresses,
-        topology=plan.topology,
-        log_folder=folder / "logs" if plan.backend != "sim" else None,
-        time_s=None if plan.time_s is None else plan.time_s - keeping.began_s,
-        faults=faults_to_come(plan.faults, keeping.began_s, happened_s),
-        options=options,
-        on_progress=on_progress,
-        remotes=remotes,
-        files=files_of(own) if any(remotes) else (),
-        on_output=on_output,
-        about={
-            "name": plan.name,
-            "algorithm": plan.algorithm_name.replace("\\", "/").rpartition("/")[2],
-            "topology": plan.topology.name,
-            "steps": plan.steps,
-        },
-        again=restart_of(plan, folder, keeping, config_json),
-        keeping=keeping,
-    )

@@ -177,8 +177,8 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
     if not folder.exists():
         return
     names = sorted(entry.name for entry in folder.iterdir())
-    ours = (CHECKPOINTS, LOGS, LIVE, SOURCE)
-    foreign = [name for name in names if name not in ours and not name.startswith(PARTIAL)]
+    besides = (CHECKPOINTS, LOGS, LIVE, SOURCE)
+    foreign = [name for name in names if name not in besides and not name.startswith(PARTIAL)]
     half_written = set(foreign) <= OURS and any((folder / CHECKPOINTS).glob("step-*.json"))
     try:
         summary = msgspec.json.decode(read(folder, SUMMARY, most_bytes=SUMMARY_BYTES)) if foreign else None

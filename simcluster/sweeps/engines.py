@@ -83,7 +83,7 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
     """Run calls until all are done or the pool breaks; then all calls in flight count as died."""
     forks = way_to_start() == "fork"
     context = multiprocessing.get_context("forkserver" if forks else "spawn")
-    preload = ["simcluster.sweeps.orphans", "simcluster.experiment.node", "simcluster.experiment.run"]
+    preload = ["simcluster.sweeps.orphans", "simcluster.experiment.node", "simcluster.experiment.execute"]
     context.set_forkserver_preload(preload)
     if forks:
         start_fork_server()

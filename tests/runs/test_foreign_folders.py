@@ -94,7 +94,7 @@ def test_a_link_to_a_file_is_refused_and_not_followed(name: str, run: Path, else
 def test_a_link_that_appears_while_a_run_goes_on_is_not_followed(
     run: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = sys.modules["simcluster.experiment.run"]
+    running = sys.modules["simcluster.experiment.execute"]
     checked = check_folder
 
     def swap(folder: Path) -> None:

@@ -6,14 +6,12 @@ import re
 from itertools import pairwise
 from pathlib import Path, PurePath
 
-import simcluster
-
 MOST_FRAMES = 8
 
 _BEGIN = "Traceback (most recent call last):"
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]*)", line \d+, in ')
 _PYTHON = re.compile(r"python\d?(\.\d+)?", re.IGNORECASE)
-_PACKAGE = Path(simcluster.__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 
 
 def own_frames(details: str) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import simcluster
+from simcluster.documents.own_frames import is_users, own_frames
 from simcluster.errors import NodeFailed
-from simcluster.experiment.own_frames import is_users, own_frames
 
 ALGORITHM = """
 from other import broken

@@ -1,0 +1,214 @@
+"""Execute a plan: an experiment that has been read. Run it on its backend, imported by name, and write its folder."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from simcluster.checkpoints.gather import Keeping
+from simcluster.checkpoints.restore import Restored
+from simcluster.checkpoints.store import checkpoints
+from simcluster.documents.captured.source import write_sources
+from simcluster.documents.own_frames import own_frames
+from simcluster.documents.user_code import files_of
+from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
+from simcluster.experiment.checkpointing import (
+    conclude,
+    keeping_of,
+    restart_of,
+)  # fmt: skip
+from simcluster.experiment.compute import check_compute, nodes_here, settled
+from simcluster.experiment.fit import left_out
+from simcluster.experiment.interval import intervals, take_option
+from simcluster.experiment.job import ClusterJob, places
+from simcluster.experiment.needed import predict_memory
+from simcluster.experiment.node import remember
+from simcluster.experiment.preflight import check_memory, warn_of_misspelt
+from simcluster.experiment.read import Experiment
+from simcluster.experiment.shared_state import SharedState
+from simcluster.fault_plans.kinds import faults_to_come
+from simcluster.logs.setup import about
+from simcluster.paths.given_path import given_path
+from simcluster.process.kernels import stay_portable
+from simcluster.results import Run
+from simcluster.runs import words
+from simcluster.runs.doubts import SHARED
+from simcluster.runs.folder import LOGS, TRACEBACK, check_folder, default_folder
+from simcluster.runs.record import RunRecord
+from simcluster.runs.write import write_run
+from simcluster.version import __version__
+from simcluster.watching.live_file import LiveFile
+from simcluster.watching.telling import Follower, Watcher, Watchers
+
+log = logging.getLogger("simcluster.run")
+
+Progress = Callable[[int, int], None]
+"""Called with (steps done, total steps)."""
+
+Output = Callable[[str, str], None]
+"""Called with (node name, a line that it printed), for nodes on other machines."""
+
+
+def run_plan(
+    plan: Experiment,
+    *,
+    out: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    report: bool = True,
+    progress: Progress | None = None,
+    on_output: Output | None = None,
+    watcher: Watcher | None = None,
+    follower: Follower | None = None,
+    begins_with: Restored | None = None,
+) -> Run:
+    """Run a *plan* that has been read already; see `run`. *begins_with*: a checkpoint; see `resume`."""
+    folder = folder_of(plan, out)
+    check_folder(folder)
+    given = dict(options or {})
+    check_compute(plan, given)
+    plan = settled(plan, given)
+    needed = check_memory(plan)
+    if given.get("portable") and plan.numerics == "none":
+        raise UsageError(Problem("portable", "true with numerics: none", "numerics: real, since nothing is computed"))
+    if stay_portable() and not given.get("portable"):
+        log.warning("this process keeps the portable kernels that an earlier run asked for; a new process has its own")
+    warn_of_misspelt(plan)
+    write_sources(plan.own_code)
+    keeping, store = keeping_of(plan, folder, begins_with)
+    replicas = take_option(plan, given)
+    live = LiveFile(folder, plan.topology)
+    seen = live if watcher is None else Watchers(watcher, live)
+    job = replace(_job(plan, folder, given, progress, on_output, keeping), watcher=seen, follower=follower)
+    if follower is not None:
+        follower.offset_s = keeping.began_s
+    remember(job.config_json, plan)
+    about(job=plan.name)
+    state = SharedState(plan)
+    log.info("%s on %s begins, of %d nodes, seed %d", plan.name, plan.backend, len(plan.topology.workers), plan.seed)
+    record = _record(plan, job, folder, live)
+    try:
+        samples = conclude(record, plan, keeping)
+        predict_memory(record, needed)
+        record.extra[SHARED] = state.warnings(record)
+        record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
+        record.extra["portable"] = job.options.get("portable", False)
+        record.extra["one_machine"] = len(nodes_here(plan, given)) == len(plan.topology.workers)
+        if replicas and record.error is None and begins_with is None:
+            record.extra["intervals"] = intervals(plan, job, replicas)
+        finished = Run(write_run(folder, plan.document, plan.topology, record, __version__, samples=samples))
+        if report:
+            from simcluster.reports.report import write_report
+
+            write_report(finished, plan.topology)
+        store.drop_others()
+    except RunError as error:
+        error.seed = plan.seed
+        raise
+    if record.error is not None:
+        raise _failure(record.error, finished, plan, folder)
+    took = (finished.summary["steps"], record.elapsed_s, record.wall_s)
+    log.info("the run is done: %d steps in %.6g s, %.1f s of wall time, in %s", *took, folder)
+    return finished
+
+
+def _record(plan: Experiment, job: ClusterJob, folder: Path, live: LiveFile) -> RunRecord:
+    """Run *job* on its backend."""
+    try:
+        record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
+    except RunError as error:
+        error.seed, error.folder = plan.seed, None
+        raise
+    except KeyboardInterrupt as end:
+        for line in _ways_on(plan, folder):
+            end.add_note(line)
+        raise
+    finally:
+        live.close()
+    return record
+
+
+def _failure(error: BaseException, finished: Run, plan: Experiment, folder: Path) -> RunError:
+    """Return *error* as a RunError with the notes that help: the user's lines, files, warnings, how to resume."""
+    failure = error if isinstance(error, RunError) else RunError(str(error))
+    failure.seed, failure.folder = plan.seed, str(folder)
+    if isinstance(failure, NodeFailed):
+        for frame in own_frames(failure.details):
+            failure.add_note(frame)
+        failure.add_note(f"its traceback: {folder / TRACEBACK}")
+    if isinstance(failure, PeerLost):
+        said = folder / LOGS / f"{failure.name}.log"
+        if said.is_file() and said.stat().st_size:
+            failure.add_note(f"its last messages: {said}")
+    for line in (*words.warnings(finished.summary), *_ways_on(plan, folder)):
+        failure.add_note(line)
+    return failure
+
+
+def folder_of(plan: Experiment, out: str | Path | None) -> Path:
+    """Return the directory of *plan*'s run: *out*, or the default."""
+    return home_of(out, plan.name, plan.algorithm_name, plan.backend, plan.seed)
+
+
+def home_of(out: str | Path | None, name: str, algorithm: str, backend: str, seed: int) -> Path:
+    """Return the directory of a run with these facts: *out*, or the default."""
+    return given_path(out) if out is not None else default_folder(name, algorithm, backend, seed)
+
+
+def _ways_on(plan: Experiment, folder: Path) -> list[str]:
+    """Return how to resume an unfinished run, if it can be."""
+    found = checkpoints(folder) if plan.checkpoint is not None else []
+    if not found or found[-1].step >= plan.steps:
+        return []
+    return [f"to resume from step {found[-1].step}: simcluster resume {shlex.quote(str(folder))}"]
+
+
+def _job(
+    plan: Experiment,
+    folder: Path,
+    options: dict[str, Any],
+    progress: Progress | None,
+    on_output: Output | None,
+    keeping: Keeping,
+) -> ClusterJob:
+    workers = plan.topology.workers
+    addresses, remotes = places(plan.topology, options) if plan.backend == "sockets" else ([], [])
+    if plan.backend != "sim" and plan.topology.inbox_bytes is not None:
+        options = {"inbox_bytes": plan.topology.inbox_bytes, **options}
+    observed = min(1, len(workers) - 1)  # a parameter server's steps are its workers' combined
+
+    def on_progress(rank: int, step: int) -> None:
+        if progress is not None and rank == observed:
+            progress(min(step, plan.steps), plan.steps)
+
+    own = plan.own_code  # which a remote node needs before it can read this experiment
+    config_json = json.dumps(plan.document)
+    happened_s = keeping.restored.happened_s if keeping.restored is not None else None
+    return ClusterJob(
+        names=workers,
+        config_json=config_json,
+        seed=plan.seed,
+        addresses=addresses,
+        topology=plan.topology,
+        log_folder=folder / "logs" if plan.backend != "sim" else None,
+        time_s=None if plan.time_s is None else plan.time_s - keeping.began_s,
+        faults=faults_to_come(plan.faults, keeping.began_s, happened_s),
+        options=options,
+        on_progress=on_progress,
+        remotes=remotes,
+        files=files_of(own) if any(remotes) else (),
+        on_output=on_output,
+        about={
+            "name": plan.name,
+            "algorithm": plan.algorithm_name.replace("\\", "/").rpartition("/")[2],
+            "topology": plan.topology.name,
+            "steps": plan.steps,
+        },
+        again=restart_of(plan, folder, keeping, config_json),
+        keeping=keeping,
+    )
