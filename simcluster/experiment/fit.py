@@ -45,7 +45,7 @@ def count_steps(
             replica.gradient_cost(next(replica.batches()))
             replica.apply_cost()
         else:
-            takes = f"a model and a loss that take a batch: {next(replica.batches()).shapes()}"
+            takes = f"a model and a loss that take a batch: {replica.first_batch().shapes()}"
             calling(workload.model, replica.try_out, takes)
         return replica
 

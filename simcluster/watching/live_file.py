@@ -35,7 +35,8 @@ class LiveFile:
 
     def __init__(self, folder: Path, topology: Topology, first_s: float | None = None) -> None:
         self._folder, self._topology = folder, topology
-        self._there = self._made = False
+        self._there = False
+        self._absent = [one for one in (folder, *folder.parents) if not one.exists()]
         self._map: Any = None
         self._watching = Watching(self._write, INTERVAL_S, first_s=FIRST_S if first_s is None else first_s)
 
@@ -49,18 +50,18 @@ class LiveFile:
         """Do nothing: the run's results follow, or its error."""
 
     def close(self) -> None:
-        """Remove the file, and the folder if only the file needed it."""
-        if self._there:
-            remove(self._folder, LIVE)
-        if self._made:
-            with suppress(OSError):
-                os.rmdir(self._folder)
+        """Remove the file, and the directories that only the file needed."""
+        if not self._there:
+            return
+        remove(self._folder, LIVE)
+        with suppress(OSError):  # the run's own files are there
+            for folder in self._absent:
+                os.rmdir(folder)
 
     def _write(self, run: dict[str, Any], history: list[dict[str, Any]]) -> None:
         if not self._there:
             drawn = map_of(self._topology)
             self._map = drawn.model_dump() if drawn is not None else None
-            self._made = not self._folder.exists()
         self._there = True
         found = {
             "pid": os.getpid(),

@@ -99,6 +99,10 @@ class Replica(Evaluable):
         first = self.done if first is None else first
         return self._noted(self._stream(self._rank, first), first, joined=False)
 
+    def first_batch(self) -> Batch:
+        """Return the first batch of this rank, for a trial: the ledger does not count it."""
+        return next(self._stream(self._rank, 0)).to(self.device)
+
     def joined_batches(self) -> Iterator[Batch]:
         """Yield the batches of all ranks at each step as one, in rank order: for ranks that share one model.
 
@@ -152,7 +156,7 @@ class Replica(Evaluable):
             raise UsageError(Problem("model", found, "a model made on the CPU; or numerics: none"))
         if self._deferred is None:
             with borrowed(0, device=self.device):
-                try_out(self._model, self._counter.loss, next(self.batches()))
+                try_out(self._model, self._counter.loss, self.first_batch())
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
         """Take one optimizer step with *gradients*, in the order of *parameters*; they are not changed.

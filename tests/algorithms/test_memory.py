@@ -179,14 +179,14 @@ def test_of_an_algorithm_of_ones_own_only_the_replica_is_counted_and_the_error_s
         run(tmp_path, {"a": evaluated - 1}, algorithm=own)
 
 
-def test_a_model_that_cannot_compute_fails_in_the_run_and_not_in_the_check(tmp_path: Path) -> None:
+def test_a_model_that_cannot_compute_is_refused_as_such_and_not_by_the_check_of_memory(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(
         "import torch\nfrom torch import nn\nfrom simcluster import Workload\nfrom simcluster.workloads import sgd\n"
         "def make_workload():\n"
         "    data = (torch.ones(20, 3), torch.arange(20) % 2)\n"
         "    return Workload(lambda: nn.Linear(4, 2), nn.functional.cross_entropy, data, sgd(0.1), 4)\n"
     )
-    with pytest.raises(simcluster.errors.NodeFailed, match="shapes cannot be multiplied"):
+    with pytest.raises(UsageError, match="shapes cannot be multiplied"):
         run(tmp_path, {"a": 10**9}, workload={"path": f"{tmp_path}/broken.py:make_workload"})
 
 

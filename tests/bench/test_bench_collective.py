@@ -139,9 +139,9 @@ def test_everything_wrong_is_said_at_once() -> None:
     said = [str(problem) for problem in error.value.problems]
     assert said == [
         "--bytes: found -1, expected at least 0",
-        "--set ordr: unknown setting 'ordr'; did you mean 'order'?",
-        "--set pieces: unknown setting 'pieces'; expected one of order",
-        "--set order: found 'n0,n1', expected ranks, near-first, far-first, or a list of all ranks or names",
+        "overrides ordr: unknown setting 'ordr'; did you mean 'order'?",
+        "overrides pieces: unknown setting 'pieces'; expected one of order",
+        "overrides order: found 'n0,n1', expected ranks, near-first, far-first, or a list of all ranks or names",
     ]
 
 

@@ -46,7 +46,7 @@ def test_it_goes_on_and_prints_the_summary(run: Path, tmp_path: Path, capsys: py
 
 def test_it_has_the_options_of_run_for_real_nodes(run: Path, tmp_path: Path) -> None:
     given = {"ssh_config": tmp_path / "config", "token_file": tmp_path / "token", "max_restarts": -1}
-    with pytest.raises(UsageError, match="an option of real nodes on sim, expected --backend sockets") as error:
+    with pytest.raises(UsageError, match="an option of real nodes on sim, expected backend sockets") as error:
         resume(run, backend="sim", ssh=False, coordinator="127.0.0.1:0", plain_http=True, **given)  # type: ignore[arg-type]
     assert {problem.key for problem in error.value.problems} == {
         "--no-ssh", "--ssh-config", "--token-file", "--coordinator", "--plain-http",

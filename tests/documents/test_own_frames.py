@@ -88,7 +88,7 @@ def test_a_notebook_and_python_show_the_users_lines_and_none_of_ours(tmp_path: P
     shown = "\n".join(caught.value._render_traceback_())
     assert shown.startswith("NodeFailed: rank 1 (mini2) failed: KeyError: 'missing'")
     assert f'File "{tmp_path / "other.py"}", line 2, in broken' in shown
-    assert "experiment/run.py" not in shown
+    assert "simcluster/experiment" not in shown
     assert f"run folder: {tmp_path / 'run'}" in shown
     below = [frame.path.name for frame in caught.traceback]
     assert below == [Path(__file__).name, "errors.py"], "no frames below the function that was called"

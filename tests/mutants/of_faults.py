@@ -179,7 +179,7 @@ ONCE_THERE = [
     plant(
         42,
         "faults that have happened happen again when a run is resumed",
-        "simcluster/experiment/run.py",
+        "simcluster/experiment/execute.py",
         "faults=faults_to_come(plan.faults, keeping.began_s, happened_s),",
         "faults=faults_to_come(plan.faults, keeping.began_s, None),",
         kinds=LOSSES,

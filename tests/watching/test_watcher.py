@@ -142,10 +142,10 @@ def test_a_failed_run_says_why(tmp_path: Path) -> None:
     assert ("lost", "pi4") in [(warning["kind"], warning["name"]) for warning in seen.runs[-1]["warnings"]]
 
 
-def test_without_a_terminal_there_is_no_view(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_there_is_no_view_but_a_note(capsys: pytest.CaptureFixture[str]) -> None:
     with watching(silent=False) as watcher:
         assert watcher is None
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "note: --watch draws on a terminal, and standard error is none\n")
 
 
 def test_a_terminal_sees_the_run_while_it_goes_on(

@@ -24,6 +24,7 @@ WIRE = {
     2: "bfcb67b5fbe80cf0",
     3: "b675145a54c39bba",
     4: "e6b2836d199f0dd6",
+    5: "2dfa104e67314d7a",
 }
 """A digest of everything that crosses the wire, by version."""
 

@@ -62,8 +62,9 @@ def _check_done(played: Played, hits: Hits) -> Found:
             if name not in lost and name not in hits.comers:
                 yield "a dead node is lost", f"{name} crashed, and lost are {played.lost}"
     trained = trains(played.case, hits) or "restarts" in summary
-    if hits.plan.time_s is None and trained and summary["steps"] < (least := _least_steps(played.case, hits)):
-        yield "all steps are done", f"{summary['steps']}, and at least {least} of {hits.plan.steps}"
+    steps = max(summary["steps"], summary.get("updates", 0))  # a server that is left alone trains on
+    if hits.plan.time_s is None and trained and steps < (least := _least_steps(played.case, hits)):
+        yield "all steps are done", f"{steps}, and at least {least} of {hits.plan.steps}"
     if hits.plan.time_s is None and not serves_any(played.case, _did_their_part(played, hits)):
         yield "a server that only serves fails with its workers", f"lost {played.lost}"
     for name, came_s in _came_in_time(played, hits):
