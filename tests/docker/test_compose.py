@@ -80,7 +80,7 @@ def test_every_mounted_file_and_named_service_is_there() -> None:
 def test_the_commands_run_on_loopback_until_the_run_is_done(tmp_path: Path) -> None:
     for name in ("experiment.yaml", "topology.yaml"):
         (tmp_path / name).write_text((HERE / name).read_text().replace("10.30.0.", "127.30.0."))
-    places = {"10.30.0.": "127.30.0.", "/keys/": f"{tmp_path}/", "/work/": f"{tmp_path}/", "/runs/": f"{tmp_path}/"}
+    places = {"10.30.0.": "127.30.0.", "/keys/": f"{tmp_path}/", "/here/": f"{tmp_path}/", "/runs/": f"{tmp_path}/"}
 
     def begin(service: str) -> subprocess.Popen[str]:
         words = words_of(service)
