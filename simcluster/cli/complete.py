@@ -1,4 +1,4 @@
-"""What a shell completes in `--set` and in the options that name something. Nothing heavy is imported: torch is not.
+"""Completion of `--set` and of the options that name something. Nothing heavy is imported: torch is not.
 
 The settings of algorithms and workloads come from the JSON schemas, which `make schemas` keeps up to date.
 """

@@ -1,4 +1,4 @@
-"""What this machine has of what simcluster needs or can use: a list of findings, each with its remedy."""
+"""The parts that simcluster needs or can use on this machine: a list of findings, each with its remedy."""
 
 from __future__ import annotations
 

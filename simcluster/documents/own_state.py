@@ -21,7 +21,7 @@ MOST_ITEMS, MOST_DEPTH, MOST_ARRAY_BYTES = 10_000, 5, 1 << 20
 """Limits on what is looked at in a module: beyond them a change may be missed, and nothing is made up."""
 
 Frozen = Any
-"""What a value was at one moment; equal to another one if nothing has changed that can be seen."""
+"""The state of a value at one moment; equal to another one if nothing has changed that can be seen."""
 
 
 def modules_beside(path: Path) -> dict[str, ModuleType]:
@@ -41,7 +41,7 @@ def path_of(reference: str) -> Path:
 
 
 def loaded_apart(reference: str) -> tuple[Callable[..., Any], list[ModuleType]]:
-    """Return the function of *reference*, "/file.py:name", loaded again with the modules beside it; and all of them.
+    """Return the function of *reference*, "/file.py:name", loaded again with the modules next to it; and all of them.
 
     They share no state with those loaded before, which stay the known ones.
     """
