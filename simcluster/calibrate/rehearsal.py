@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from simcluster.calibrate.samples import STEP, SWAP, sample_name
 from simcluster.collectives.exchange import exchange
@@ -23,7 +24,7 @@ from simcluster.transport import Cost, Transport
 RING, STAR = "ring", "star"
 READY, GO = "rehearse?", "rehearse"
 
-MOST_STEPS, REHEARSED_S = 10, 0.5
+MOST_STEPS, REHEARSED_S = 40, 0.5
 """A rehearsal takes up to this many steps in a row, fewer if their messages alone would take longer than this."""
 
 
@@ -74,7 +75,7 @@ async def rehearse(
     start_s = now()
     for _ in range(steps):
         found = await gradient()
-        await _swap(node, pattern, sizes)
+        await _swap(node, pattern, sizes, found or ())
         await apply(found)
     return swapped_s, (now() - start_s) / steps
 
@@ -92,23 +93,33 @@ async def _begin_together(node: Transport, steps: int) -> int:
     return steps
 
 
-async def _swap(node: Transport, pattern: str, sizes: Mapping[int, int]) -> None:
+async def _swap(node: Transport, pattern: str, sizes: Mapping[int, int], tensors: Sequence[Tensor] = ()) -> None:
+    """Exchange as many bytes as *tensors* have, or fewer; handle what arrives as an algorithm does: add or copy it."""
     if node.size == 1:
         return
     if pattern == RING:  # as in an all-reduce: 2 (size - 1) shares to the next rank, as many from the previous one
         after, before = (node.rank + 1) % node.size, (node.rank - 1) % node.size
         share = _body(sizes[after] // node.size)
         for _ in range(2 * (node.size - 1)):
-            await exchange(node, after, before, RING, share)
+            received = (await exchange(node, after, before, RING, share)).tensor
+            received.add(received)
     elif node.rank == 0:  # as with a parameter server: all to rank 0, then back to all
         others = range(1, node.size)
         for rank in others:
-            await node.recv(rank, STAR)
-        await asyncio.gather(*(node.send(rank, STAR, _body(sizes[rank])) for rank in others))
+            for received in (await node.recv(rank, STAR)).tensors:
+                received.add(received)
+        copies = [tensor.clone() for tensor in tensors]
+        await asyncio.gather(*(node.send(rank, STAR, _fitting(copies, sizes[rank])) for rank in others))
     else:
-        await node.send(0, STAR, _body(sizes[0]))
-        await node.recv(0, STAR)
+        await node.send(0, STAR, _fitting(tensors, sizes[0]))
+        for received in (await node.recv(0, STAR)).tensors:
+            received.clone()
 
 
-def _body(size_bytes: int) -> torch.Tensor:
-    return torch.zeros(size_bytes, dtype=torch.uint8)
+def _fitting(tensors: Sequence[Tensor], size_bytes: int) -> Sequence[Tensor]:
+    """Return *tensors* if they have *size_bytes*, else a tensor that has: slow links get shorter messages."""
+    return tensors if sum(tensor.nbytes for tensor in tensors) == size_bytes else [_body(size_bytes)]
+
+
+def _body(size_bytes: int) -> Tensor:
+    return torch.ones(size_bytes, dtype=torch.uint8)  # the pages of zeros would all be one
