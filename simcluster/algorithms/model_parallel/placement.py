@@ -113,7 +113,7 @@ class Search:
         least_s, again = self.step_s(best), True
         while again:
             again = False
-            for order in _moves(best, by_speed, fixed=whole):
+            for order in moves(best, by_speed, fixed=whole):
                 if self._played > MOST_TASKS:
                     return best
                 taken_s = self.step_s(order)
@@ -192,7 +192,7 @@ def _share(cost: Cost, share: float) -> Cost:
     return replace(cost, flops=cost.flops * share, memory_bytes=cost.memory_bytes * share, operators=operators)
 
 
-def _moves(order: tuple[int, ...], ranks: Sequence[int], *, fixed: bool) -> Iterator[tuple[int, ...]]:
+def moves(order: tuple[int, ...], ranks: Sequence[int], *, fixed: bool) -> Iterator[tuple[int, ...]]:
     """Yield the orders one change away from *order*, of some of *ranks*; *fixed*: with the same ranks."""
     p, rest = len(order), [rank for rank in ranks if rank not in order]
     for i in range(p):
