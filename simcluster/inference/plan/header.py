@@ -16,12 +16,13 @@ from typing import Any, BinaryIO, Final
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.inference.plan.shape import FORMATS, MOST, PRESETS, Shape, checked
 
-MOST_JSON: Final = 8 * 2**20
 MOST_CONFIG: Final = 2**20
+MOST_JSON: Final = 8 * 2**20
+MOST_HEAD: Final = 64 * 2**20
 MOST_ENTRIES: Final = 2**20
-"""Limits: bytes of a safetensors header and of a config.json; entries of a GGUF header."""
-
 MOST_TEXT: Final = 2**16
+"""Limits: bytes of a config.json, of the headers of safetensors and GGUF; entries of the last, bytes of its texts."""
+
 SCALARS: Final[Mapping[int, str]] = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 """The type numbers of GGUF's scalars -> their letters in `struct`; 8 is text, 9 an array."""
 
@@ -150,11 +151,11 @@ def _number(file: BinaryIO, letter: str) -> Any:
 
 
 def _text(file: BinaryIO) -> str:
+    """Return the next text; of a long one, such as the template of a chat, only read past it."""
     size = _number(file, "Q")
+    if size > MOST_HEAD or file.tell() > MOST_HEAD:
+        raise ValueError(f"a header of more than {MOST_HEAD:,} bytes")
     if size > MOST_TEXT:
-        # Templates of a chat may be long; their text is not needed.
-        if size > MOST_JSON:
-            raise ValueError(f"a text of {size:,} bytes")
         file.seek(size, os.SEEK_CUR)
         return ""
     return file.read(size).decode("utf-8", "replace")

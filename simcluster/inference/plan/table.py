@@ -32,7 +32,8 @@ def lines(plan: Plan) -> Iterator[str]:
             f"{_more(one.tokens_per_s[which], ranking.best_per_s)}"
             for one in sorted(by_part.values(), key=lambda one: -one.tokens_per_s[which])[:LISTED]
         ]
-        yield from _wrapped(f"buy: {'; '.join(bought) or 'no part of the list gains a percent'}", "  ")
+        nothing = f"no part of the list {'gains a percent' if ranking.best_per_s else 'makes it fit'}"
+        yield from _wrapped(f"buy: {'; '.join(bought) or nothing}", "  ")
 
 
 def _ranking(plan: Plan, ranking: Ranking) -> Iterator[str]:
