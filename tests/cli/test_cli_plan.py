@@ -26,7 +26,7 @@ def test_the_table_of_the_documentation_is_that_of_the_command(command: Any) -> 
     _, out, _ = command("plan", "smolcluster", "--model", "8b")
     page = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
     rows = page.partition("first command:\n\n")[2].partition("\n**Why")[0].splitlines()
-    assert len(rows) == 8
+    assert len(rows) == 9
     assert [row for row in rows if row.removeprefix("    ") not in out.splitlines()] == []
 
 
