@@ -83,9 +83,12 @@ class Ranking:
         return self.placements[0].tokens_per_s if self.placements else 0.0
 
 
-def rank(shelf: Shelf, requests: int) -> Ranking:
-    """Return every sensible placement for *requests*, ranked by tokens per second."""
-    search = Search(shelf, requests)
+def rank(shelf: Shelf, requests: int, like: Ranking | None = None) -> Ranking:
+    """Return every sensible placement for *requests*, ranked by tokens per second; *like*: that of a similar shelf."""
+    orders = (
+        [tuple(part.node for part in one.parts) for one in like.placements if one.kind == "pipeline"] if like else []
+    )
+    search = Search(shelf, requests, orders)
     cuts = search.best()
     alone = [cut for cut in search.cuts if len(cut.order) == 1]
     found = [_of_cut(shelf, cut) for cut in (*alone, *(cut for k, cut in cuts.items() if k > 1))]

@@ -95,14 +95,14 @@ def make_plan(
         problems.append(Problem(f"topology {topology.name}", "no worker", "nodes with a device"))
     if problems:
         raise UsageError(problems)
-    wanted = sorted({1, requests})
+    shelf = Shelf(topology, shape, lengths)
+    rankings = tuple(rank(shelf, number) for number in sorted({1, requests}))
     purchases = []
     for offer in offers:
         shelf = Shelf(offer.topology, shape, lengths)
-        rates = tuple(rank(shelf, number).best_per_s for number in wanted)
+        rates = tuple(rank(shelf, now.requests, like=now).best_per_s for now in rankings)
         purchases.append(Purchase(offer.part, offer.place, offer.price_usd, rates))
-    shelf = Shelf(topology, shape, lengths)
-    return Plan(topology, shape, lengths, tuple(rank(shelf, number) for number in wanted), tuple(purchases))
+    return Plan(topology, shape, lengths, rankings, tuple(purchases))
 
 
 def _placement(placement: Placement) -> dict[str, Any]:

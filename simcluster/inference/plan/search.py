@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 
-from simcluster.algorithms.model_parallel.placement import moves
 from simcluster.inference.plan.shelf import Cut, Shelf
+from simcluster.topology.model.orders import moves
 
 EXACT = 6
 """Up to this number of workers, every order is tried."""
 
-MOST = 1500
+MOST = 800
 """Limit on the orders that a search among more workers tries."""
 
 
 class Search:
-    """The pipelines of *shelf* for *requests*."""
+    """The pipelines of *shelf* for *requests*. *like*: good orders on a similar shelf, near which to search."""
 
-    def __init__(self, shelf: Shelf, requests: int) -> None:
+    def __init__(self, shelf: Shelf, requests: int, like: Sequence[tuple[str, ...]] = ()) -> None:
         self._shelf, self._requests = shelf, requests
         self._tried: dict[tuple[str, ...], Cut | None] = {}
         self._names = shelf.topology.workers
-        if len(self._names) > EXACT:
-            self._improve()
+        if like or len(self._names) > EXACT:
+            self._begin(like)
         else:
             for k in range(1, len(self._names) + 1):
                 for order in permutations(self._names, k):
@@ -49,28 +49,34 @@ class Search:
         cut = self._tried[order]
         return cut.token_s if cut is not None else float("inf")
 
-    def _improve(self) -> None:
-        """Try the fastest and the roomiest nodes in the order of the file, each node alone, and moves from the best.
-
-        A move swaps two nodes, replaces, drops or inserts one.
+    def _begin(self, like: Sequence[tuple[str, ...]]) -> None:
+        """Try *like*, the fastest and the roomiest nodes in the order of the file, each node alone, and moves from the
+        best of all and from the best of each length.
         """
-        names = self._names
-        by_speed = sorted(range(len(names)), key=lambda i: self._shelf.pace(names[i], 1).layer_s)
-        roomy = sorted(by_speed, key=lambda i: -self._shelf.room(names[i], False, False, self._requests))
-        longest = min(len(names), self._shelf.shape.layers)
-        for ordered in (by_speed, roomy):
-            for k in range(1, longest + 1):
-                self._try(tuple(names[i] for i in sorted(ordered[:k])))
-        for name in names:
-            self._try((name,))
-        index = {name: i for i, name in enumerate(names)}
-        best, again = min(self._tried, key=self._try), True
+        names, shelf = self._names, self._shelf
+        by_speed = sorted(names, key=lambda name: shelf.pace(name, 1).layer_s)
+        by_room = sorted(by_speed, key=lambda name: -shelf.room(name, False, False, self._requests))
+        for ordered in (by_speed, by_room):
+            for k in range(1, min(len(names), shelf.shape.layers) + 1):
+                self._try(tuple(name for name in names if name in ordered[:k]))
+        for order in (*like, *((name,) for name in names)):
+            self._try(order)
+        self._improve(min(self._tried, key=self._try), by_speed, fixed=False)
+        for cut in self.best().values():
+            self._improve(cut.order, by_speed, fixed=True)
+
+    def _improve(self, best: tuple[str, ...], by_speed: list[str], *, fixed: bool) -> None:
+        """Swap two nodes, replace, drop or insert one, as long as it gains; *fixed*: with as many nodes."""
+        ranks = {name: rank for rank, name in enumerate(self._names)}
+        again = True
         while again:
             again = False
-            for ranks in moves(tuple(index[name] for name in best), by_speed, fixed=False):
+            for move in moves(tuple(ranks[name] for name in best), [ranks[name] for name in by_speed], fixed=False):
                 if len(self._tried) > MOST:
                     return
-                order = tuple(names[i] for i in ranks)
-                if self._try(order) < self._try(best):
-                    best, again = order, True
+                order = tuple(self._names[rank] for rank in move)
+                if len(order) == len(best) or not fixed:
+                    again = self._try(order) < self._try(best)
+                if again:
+                    best = order
                     break
