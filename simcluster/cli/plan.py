@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from simcluster.inference.plan.plan import Offer
     from simcluster.topology import Topology
 
-MOST_OFFERS = 40
-"""Limit on the purchases that are tried."""
-
 
 def plan(
     topology: TopologyFile,
@@ -70,12 +67,16 @@ def plan(
 
 
 def _offers(cluster: Topology, parts: Path | None) -> Iterator[Offer]:
-    """Yield the single purchases of the list that are faster than what *cluster* has."""
+    """Yield the single purchases of the list that are faster than what *cluster* has; of many equal parts, for one."""
     from simcluster.inference.plan.plan import Offer
     from simcluster.topology import load
-    from simcluster.what_if.perturb import purchases, read_parts
+    from simcluster.what_if.perturb import MOST_PARTS, purchases, read_parts
 
-    everything = {*cluster.workers, *(link.name for link in cluster.links)}
-    for change in purchases(cluster, read_parts(parts), everything)[:MOST_OFFERS]:
-        overrides = {key.removeprefix("topology."): value for key, value in change.overrides.items()}
-        yield Offer(change.instead, change.part, change.price_usd or 0.0, load(cluster, overrides=overrides))
+    links = {link.name: str(link) for link in cluster.links}
+    few, seen = len(cluster.nodes) <= MOST_PARTS, set()
+    for change in purchases(cluster, read_parts(parts), {*cluster.workers, *links}):
+        now = change.instead, links.get(change.part) or cluster.nodes[change.part].device
+        if few or now not in seen:
+            seen.add(now)
+            overrides = {key.removeprefix("topology."): value for key, value in change.overrides.items()}
+            yield Offer(change.instead, change.part, change.price_usd or 0.0, load(cluster, overrides=overrides))

@@ -11,8 +11,8 @@ from simcluster.topology.model.orders import moves
 EXACT = 6
 """Up to this number of workers, every order is tried."""
 
-MOST = 800
-"""Limit on the orders that a search among more workers tries."""
+MOST = 10_000
+"""Limit on the stages of all orders that a search among more workers tries."""
 
 
 class Search:
@@ -21,7 +21,7 @@ class Search:
     def __init__(self, shelf: Shelf, requests: int, like: Sequence[tuple[str, ...]] = ()) -> None:
         self._shelf, self._requests = shelf, requests
         self._tried: dict[tuple[str, ...], Cut | None] = {}
-        self._names = shelf.topology.workers
+        self._names, self._stages = shelf.topology.workers, 0
         if like or len(self._names) > EXACT:
             self._begin(like)
         else:
@@ -46,6 +46,7 @@ class Search:
         """Return the seconds of a token of each request in *order*; infinite if the model does not fit."""
         if order not in self._tried:
             self._tried[order] = self._shelf.cut(order, self._requests)
+            self._stages += len(order)
         cut = self._tried[order]
         return cut.token_s if cut is not None else float("inf")
 
@@ -72,7 +73,7 @@ class Search:
         while again:
             again = False
             for move in moves(tuple(ranks[name] for name in best), [ranks[name] for name in by_speed], fixed=False):
-                if len(self._tried) > MOST:
+                if self._stages > MOST:
                     return
                 order = tuple(self._names[rank] for rank in move)
                 if len(order) == len(best) or not fixed:

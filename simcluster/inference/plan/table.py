@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from simcluster.inference.plan.placements import Part, Placement, Ranking
 from simcluster.inference.plan.plan import Plan
 from simcluster.units import format_latency, format_size
 
-WIDTH, ROWS, LISTED = 80, 10, 3
+WIDTH, ROWS, LISTED, NAMED = 80, 10, 3, 8
+"""Columns; rows of a ranking; purchases; nodes of one kind."""
 UNBROKEN = "\u00a0"
 """A space at which no line ends."""
 
@@ -44,23 +45,35 @@ def _ranking(plan: Plan, ranking: Ranking) -> Iterator[str]:
         key = (one.kind, one.tokens_per_s, len(one.parts))
         rows.setdefault(key, []).append(one)
     for (kind, rate, _), (first, *equals) in [*rows.items()][:ROWS]:
-        nodes = ", ".join(_part(part, kind == "pipeline") for part in first.parts)
+        nodes = _some([_part(part, kind == "pipeline") for part in first.parts])
         if equals:
-            nodes += "; as fast: " + ", ".join(one.parts[0].node for one in equals)
+            nodes += f"; as fast: {_some([one.parts[0].node for one in equals])}"
         row = f"  {kind:<10}  {_rate(rate):>8}  {format_latency(first.ttft_s):>8}  {nodes}"
         yield from _wrapped(row, "", " " * 34)
     if len(rows) > ROWS:
         yield f"  ... and {len(rows) - ROWS} more: --json"
     if not rows:
         yield "  nothing fits"
-    least = [f"{name} ({_with(rate, ranking.best_per_s)})" for name, rate in ranking.left_out]
-    if least:
-        yield from _wrapped(f"left out: {', '.join(least[:ROWS])}{', ...' * (len(least) > ROWS)}", "  ")
+    best = ranking.best_per_s
+    yield from _grouped("left out", [(name, _with(rate, best)) for name, rate in ranking.left_out])
     for kind in ("alone", "pipeline", "tensor"):
         refused = [one for one in ranking.refused if one.kind == kind]
-        words = [f"{one.where} ({_missing(one.missing_bytes, one.why)})" for one in refused]
-        if words:
-            yield from _wrapped(f"no {kind}: {', '.join(words[:ROWS])}{', ...' * (len(words) > ROWS)}", "  ")
+        yield from _grouped(f"no {kind}", [(one.where, _missing(one.missing_bytes, one.why)) for one in refused])
+
+
+def _grouped(title: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield *title* and the names of *rows*, those with the same words together."""
+    names: dict[str, list[str]] = {}
+    for name, words in rows:
+        names.setdefault(words, []).append(name)
+    groups = [f"{_some(those)} ({words})" for words, those in names.items()]
+    if groups:
+        yield from _wrapped(f"{title}: {'; '.join(groups)}", "  ")
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - NAMED
+    return ", ".join(names) if rest <= 1 else f"{', '.join(names[:NAMED])} and {rest} more"
 
 
 def _missing(missing_bytes: float | None, why: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from simcluster.inference.plan.shape import Shape
-from simcluster.topology import Device, Hop, Topology
+from simcluster.topology import Device, Topology
 from simcluster.topology.model.duration import expected_s
 
 TOKEN_BYTES: Final = 4
@@ -60,8 +60,25 @@ def hop_s(topology: Topology, a: str, b: str, size: float) -> float:
         return 0.0
     here, there = topology.nodes[a], topology.nodes[b]
     latency_s = here.send_overhead_s + topology.route_latency_s(a, b) + there.recv_overhead_s
-    rate_Bps = min(topology.route_bandwidth_Bps(a, b), here.host_bandwidth_Bps, there.host_bandwidth_Bps)
-    return latency_s + size / rate_Bps
+    return latency_s + size * max(_byte_s(topology, [(a, b)]).values())
+
+
+def _byte_s(topology: Topology, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], float]:
+    """Return the seconds for which a byte between each of *pairs* at once occupies each link, medium and host.
+
+    A link that lets every flow have all of its bandwidth is occupied by one of them alone.
+    """
+    busy: dict[tuple[str, str], float] = {}
+    for a, b in pairs:
+        for hop in topology.route(a, b):
+            link = hop.link
+            way = (hop.source, hop.target) if link.duplex != "half" else (link.a, link.b)
+            channel = way if link.medium is None else (" ", link.medium)
+            before = 0.0 if link.duplex == "free" else busy.get(channel, 0.0)
+            busy[channel] = before + 1 / link.bandwidth_Bps
+        for name in (a, b):
+            busy["", name] = busy.get(("", name), 0.0) + 1 / topology.nodes[name].host_bandwidth_Bps
+    return busy
 
 
 @dataclass(frozen=True)
@@ -83,21 +100,10 @@ def all_reduce(topology: Topology, names: Sequence[str]) -> AllReduce:
     """
     n = len(names)
     nodes = [topology.nodes[name] for name in names]
-    busy = {("", node.name): 2 * (n - 1) / node.host_bandwidth_Bps for node in nodes}
-    for a, b in itertools.permutations(names, 2):
-        for hop in topology.route(a, b):
-            channel, byte_s = _channel(hop), 1 / hop.link.bandwidth_Bps
-            busy[channel] = byte_s if hop.link.duplex == "free" else busy.get(channel, 0.0) + byte_s
+    byte_s = max(_byte_s(topology, itertools.permutations(names, 2)).values())
     overhead_s = (n - 1) * max(node.send_overhead_s + node.recv_overhead_s for node in nodes)
     farthest_s = max((topology.route_latency_s(a, b) for a, b in itertools.combinations(names, 2)), default=0.0)
-    return AllReduce(2 * (overhead_s + farthest_s), 2 * max(busy.values()) / n)
-
-
-def _channel(hop: Hop) -> tuple[str, str]:
-    """Return the part of a link, or of its medium, that a message occupies."""
-    if hop.link.medium is not None:
-        return " ", hop.link.medium
-    return (hop.source, hop.target) if hop.link.duplex != "half" else (hop.link.a, hop.link.b)
+    return AllReduce(2 * (overhead_s + farthest_s), 2 * byte_s / n)
 
 
 def exchanged_bytes(shape: Shape, n: int) -> float:

@@ -116,6 +116,15 @@ def test_a_hop_counts_the_overheads_and_the_bandwidth_of_its_hosts() -> None:
     assert hop_s(topology, "n0", "n0", 1e6) == 0.0
 
 
+@pytest.mark.parametrize("link", [{"medium": "air"}, {"duplex": "half"}, {"duplex": "free"}, {}])
+def test_a_hop_over_a_shared_medium_takes_the_time_of_the_simulator(link: dict[str, Any]) -> None:
+    # On a medium both links of the route take turns: 1 MB at 1 MB/s lasts 2 s; otherwise 1 s. And 2 ms of latency.
+    topology = clusters.with_links(clusters.star(2, 1e6, 0.001), **link)
+    (arrived_s,) = clusters.arrivals(topology, [10**6])
+    assert arrived_s == pytest.approx(2.002 if "medium" in link else 1.002, rel=1e-9)
+    assert hop_s(topology, "n0", "n1", 1e6) == pytest.approx(arrived_s, rel=1e-9)
+
+
 def _on_pis(n: int, memory_bandwidth_Bps: float, latency_s: float) -> Placement:
     """Return the tensor-parallel placement of Llama 2 7B (q40 weights, q80 exchange) on *n* Raspberry Pi 5."""
     shape = replace(PRESETS["7b"], number_bytes=FORMATS["q8"])
