@@ -69,7 +69,7 @@ def _of_config(config: Any, name: str, weight_bytes: float | None) -> Shape:
     if weight_bytes is None and kind not in known:
         raise ValueError(f"dtype {kind!r}")
     return Shape(
-        name or "model",
+        name,
         config["num_hidden_layers"],
         width,
         heads,
@@ -112,6 +112,8 @@ def _gguf(path: Path) -> Shape:
             file.seek(12, os.SEEK_CUR)  # its type and its offset
         weights = os.fstat(file.fileno()).st_size - file.tell()
     kind = str(facts["general.architecture"])
+    if not kind.isprintable():
+        raise ValueError(f"architecture {kind!r}")
     heads, width = facts[f"{kind}.attention.head_count"], facts[f"{kind}.embedding_length"]
     return Shape(
         str(facts.get("general.name") or path.stem),

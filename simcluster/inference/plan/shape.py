@@ -18,8 +18,8 @@ OPERATORS: Final = 18
 HEAD_OPERATORS: Final = 2
 """Kernels after the last layer: a norm and the product that gives the logits."""
 
-MOST: Final = 10**7
-"""Limit on every number of a shape: larger ones are not those of a model."""
+MOST, MOST_LAYERS, MOST_NAME = 10**7, 1024, 60
+"""Limits on the numbers of a shape, its layers, and the characters of its name: no model has larger ones."""
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,17 @@ def with_weights(shape: Shape, name: str) -> Shape:
 
 
 def checked(shape: Shape, source: str) -> Shape:
-    """Return *shape*, read from *source*. Raise UsageError with all numbers that no model has."""
-    names = ("layers", "width", "heads", "kv_heads", "head_size", "ffn_width", "vocabulary")
+    """Return *shape*, read from *source*, with a name that can be printed. Raise UsageError with all numbers that no
+    model has.
+    """
+    names = ("width", "heads", "kv_heads", "head_size", "ffn_width", "vocabulary")
     problems = [
-        Problem(source, f"{name} {found!r}", f"a whole number from 1 to {MOST:,}")
-        for name in names
-        if type(found := getattr(shape, name)) is not int or not 0 < found <= MOST
+        Problem(source, f"{name} {found!r}", f"a whole number from 1 to {most:,}")
+        for name, most in [("layers", MOST_LAYERS), *((name, MOST) for name in names)]
+        if type(found := getattr(shape, name)) is not int or not 0 < found <= most
     ]
     if not problems and shape.heads % shape.kv_heads:
         problems = [Problem(source, f"{shape.heads} heads with {shape.kv_heads} KV heads", "a multiple of them")]
     if problems:
         raise UsageError(problems)
-    return shape
+    return replace(shape, name="".join(filter(str.isprintable, shape.name))[:MOST_NAME] or "model")

@@ -75,13 +75,13 @@ def text(word: str) -> bytes:
     return struct.pack("<Q", len(word)) + word.encode()
 
 
-def gguf(tied: bool = True) -> bytes:
+def gguf(tied: bool = True, name: str = "tiny", kind: str = "llama") -> bytes:
     """Return a GGUF file of the tiny model, with 2 bytes per weight, a list of tokens and its tensors."""
     numbers = {"block_count": 2, "embedding_length": 8, "attention.head_count": 4, "attention.head_count_kv": 2,
                "feed_forward_length": 16}  # fmt: skip
-    entries = [text("general.architecture") + struct.pack("<I", 8) + text("llama")]
+    entries = [text("general.architecture") + struct.pack("<I", 8) + text(kind)]
     entries += [text(f"llama.{key}") + struct.pack("<II", 4, value) for key, value in numbers.items()]
-    entries += [text("general.name") + struct.pack("<I", 8) + text("tiny")]
+    entries += [text("general.name") + struct.pack("<I", 8) + text(name)]
     entries += [text("tokens") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("b")]
     entries += [text("scores") + struct.pack("<IIQ", 9, 6, 2) + struct.pack("<ff", 1, 2)]
     tensors = {"token_embd.weight": (8, 32), "blk.0.attn_q.weight": (8, 8)} | (
@@ -107,7 +107,8 @@ def test_a_shape_is_read_from_each_kind_of_header(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"num_hidden_layers": 0}, "found layers 0, expected a whole number from 1"),
+        ({"num_hidden_layers": 0}, "found layers 0, expected a whole number from 1 to 1,024"),
+        ({"num_hidden_layers": 10**6}, "found layers 1000000"),
         ({"hidden_size": "8", "head_dim": 2}, "found width '8', expected a whole number"),
         ({"vocab_size": 10**8}, "found vocabulary 100000000"),
         ({"num_key_value_heads": 3}, "found 4 heads with 3 KV heads, expected a multiple"),
@@ -148,6 +149,16 @@ def test_a_damaged_file_is_a_shape_or_an_error(tmp_path_factory: Any, at: int, d
         except UsageError:
             continue
         assert layers >= 1
+
+
+def test_the_texts_of_a_file_cannot_control_a_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "tiny.gguf"
+    file.write_bytes(gguf(name="\x1b[2Jtiny" + 100 * "!"))
+    assert shape_of(str(file)).name == ("[2Jtiny" + 100 * "!")[:60]
+    file.write_bytes(gguf(kind="\x1b[2J"))
+    with pytest.raises(UsageError) as error:
+        shape_of(str(file))
+    assert "\x1b" not in str(error.value)
 
 
 def test_an_unknown_model_is_answered_with_the_nearest() -> None:
