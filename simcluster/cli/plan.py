@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from simcluster.inference.plan.plan import Offer
     from simcluster.topology import Topology
 
+MODELS, FORMATS = ("smollm2", "7b", "8b", "70b"), ("f32", "f16", "q8", "q4")
+"""The names for completion and help, which import no topology; a test compares them with the tables."""
+
 
 def plan(
     topology: TopologyFile,
@@ -23,8 +26,8 @@ def plan(
         str,
         Option(
             metavar="NAME|FILE",
-            help="smollm2, 7b, 8b or 70b, or a config.json, .safetensors or .gguf file, of which the header is read.",
-            autocompletion=one_of("smollm2", "7b", "8b", "70b"),
+            help=f"{', '.join(MODELS)}, or a config.json, .safetensors or .gguf file, of which the header is read.",
+            autocompletion=one_of(*MODELS),
         ),
     ],
     requests: Annotated[
@@ -36,8 +39,8 @@ def plan(
         str | None,
         Option(
             metavar="FORMAT",
-            help="f32, f16, q8 or q4; by default the file's, and q4 for a preset (smollm2: f32).",
-            autocompletion=one_of("f32", "f16", "q8", "q4"),
+            help=f"{', '.join(FORMATS)}; by default the file's, and q4 for a preset (smollm2: f32).",
+            autocompletion=one_of(*FORMATS),
         ),
     ] = None,
     parts: Annotated[

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from simcluster.cli import plan as page
+from simcluster.inference.plan.shape import FORMATS, PRESETS
 from tests.support.root import ROOT
 
 
@@ -24,8 +26,8 @@ def test_a_plan_fits_eighty_columns(topology: str, model: str, command: Any, tmp
 
 def test_the_table_of_the_documentation_is_that_of_the_command(command: Any) -> None:
     _, out, _ = command("plan", "smolcluster", "--model", "8b")
-    page = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
-    rows = page.partition("first command:\n\n")[2].partition("\n**Why")[0].splitlines()
+    text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
+    rows = text.partition("first command:\n\n")[2].partition("\n**Why")[0].splitlines()
     assert len(rows) == 9
     assert [row for row in rows if row.removeprefix("    ") not in out.splitlines()] == []
 
@@ -45,6 +47,13 @@ def test_json_has_the_numbers_of_the_table(command: Any) -> None:
             assert row["tokens_per_s"] > best["tokens_per_s"]
             assert row["price_usd"] > 0
     assert found["rankings"][0]["left_out"][0]["node"] == "mini3"
+
+
+def test_help_and_documentation_name_every_model_and_format() -> None:
+    text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
+    assert (tuple(PRESETS), tuple(FORMATS)) == (page.MODELS, page.FORMATS)
+    assert [name for name in PRESETS if f"| `{name}` | {PRESETS[name].name}: {PRESETS[name].layers}," not in text] == []
+    assert f"`--weights {'|'.join(FORMATS)}`" in text
 
 
 def test_one_request_has_one_ranking(command: Any) -> None:
