@@ -53,8 +53,8 @@ class Placement:
     ttft_s: float
 
     @property
-    def nodes(self) -> frozenset[str]:
-        return frozenset(part.node for part in self.parts)
+    def order(self) -> tuple[str, ...]:
+        return tuple(part.node for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,8 @@ class Ranking:
 
 def rank(shelf: Shelf, requests: int, like: Ranking | None = None) -> Ranking:
     """Return every sensible placement for *requests*, ranked by tokens per second; *like*: that of a similar shelf."""
-    orders = (
-        [tuple(part.node for part in one.parts) for one in like.placements if one.kind == "pipeline"] if like else []
-    )
-    search = Search(shelf, requests, orders)
+    similar = like.placements if like is not None else ()
+    search = Search(shelf, requests, [one.order for one in similar if one.kind == "pipeline"])
     cuts = search.best()
     alone = [cut for cut in search.cuts if len(cut.order) == 1]
     found = [_of_cut(shelf, cut) for cut in (*alone, *(cut for k, cut in cuts.items() if k > 1))]
@@ -97,14 +95,13 @@ def rank(shelf: Shelf, requests: int, like: Ranking | None = None) -> Ranking:
     if requests > 1 and len(alone) > 1:
         found += _replicas(shelf, [cut.order[0] for cut in alone], requests)
     found.sort(key=lambda one: -one.tokens_per_s)
-    least: dict[str, float] = {}
-    for nodes, rate in [*((cut.order, cut.tokens_per_s) for cut in search.cuts), *(
-        (one.nodes, one.tokens_per_s) for one in found
-    )]:  # fmt: skip
-        for name in nodes:
-            least[name] = max(least.get(name, 0.0), rate)
-    used = found[0].nodes if found else frozenset()
-    left_out = tuple((name, least.get(name)) for name in shelf.topology.workers if found and name not in used)
+    with_it: dict[str, float] = {}
+    tried: list[Cut | Placement] = [*search.cuts, *found]
+    for one in tried:
+        for name in one.order:
+            with_it[name] = max(with_it.get(name, 0.0), one.tokens_per_s)
+    used = found[0].order if found else ()
+    left_out = tuple((name, with_it.get(name)) for name in shelf.topology.workers if found and name not in used)
     return Ranking(requests, tuple(found), (*_too_large(shelf, requests, bool(cuts)), *refused), left_out)
 
 
