@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from simcluster.topology import Topology
     from simcluster.transport import ANY, FREE, Cost, Transport
     from simcluster.verify import verify
-    from simcluster.what_if import whatif
+    from simcluster.what_if.run import whatif
     from simcluster.workloads import Replica, Workload
 
 _HOME = {
@@ -40,7 +40,7 @@ _HOME = {
         "sweeps": "sweep",
         "topology": "Topology",
         "transport": "ANY Cost FREE Transport",
-        "what_if": "whatif",
+        "what_if.run": "whatif",
         "workloads": "Replica Workload",
     }.items()
     for name in names.split()

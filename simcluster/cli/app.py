@@ -17,11 +17,11 @@ from simcluster.cli.doctor import doctor
 from simcluster.cli.figure import figure
 from simcluster.cli.help import CLUSTERS, NODES, RESULTS, RUNS, START, WIDTH, Command, Group
 from simcluster.cli.logs import Said, logged
-from simcluster.cli.new import new
+from simcluster.cli.new import new, schema
 from simcluster.cli.node import coordinator, key, keys_app, node
 from simcluster.cli.options import Json, names_of
+from simcluster.cli.plan import plan
 from simcluster.cli.run import EXAMPLES, replay, resume, run
-from simcluster.cli.schema import schema
 from simcluster.cli.show import wrapped
 from simcluster.cli.simulator import bench_app, calibrate, flows, topology_app
 from simcluster.cli.sweep import sweep, whatif
@@ -157,6 +157,7 @@ _command(RUNS, epilog=EXAMPLES)(logged("run")(run))
 _command(RUNS)(logged("run")(resume))
 _command(RUNS)(sweep)
 _command(RUNS)(whatif)
+_command(RUNS)(plan)
 _command(RUNS)(verify)
 _command(START)(new)
 

@@ -1,4 +1,4 @@
-"""The command `simcluster new`: a folder with an experiment that runs, to begin with."""
+"""The commands `simcluster new`, a folder with an experiment that runs, and `schema`, the JSON schema of its files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from typer import Argument, Option
 
 from simcluster.cli.complete import one_of
-from simcluster.documents.shipped import SCHEMAS, shipped_folder
+from simcluster.documents.shipped import SCHEMAS, schema_text, shipped_folder
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.paths.given_path import given_path
 
@@ -59,6 +59,18 @@ def new(
         raise UsageError(Problem("DIR", f"cannot write {target}: {error.strerror}; choose another", "")) from None
     print(*(target / name for name in files if "/" not in name), sep="\n")
     print(f"next: cd {target}; simcluster run experiment.yaml")
+
+
+def schema(
+    kind: Annotated[str, Argument(metavar="KIND", help="topology or experiment.", autocompletion=one_of(*SCHEMAS))],
+) -> None:
+    """Print the JSON schema of topology or experiment files.
+
+    An editor completes and checks keys with it.
+    """
+    if kind not in SCHEMAS:
+        raise UsageError(Problem("kind", repr(kind), nearest(kind, SCHEMAS)))
+    print(schema_text(kind), end="")
 
 
 def _check(target: Path) -> None:

@@ -141,7 +141,7 @@ def whatif(
 
     Every link, device and setting is changed, one at a time.
     """
-    from simcluster.what_if import whatif as ask
+    from simcluster.what_if.run import whatif as ask
 
     with progress_bar(Path(experiment).stem, silent=as_json, estimate_s=ESTIMATE_S) as progress:
         found = ask(

@@ -8,19 +8,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from simcluster.documents import yaml as yaml_lines
 from simcluster.documents.reading import Reading
 from simcluster.documents.shipped import parts_path
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment.read import Experiment
 from simcluster.topology import Device, Topology
 from simcluster.topology.model.device import profile_block
 from simcluster.topology.model.model import Link
 from simcluster.topology.presets.links import DEVICES, LINKS, LinkType
 from simcluster.topology.read.devices import DEVICE_KEYS
 from simcluster.units import write_bandwidth, write_latency, write_rate
+
+if TYPE_CHECKING:  # it imports torch, which a list of parts does not need
+    from simcluster.experiment.read import Experiment
 
 Kind = Literal[
     "bandwidth", "latency", "loss", "nic", "overhead", "device", "straggler", "setting", "purchase",

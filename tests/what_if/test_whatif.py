@@ -15,10 +15,10 @@ from simcluster.errors import RunError, UsageError
 from simcluster.experiment.read import read_experiment
 from simcluster.runs.spans import Span
 from simcluster.sweeps.points import run_point
-from simcluster.what_if import WhatIf
 from simcluster.what_if.critical_path import critical_path
 from simcluster.what_if.effects import effect
 from simcluster.what_if.goal import read_goal
+from simcluster.what_if.outcome import WhatIf
 from simcluster.what_if.perturb import Change
 from simcluster.what_if.report import render
 from tests.support.browser import assert_drawn, chromium, needs_browser

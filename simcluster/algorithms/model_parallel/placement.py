@@ -18,6 +18,7 @@ from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, Tas
 from simcluster.errors import UsageError
 from simcluster.topology import Topology
 from simcluster.topology.model.duration import expected_s
+from simcluster.topology.model.orders import moves
 from simcluster.transport import Cost
 from simcluster.workloads import Replica
 
@@ -113,7 +114,7 @@ class Search:
         least_s, again = self.step_s(best), True
         while again:
             again = False
-            for order in _moves(best, by_speed, fixed=whole):
+            for order in moves(best, by_speed, fixed=whole):
                 if self._played > MOST_TASKS:
                     return best
                 taken_s = self.step_s(order)
@@ -190,21 +191,3 @@ def _stages(task: Task, i: int, p: int) -> tuple[int, int]:
 def _share(cost: Cost, share: float) -> Cost:
     operators = round(cost.operators * share)
     return replace(cost, flops=cost.flops * share, memory_bytes=cost.memory_bytes * share, operators=operators)
-
-
-def _moves(order: tuple[int, ...], ranks: Sequence[int], *, fixed: bool) -> Iterator[tuple[int, ...]]:
-    """Yield the orders one change away from *order*, of some of *ranks*; *fixed*: with the same ranks."""
-    p, rest = len(order), [rank for rank in ranks if rank not in order]
-    for i in range(p):
-        for j in range(i + 1, p):
-            yield *order[:i], order[j], *order[i + 1 : j], order[i], *order[j + 1 :]
-    if fixed:
-        return
-    for i in range(p):
-        for rank in rest:
-            yield *order[:i], rank, *order[i + 1 :]
-    for i in range(p if p > 1 else 0):
-        yield *order[:i], *order[i + 1 :]
-    for i in range(p + 1):
-        for rank in rest:
-            yield *order[:i], rank, *order[i:]

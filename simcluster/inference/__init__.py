@@ -1,0 +1,1 @@
+"""Inference: language models that answer, one request or many at once."""

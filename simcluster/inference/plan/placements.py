@@ -1,0 +1,189 @@
+"""The placements of a model on a shelf, each with its speed and memory, and those that do not fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal, TypeAlias
+
+from simcluster.inference.plan.search import Search
+from simcluster.inference.plan.shelf import Cut, Shelf
+from simcluster.inference.plan.times import all_reduce, tensor_s
+
+Kind: TypeAlias = Literal["alone", "pipeline", "tensor", "replicas"]
+
+MOST_SETS = 100
+"""Limit on the sets of nodes that tensor parallelism over one number of nodes tries."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One node's part of a model: *layers* of it, *share* of every matrix, and what that takes of its memory."""
+
+    node: str
+    layers: int
+    share: float
+    weights_bytes: float
+    cache_bytes: float
+    memory_bytes: int | None
+
+    @property
+    def held_bytes(self) -> float:
+        return self.weights_bytes + self.cache_bytes
+
+    @property
+    def missing_bytes(self) -> float:
+        return max(0.0, self.held_bytes - self.memory_bytes) if self.memory_bytes is not None else 0.0
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A placement for *requests* at once. Each gets a token per *token_s*; *ttft_s* is that of a prompt on idle nodes.
+
+    For replicas, both are those of the slowest one in use.
+    """
+
+    kind: Kind
+    parts: tuple[Part, ...]
+    requests: int
+    tokens_per_s: float
+    token_s: float
+    ttft_s: float
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        return tuple(part.node for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A placement that is impossible: *missing_bytes* of memory at *where*, or none and the *why*."""
+
+    kind: Kind
+    where: str
+    missing_bytes: float | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The placements for *requests* at once, the fastest first; those refused; and the nodes that the first leaves out,
+    each with the tokens per second of the best placement that uses it, or None if there is none.
+    """
+
+    requests: int
+    placements: tuple[Placement, ...]
+    refused: tuple[Refused, ...]
+    left_out: tuple[tuple[str, float | None], ...]
+
+    @property
+    def best_per_s(self) -> float:
+        return self.placements[0].tokens_per_s if self.placements else 0.0
+
+
+def rank(shelf: Shelf, requests: int, like: Ranking | None = None) -> Ranking:
+    """Return every sensible placement for *requests*, ranked by tokens per second; *like*: that of a similar shelf."""
+    similar = like.placements if like is not None else ()
+    search = Search(shelf, requests, [one.order for one in similar if one.kind == "pipeline"])
+    cuts = search.best()
+    alone = [cut for cut in search.cuts if len(cut.order) == 1]
+    found = [_of_cut(shelf, cut) for cut in (*alone, *(cut for k, cut in cuts.items() if k > 1))]
+    sharded, refused = _tensor(shelf, requests)
+    found += sharded
+    if requests > 1 and len(alone) > 1:
+        found += _replicas(shelf, [cut.order[0] for cut in alone], requests)
+    found.sort(key=lambda one: -one.tokens_per_s)
+    with_it: dict[str, float] = {}
+    tried: list[Cut | Placement] = [*search.cuts, *found]
+    for one in tried:
+        for name in one.order:
+            with_it[name] = max(with_it.get(name, 0.0), one.tokens_per_s)
+    used = found[0].order if found else ()
+    left_out = tuple((name, with_it.get(name)) for name in shelf.topology.workers if found and name not in used)
+    return Ranking(requests, tuple(found), (*_too_large(shelf, requests, bool(cuts)), *refused), left_out)
+
+
+def _part(shelf: Shelf, name: str, layers: int, ends: tuple[bool, bool], requests: int, share: float = 1.0) -> Part:
+    weights, cached = shelf.held_bytes(layers, *ends, requests)
+    return Part(name, layers, share, share * weights, share * cached, shelf.device(name).memory_bytes)
+
+
+def _of_cut(shelf: Shelf, cut: Cut) -> Placement:
+    last = len(cut.order) - 1
+    parts = tuple(
+        _part(shelf, name, cut.layers[i], (i == 0, i == last), cut.requests) for i, name in enumerate(cut.order)
+    )
+    kind: Kind = "pipeline" if last else "alone"
+    return Placement(kind, parts, cut.requests, cut.tokens_per_s, cut.token_s, shelf.ttft_s(cut))
+
+
+def _too_large(shelf: Shelf, requests: int, fits: bool) -> Iterator[Refused]:
+    """Yield the nodes that cannot hold the model alone, and the whole shelf unless the model *fits* somewhere."""
+    names, layers = shelf.topology.workers, shelf.shape.layers
+    for name in names:
+        if missing := _part(shelf, name, layers, (True, True), requests).missing_bytes:
+            yield Refused("alone", name, missing, "")
+    if not fits and len(names) > 1:
+        order = sorted(names, key=lambda name: -(shelf.device(name).memory_bytes or 0))[:layers]
+        last = len(order) - 1
+        rooms = sum(shelf.room(name, i == 0, i == last, requests) for i, name in enumerate(order))
+        missing = (layers - rooms) * sum(shelf.held_bytes(1, False, False, requests))
+        if missing > 0:
+            yield Refused("pipeline", f"{len(order)} nodes", missing, "")
+
+
+def _tensor(shelf: Shelf, requests: int) -> tuple[list[Placement], list[Refused]]:
+    """Return, for each number of nodes that divides the KV heads, the fastest set of them, or what is missing."""
+    names, heads = shelf.topology.workers, shelf.shape.kv_heads
+    found: list[Placement] = []
+    refused: list[Refused] = []
+    fast = sorted(names, key=lambda name: shelf.pace(name, requests).layer_s)
+    fitting = [n for n in range(2, min(len(names), heads) + 1) if heads % n == 0]
+    for n in fitting:
+        few = math.comb(len(names), n) <= MOST_SETS
+        sets = combinations(names, n) if few else [tuple(name for name in names if name in fast[:n])]
+        made = [_sharded(shelf, nodes, requests) for nodes in sets]
+        whole = [one for one in made if not any(part.missing_bytes for part in one.parts)]
+        if whole:
+            found.append(max(whole, key=lambda one: one.tokens_per_s))
+        else:
+            part = min((max(one.parts, key=_missing) for one in made), key=_missing)
+            refused.append(Refused("tensor", f"{n} nodes, on {part.node}", part.missing_bytes, ""))
+    odd = [str(n) for n in range(2, len(names) + 1) if n not in fitting]
+    if odd:
+        shown = ", ".join(odd[:8]) + (", ..." if len(odd) > 8 else "")
+        refused.append(Refused("tensor", f"{shown} nodes", None, f"{heads} KV heads cannot be shared evenly"))
+    return found, refused
+
+
+def _missing(part: Part) -> float:
+    return part.missing_bytes
+
+
+def _sharded(shelf: Shelf, nodes: Sequence[str], requests: int) -> Placement:
+    share, shape = 1 / len(nodes), shelf.shape
+    reduce = all_reduce(shelf.topology, nodes)
+    token_s = tensor_s(shape, [shelf.pace(name, requests, share) for name in nodes], reduce, requests)
+    prompt = shelf.lengths.prompt
+    ttft_s = tensor_s(shape, [shelf.prefill_pace(name, share) for name in nodes], reduce, prompt)
+    parts = tuple(_part(shelf, name, shape.layers, (True, True), requests, share) for name in nodes)
+    return Placement("tensor", parts, requests, requests / token_s, token_s, ttft_s)
+
+
+def _replicas(shelf: Shelf, names: Sequence[str], requests: int) -> list[Placement]:
+    """Return the placement with the model on several of *names*: a request goes where its tokens come soonest."""
+    counts, layers = dict.fromkeys(names, 0), shelf.shape.layers
+
+    def token_s(name: str, number: int) -> float:
+        return shelf.pace(name, number).stage_s(layers, last=True)
+
+    for _ in range(requests):
+        counts[min(names, key=lambda name: token_s(name, counts[name] + 1))] += 1
+    used = {name: count for name, count in counts.items() if count}
+    times = [token_s(name, count) for name, count in used.items()]
+    rate = sum(count / taken_s for count, taken_s in zip(used.values(), times, strict=True))
+    ttft_s = max(shelf.prefill_pace(name).stage_s(layers, last=True) for name in used)
+    parts = tuple(_part(shelf, name, layers, (True, True), count) for name, count in used.items())
+    return [Placement("replicas", parts, requests, rate, max(times), ttft_s)] if len(used) > 1 else []

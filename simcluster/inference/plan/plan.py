@@ -1,0 +1,115 @@
+"""The whole answer: placements for one request and for many, and what to buy next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from simcluster.errors import Problem, UsageError
+from simcluster.inference.plan.placements import Placement, Ranking, rank
+from simcluster.inference.plan.shape import Shape
+from simcluster.inference.plan.shelf import Shelf
+from simcluster.inference.plan.times import Lengths
+from simcluster.topology import Topology
+
+MOST_REQUESTS: Final = 1024
+MOST_TOKENS: Final = 10**6
+"""Limits on what is asked: requests at once, tokens of a prompt or an answer."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A single purchase: a *part*, the *place* of the link or node that it replaces, and the *topology* with it."""
+
+    part: str
+    place: str
+    price_usd: float
+    topology: Topology
+
+
+@dataclass(frozen=True)
+class Purchase:
+    """The tokens per second with a purchase, in each of the plan's rankings."""
+
+    part: str
+    place: str
+    price_usd: float
+    tokens_per_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where *shape* should run on *topology*; a ranking for one request and, if more were asked for, one for those."""
+
+    topology: Topology
+    shape: Shape
+    lengths: Lengths
+    rankings: tuple[Ranking, ...]
+    purchases: tuple[Purchase, ...]
+
+    def best_purchases(self, which: int) -> list[Purchase]:
+        """Return the purchases that gain a percent or more in ranking *which*, the best first, then the cheapest."""
+        least = 1.01 * self.rankings[which].best_per_s
+        worth = [one for one in self.purchases if one.tokens_per_s[which] > least]
+        return sorted(worth, key=lambda one: (-one.tokens_per_s[which], one.price_usd))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON has it."""
+        rankings = [
+            {
+                "requests": ranking.requests,
+                "placements": [_placement(one) for one in ranking.placements],
+                "refused": [asdict(one) for one in ranking.refused],
+                "left_out": [{"node": name, "best_tokens_per_s": rate} for name, rate in ranking.left_out],
+                "buy": [
+                    {
+                        "part": one.part,
+                        "place": one.place,
+                        "price_usd": one.price_usd,
+                        "tokens_per_s": one.tokens_per_s[which],
+                    }
+                    for one in self.best_purchases(which)
+                ],
+            }
+            for which, ranking in enumerate(self.rankings)
+        ]
+        model = asdict(self.shape) | {"weights": self.shape.weights}
+        lengths = {"prompt_tokens": self.lengths.prompt, "output_tokens": self.lengths.output}
+        return {"topology": self.topology.name, "model": model, **lengths, "rankings": rankings}
+
+
+def make_plan(
+    topology: Topology, shape: Shape, lengths: Lengths, requests: int = 1, offers: Iterable[Offer] = ()
+) -> Plan:
+    """Rank all placements of *shape* on *topology*, and again with each of *offers*. Raise UsageError with all limits
+    that the request exceeds.
+    """
+    limits = (
+        ("--requests", requests, MOST_REQUESTS),
+        ("--prompt-tokens", lengths.prompt, MOST_TOKENS),
+        ("--output-tokens", lengths.output, MOST_TOKENS),
+    )
+    problems = [Problem(flag, str(n), f"a number from 1 to {most:,}") for flag, n, most in limits if not 0 < n <= most]
+    if not topology.workers:
+        problems.append(Problem(f"topology {topology.name}", "no worker", "nodes with a device"))
+    if problems:
+        raise UsageError(problems)
+    shelf = Shelf(topology, shape, lengths)
+    rankings = tuple(rank(shelf, number) for number in sorted({1, requests}))
+    purchases = []
+    for offer in offers:
+        shelf = Shelf(offer.topology, shape, lengths)
+        rates = tuple(rank(shelf, now.requests, like=now).best_per_s for now in rankings)
+        purchases.append(Purchase(offer.part, offer.place, offer.price_usd, rates))
+    return Plan(topology, shape, lengths, rankings, tuple(purchases))
+
+
+def _placement(placement: Placement) -> dict[str, Any]:
+    return {
+        "kind": placement.kind,
+        "tokens_per_s": placement.tokens_per_s,
+        "token_s": placement.token_s,
+        "ttft_s": placement.ttft_s,
+        "nodes": [asdict(part) for part in placement.parts],
+    }

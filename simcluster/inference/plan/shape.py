@@ -1,0 +1,119 @@
+"""The shape of a decoder-only language model (Llama's layers), and what its layers weigh, store, read and compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.transport import Cost
+
+FORMATS: Final[Mapping[str, float]] = {"f32": 4.0, "f16": 2.0, "q8": 34 / 32, "q4": 18 / 32}
+"""Format of weights -> its bytes per weight. q8 and q4 store one f16 scale for every 32 weights."""
+
+OPERATORS: Final = 18
+"""Kernels of a layer: 2 norms, 7 matrix products, 2 rotations, scores, softmax, values, SiLU, product, 2 sums."""
+
+HEAD_OPERATORS: Final = 2
+"""Kernels after the last layer: a norm and the product that gives the logits."""
+
+MOST, MOST_LAYERS, MOST_NAME = 10**7, 1024, 60
+"""Limits on the numbers of a shape, its layers, and the characters of its name: no model has larger ones."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model's numbers. *weight_bytes* are those of a weight, *number_bytes* those of an activation or cache entry.
+
+    If *tied*, the table of embeddings also gives the logits, and a node with both ends of the model holds it once.
+    """
+
+    name: str
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    ffn_width: int
+    vocabulary: int
+    tied: bool
+    weight_bytes: float
+    number_bytes: float = 4.0
+
+    @property
+    def layer_matrices(self) -> int:
+        """The weights of a layer that take part in matrix products: query, key, value, output, gate, up, down."""
+        attention = 2 * self.heads * self.head_size + 2 * self.kv_heads * self.head_size
+        return self.width * (attention + 3 * self.ffn_width)
+
+    @property
+    def weights(self) -> int:
+        tables = (1 if self.tied else 2) * self.vocabulary * self.width
+        return self.layers * (self.layer_matrices + 2 * self.width) + tables + self.width
+
+    @property
+    def layer_bytes(self) -> float:
+        return (self.layer_matrices + 2 * self.width) * self.weight_bytes
+
+    def ends_bytes(self, first: bool, last: bool) -> float:
+        """Return the bytes of weights outside the layers on a node with the model's *first* or *last* layer."""
+        tables = first + last - (self.tied and first and last)
+        return (tables * self.vocabulary * self.width + last * self.width) * self.weight_bytes
+
+    def cache_bytes(self, layers: float, tokens: float) -> float:
+        """Return the bytes of the keys and values of *tokens* in *layers*."""
+        return 2 * layers * self.kv_heads * self.head_size * self.number_bytes * tokens
+
+    def hidden_bytes(self, tokens: float) -> float:
+        """Return the bytes that one layer hands to the next for *tokens*."""
+        return tokens * self.width * self.number_bytes
+
+    def layer_cost(self, requests: int, tokens: int, context: int, share: float = 1.0) -> Cost:
+        """Return the cost of *share* of a layer for *tokens* new tokens of each request, after *context* others.
+
+        A matrix product takes 2 FLOPs per weight and token, attention 4 per head entry and pair of tokens. The weights
+        are read once for all requests, every cache once.
+        """
+        pairs = tokens * context + tokens * (tokens + 1) / 2
+        per_request = 2 * tokens * self.layer_matrices + 4 * self.heads * self.head_size * pairs
+        read = self.layer_bytes + requests * self.cache_bytes(1, context + tokens)
+        return Cost(share * requests * per_request, share * read, OPERATORS)
+
+    def head_cost(self, requests: int, share: float = 1.0) -> Cost:
+        """Return the cost of *share* of the logits of each request's last token."""
+        table = self.vocabulary * self.width
+        return Cost(share * 2 * requests * table, share * self.ends_bytes(False, True), HEAD_OPERATORS)
+
+
+PRESETS: Final[Mapping[str, Shape]] = {
+    "smollm2": Shape("SmolLM2 135M", 30, 576, 9, 3, 64, 1536, 49152, True, FORMATS["f32"]),
+    "7b": Shape("Llama 2 7B", 32, 4096, 32, 32, 128, 11008, 32000, False, FORMATS["q4"]),
+    "8b": Shape("Llama 3 8B", 32, 4096, 32, 8, 128, 14336, 128256, False, FORMATS["q4"]),
+    "70b": Shape("Llama 3 70B", 80, 8192, 64, 8, 128, 28672, 128256, False, FORMATS["q4"]),
+}
+"""Name -> shape, with the format in which such a model usually runs on a shelf."""
+
+
+def with_weights(shape: Shape, name: str) -> Shape:
+    """Return *shape* with weights in the format *name*. Raise UsageError if there is none."""
+    if name not in FORMATS:
+        raise UsageError(Problem("--weights", repr(name), f"a format: {nearest(name, FORMATS)}"))
+    return replace(shape, weight_bytes=FORMATS[name])
+
+
+def checked(shape: Shape, source: str) -> Shape:
+    """Return *shape*, read from *source*, with a name that can be printed. Raise UsageError with all numbers that no
+    model has.
+    """
+    names = ("width", "heads", "kv_heads", "head_size", "ffn_width", "vocabulary")
+    problems = [
+        Problem(source, f"{name} {found!r}", f"a whole number from 1 to {most:,}")
+        for name, most in [("layers", MOST_LAYERS), *((name, MOST) for name in names)]
+        if type(found := getattr(shape, name)) is not int or not 0 < found <= most
+    ]
+    if not problems and shape.heads % shape.kv_heads:
+        problems = [Problem(source, f"{shape.heads} heads with {shape.kv_heads} KV heads", "a multiple of them")]
+    if problems:
+        raise UsageError(problems)
+    return replace(shape, name="".join(filter(str.isprintable, shape.name))[:MOST_NAME] or "model")
