@@ -11,7 +11,7 @@ import pytest
 from simcluster.reports.report import write_report
 from simcluster.results import load_run
 from simcluster.topology import load
-from simcluster.ui.guard import Login
+from simcluster.web.login import Login
 from tests.support.browser import needs_browser
 from tests.support.devtools import Page, browser
 from tests.support.made_up_runs import topology_document
