@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 
 from simcluster.web.assets import asset
 
+LINES = '<p class="line-names" role="group" aria-label="lines"></p>'
+"""The place of the names of a section's lines, which report.js fills; each shows or hides its line."""
+
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
