@@ -178,7 +178,7 @@ def test_keys_that_change_together_are_one() -> None:
 
 
 def test_of_many_lines_those_that_are_soonest_anywhere_are_drawn_and_the_rest_is_told() -> None:
-    """42 lines, 2 more than 10 colours in 4 strokes: the last is lowest at 1, that before it at 2; the others are above."""
+    """42 lines for 10 colours in 4 strokes: the last is lowest at 1, that before it at 2; the others are above both."""
     heights = {name: (6.0 + name, 6.0 + name) for name in range(40)} | {40: (9.0, 1.0), 41: (1.0, 9.0)}
     rows = [
         {"k": k, "n": name, TARGET: height}
