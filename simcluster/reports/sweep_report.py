@@ -14,7 +14,7 @@ import pandas as pd
 
 from simcluster.errors import UsageError
 from simcluster.reports.figure_style import without_names
-from simcluster.reports.html_page import LINES, choice, page, place, section
+from simcluster.reports.html_page import CURVES, LINES, choice, page, place, section
 from simcluster.reports.sweep_plots import MEASURES, SweepPlots
 from simcluster.reports.swept_lines import TARGET, combination
 from simcluster.runs import words
@@ -132,7 +132,7 @@ def _convergence(figures: Mapping[str, go.Figure], plots: SweepPlots) -> str:
         return ""
     places = "".join(place(stem, "time", "curve") for stem in stems)
     buttons = choice("curve", "horizontal axis", {x: x for x in plots.axes if f"{stems[0]}-{x}" in figures}, "time")
-    return section("Convergence", "", f'<div class="pair">{places}</div>{LINES}', buttons)
+    return section("Convergence", "", f'{CURVES}<div class="pair">{places}</div>{LINES}', buttons)
 
 
 def _table(table: pd.DataFrame, keys: Sequence[str]) -> str:

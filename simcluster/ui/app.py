@@ -26,7 +26,7 @@ from simcluster.web.login import Login, add_login
 from simcluster.web.requests import App
 
 SHARED, OWN = (
-    ("base.css", "live.css", "dom.js", "live.js", "login.js"),
+    ("base.css", "live.css", "dom.js", "live.js", "login.js", "figures.js"),
     ("ui.css", "ui.js", "list.js", "run.js", "compare.js", "new.js"),
 )
 PAGE_BYTES = 512 << 20

@@ -1,3 +1,4 @@
+import { canBeLog, curveControls, saveButtons, smoothedTraces, withScale } from "./figures.js";
 // Draws the report's figures from the JSON beside it, in the colours of the reader's scheme.
 "use strict";
 const figures = JSON.parse(document.getElementById("figures").textContent);
@@ -15,7 +16,12 @@ function draw(place) {
     font: { color: style.getPropertyValue("--ink").trim() },
   };
   const hidden = place.closest("section")?.querySelector(".line-names")?.hiddenNames;
-  const data = hidden?.size ? figure.data.map((trace) => (hidden.has(nameOf(trace)) ? { ...trace, visible: false } : trace)) : figure.data;
+  const shown = hidden?.size ? figure.data.map((trace) => (hidden.has(nameOf(trace)) ? { ...trace, visible: false } : trace)) : figure.data;
+  const curves = place.closest("section")?.querySelector(".curves")?.chosen;
+  const data = smoothedTraces(shown, curves?.weight);
+  if (typeof curves?.log === "boolean" && isLoss(place)) {
+    layout.yaxis = withScale(layout.yaxis, curves.log && canBeLog(figure.data));
+  }
   // A finger that scrolls the page must not zoom a figure instead.
   if (touch) layout.dragmode = false;
   Plotly.react(place, data, layout, { responsive: true, displayModeBar: false });
@@ -25,6 +31,7 @@ function draw(place) {
   place.setAttribute("aria-label", [heading, titles.join(" against ")].filter(Boolean).join(": "));
 }
 
+const isLoss = (place) => place.dataset.figure.includes("loss");
 const nameOf = (trace) => trace.legendgroup ?? trace.name;
 
 /** A stroke as the line has it. */
@@ -64,6 +71,16 @@ function nameLines(key) {
 
 for (const place of document.querySelectorAll("[data-figure]")) draw(place);
 document.querySelectorAll(".line-names").forEach(nameLines);
+for (const place of document.querySelectorAll("[data-figure]")) {
+  saveButtons(place, () => `${document.title}-${place.dataset.figure}`.replace(/[^\w.-]+/g, "-"), () => figures[place.dataset.figure].data);
+}
+for (const root of document.querySelectorAll(".curves")) {
+  const places = [...root.closest("section").querySelectorAll("[data-figure]")], losses = places.filter(isLoss);
+  const [controls, log] = curveControls((chosen) => { root.chosen = { ...chosen }; places.forEach(draw); });
+  log.checked = losses.some((place) => figures[place.dataset.figure].layout.yaxis?.type === "log");
+  log.closest("label").hidden = !losses.some((place) => canBeLog(figures[place.dataset.figure].data));
+  root.append(controls);
+}
 dark.addEventListener("change", () => document.querySelectorAll("[data-figure]").forEach(draw));
 
 for (const button of document.querySelectorAll(".choice button")) {
