@@ -57,7 +57,8 @@ def ui(
         print(invitation(server.page_url, code), flush=True)
 
     children = Children(root)
-    entrance = Login(said) if login or not _is_loopback(host) else None
+    # Under another name, a proxy may lead from elsewhere to loopback.
+    entrance = Login(said) if login or not all(map(_is_loopback, [host, *names])) else None
 
     def app_for(hosts: Collection[str]) -> App:
         return make_app(Shelf(root), children, hosts, entrance, is_tls=tls is not None)

@@ -43,7 +43,7 @@ def is_json(headers: dict[str, list[str]]) -> bool:
 def is_longer(headers: dict[str, list[str]], limit_bytes: int) -> bool:
     """Return whether the body is said to be longer than *limit_bytes*, or to have no valid length."""
     length = (headers.get("content-length") or ["0"])[0]
-    return not length.isdigit() or int(length) > limit_bytes
+    return not (length.isascii() and length.isdigit() and len(length) < 20) or int(length) > limit_bytes
 
 
 async def body_of(receive: Receive, limit_bytes: int) -> bytes | None:

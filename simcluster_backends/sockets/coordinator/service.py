@@ -96,7 +96,8 @@ class Server:
 class Service(Server):
     """Serves *desk* to holders of *token*, and its page to browsers.
 
-    A browser needs the link that *told* is called with; on loopback only if *login*.
+    A browser needs the link that *told* is called with; on loopback only if *login*, or if *hosts* name it elsewhere:
+    a proxy may then lead there.
     """
 
     def __init__(
@@ -110,7 +111,9 @@ class Service(Server):
         told: Callable[[str], object] = print,
         login: bool = False,
     ) -> None:
-        needs_login = login or not is_loopback(parse_endpoint(endpoint, "coordinator")[0])
+        hosts = list(hosts)
+        names = [parse_endpoint(endpoint, "coordinator")[0], *hosts]
+        needs_login = login or not all(map(is_loopback, names))
         self._login = Login(lambda code: told(invitation(self.page_url, code))) if needs_login else None
         app_for = partial(make_api, desk, token, login=self._login, is_tls=secure is not None)
         super().__init__(endpoint, app_for, hosts, secure)
