@@ -95,14 +95,17 @@ def coordinator(
         Path | None, Option(metavar="FOLDER", help="Serve https, with the files from `simcluster keys init`.")
     ] = None,
     plain_http: PlainHttp = False,
+    login: Annotated[
+        bool, Option("--login", help="Ask for the printed link on loopback, too: others may use this machine.")
+    ] = False,
 ) -> None:
     """Run a service at which runs and nodes find each other.
 
     It reports a run's progress: /status, /history, /metrics, /training/ready.
     """
-    certificates, told = str(tls) if tls is not None else None, partial(print, "coordinator at", flush=True)
+    certificates, told = str(tls) if tls is not None else None, partial(print, flush=True)
     coordinate = _sockets("launcher.reporting").coordinate
-    coordinate(listen, token_file, dead, allow_host or [], told, certificates, plain_http)
+    coordinate(listen, token_file, dead, allow_host or [], told, certificates, plain_http, login)
 
 
 keys_app = typer.Typer(help="Certificates for runs over TLS.", no_args_is_help=True, rich_markup_mode=None)

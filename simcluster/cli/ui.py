@@ -8,7 +8,7 @@ import ipaddress
 import threading
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -48,16 +48,17 @@ def ui(
         raise UsageError(Problem("folder", f"the file {root}", "a folder with runs"))
     from simcluster.ui.app import make_app
     from simcluster.ui.children import Children
-    from simcluster.ui.guard import Login
     from simcluster.ui.shelf import Shelf
+    from simcluster.web.login import Login, invitation
 
-    names, server = allow_host or [], None
+    names = allow_host or []
 
     def said(code: str) -> None:
-        print(f"open this link, which works once: {_url(server, names)}/#/login/{code}", flush=True)
+        print(invitation(server.page_url, code), flush=True)
 
     children = Children(root)
-    entrance = Login(said) if login or not _is_loopback(host) else None
+    # Under another name, a proxy may lead from elsewhere to loopback.
+    entrance = Login(said) if login or not all(map(_is_loopback, [host, *names])) else None
 
     def app_for(hosts: Collection[str]) -> App:
         return make_app(Shelf(root), children, hosts, entrance, is_tls=tls is not None)
@@ -66,7 +67,7 @@ def ui(
     endpoint = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     server = serving(endpoint, app_for, names, str(tls) if tls is not None else None, plain_http, "ui")
     root.mkdir(parents=True, exist_ok=True)
-    print(f"{root} at {_url(server, names)}/", flush=True)
+    print(f"{root} at {server.page_url}/", flush=True)
     if entrance is not None:
         entrance.renew()
     threading.Thread(target=_warm_up, daemon=True).start()
@@ -82,12 +83,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _url(server: Any, names: list[str]) -> str:
-    """Return the address of *server*, by its other name if it has one."""
-    scheme, _, endpoint = server.url.partition("://")
-    return f"{scheme}://{names[0]}:{endpoint.rpartition(':')[2]}" if names else str(server.url)
 
 
 def _warm_up() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 
+from simcluster.reports.figure_style import is_wide
 from simcluster.reports.html_page import page_of
 from simcluster.reports.sweep_plots import MEASURES
 from simcluster.reports.swept_lines import swept_scale
@@ -72,7 +73,9 @@ def _column(name: str, values: pd.Series, keys: Sequence[str]) -> dict[str, Any]
     cells = [None if pd.isna(value) else value.item() if hasattr(value, "item") else value for value in values]
     is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
     if name not in keys and is_number:
-        return column | {"values": [cell if cell is None or math.isfinite(cell) else None for cell in cells]}
+        numbers = [cell if cell is None or math.isfinite(cell) else None for cell in cells]
+        known = [cell for cell in numbers if cell is not None]
+        return column | {"values": numbers, "log": name in MEASURES and name != "accuracy" and is_wide(known)}
     labels = {"labels": [None if cell is None else str(cell) for cell in cells]}
     if name not in keys:
         return column | labels
@@ -111,7 +114,7 @@ def _body(name: str) -> str:
     axes = "".join(
         f'<div class="axis"><label for="{axis}">{word}</label> <select id="{axis}"></select>'
         f'<label class="check"><input type="checkbox" id="{axis}-log"> log</label></div>'
-        for axis, word in (("x", "across"), ("y", "up"), ("colour", "colour"))
+        for axis, word in (("x", "horizontal"), ("y", "vertical"), ("colour", "colour"))
     )
     return f"""<header>
 <div class="title"><h1>{escape(name)}</h1><span class="pill">sweep</span><span id="count"></span>
@@ -124,8 +127,8 @@ def _body(name: str) -> str:
 <button type="button" data-value="mean">means over seeds</button>
 <button type="button" data-value="each">each point</button></div></div>
 <div id="filters"></div>
-<div class="controls"><label>only those with <select id="add"></select></label>
-<button type="button" id="clear" class="plain">all points</button></div>
+<div class="controls"><label>filter by <select id="add"></select></label>
+<button type="button" id="clear" class="plain">remove all filters</button></div>
 <p class="note" id="status" role="status"></p>
 <div class="figure" id="figure"></div>
 </section>

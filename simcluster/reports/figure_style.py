@@ -19,6 +19,10 @@ LINES: Final = (
     *("#7d8a97", "#b0863a", "#c764a6", "#3fb1c5", "#6a8d2f"),
 )
 
+DASHES: Final = ("solid", "dash", "dot", "dashdot")
+MAX_LINES: Final = len(LINES) * len(DASHES)
+"""The number of lines that can be told apart."""
+
 _GRID = "rgba(128,136,146,0.22)"
 _AXIS: Final[dict[str, Any]] = {
     "gridcolor": _GRID,
@@ -119,7 +123,7 @@ ROW_PX, AXIS_PX = 20, 62
 
 def named(figure: go.Figure, plot_px: int, caption_px: int = 0) -> dict[str, Any]:
     """Return a layout with room for a plot of *plot_px*, the caption and the names in the legend."""
-    names = list(dict.fromkeys(trace.name for trace in figure.data if trace.name and trace.showlegend is not False))
+    names = _names(figure)
     below_px = AXIS_PX + caption_px
     if len(names) < 2 or sum(len(name) + 4 for name in names) <= LEGEND_LETTERS:
         return {"height": plot_px + below_px + 44, "margin": {"t": 44, "b": below_px}}
@@ -127,6 +131,26 @@ def named(figure: go.Figure, plot_px: int, caption_px: int = 0) -> dict[str, Any
     legend = {"orientation": "v", "yref": "container", "yanchor": "bottom", "y": 0, "x": 0}
     rows_px = ROW_PX * len(names) + 8
     return {"height": plot_px + below_px + rows_px + 28, "margin": {"t": 16, "b": below_px + rows_px}, "legend": legend}
+
+
+def stroke(index: int) -> dict[str, str]:
+    """Return the colour and the dashes of line number *index*."""
+    return {"color": LINES[index % len(LINES)], "dash": DASHES[index // len(LINES) % len(DASHES)]}
+
+
+def without_names(figure: go.Figure) -> go.Figure:
+    """Return *figure* without its legend and the room that `named` made for it: the page has the names."""
+    layout, names = figure.layout, _names(figure)
+    if len(names) < 2:
+        return figure
+    below_px = ROW_PX * len(names) + 8 if layout.legend.orientation == "v" else 0
+    above_px = layout.margin.t - 16
+    margin = {"t": 16, "b": layout.margin.b - below_px}
+    return figure.update_layout(height=layout.height - below_px - above_px, margin=margin, showlegend=False)
+
+
+def _names(figure: go.Figure) -> list[str]:
+    return list(dict.fromkeys(trace.name for trace in figure.data if trace.name and trace.showlegend is not False))
 
 
 class Figures:

@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from simcluster.web.assets import asset
+from simcluster.web.assets import asset, joined
+
+SHARED = ("figures.js",)
+CURVES = '<div class="curves"></div>'
+"""The place of the controls of a section's curves, which report.js makes."""
+
+LINES = '<p class="line-names" role="group" aria-label="lines"></p>'
+"""The place of the names of a section's lines, which report.js fills; each shows or hides its line."""
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -24,15 +31,15 @@ def page(title: str, body: str, figures: Mapping[str, go.Figure]) -> str:
     *body* is HTML that names its *figures* in places such as `<div class="figure" data-figure="links"></div>`.
     """
     pairs = ",".join(f'"{name}":{figure.to_json()}' for name, figure in figures.items())
-    return page_of(title, body, "figures", f"{{{pairs}}}", ["report.js"], ["report.css"])
+    return page_of(title, body, "figures", f"{{{pairs}}}", ["figures.js", "report.js"], ["report.css"])
 
 
 def page_of(title: str, body: str, data_id: str, data: str, scripts: Sequence[str], styles: Sequence[str]) -> str:
-    """Return a page with *scripts*, files next to report.js, that read the JSON *data* in the element *data_id*."""
+    """Return a page with *scripts*, files next to report.js or shared, that read the JSON *data* in *data_id*."""
     # plotly.offline reads 5 MB from disk, so it is imported only where a page is made.
     from plotly.offline import get_plotlyjs
 
-    sources = [get_plotlyjs(), *(_asset(name) for name in scripts)]
+    sources = [get_plotlyjs(), *(_script(name) for name in scripts)]
     policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src " + " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in sources
     )
@@ -82,6 +89,10 @@ def choice(name: str, label: str, values: Mapping[str, str], chosen: str) -> str
         for value, word in values.items()
     )
     return f'<div class="choice" role="group" aria-label="{escape(label)}" data-for="{escape(name)}">{buttons}</div>'
+
+
+def _script(name: str) -> str:
+    return joined(asset(name) if name in SHARED else _asset(name))
 
 
 def _asset(name: str) -> str:

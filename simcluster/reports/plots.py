@@ -54,6 +54,23 @@ class RunPlots(Figures):
         until_s = self._end_of_first_steps(start_s) if end_s is None else end_s
         return timelines.gantt(self._activity, start_s, until_s, max_bars)
 
+    def windows(self, max_bars: int = 3000) -> dict[str, go.Figure]:
+        """Return timelines of the first, middle and last steps by name, and of the whole run if *max_bars* are enough.
+
+        A window without spans is left out: of a run with too many, only the first are kept.
+        """
+        elapsed_s, spans = float(self._run.summary["elapsed_s"]), self._run.spans
+        width_s = min(self._end_of_first_steps(0.0), elapsed_s)
+        found = {"first steps": self.timeline(max_bars=max_bars)}
+        if width_s >= elapsed_s:
+            return found
+        for name, start_s in (("middle", (elapsed_s - width_s) / 2), ("last steps", elapsed_s - width_s)):
+            if any(span.start_s < start_s + width_s and span.end_s > start_s for _, span in spans):
+                found[name] = self.timeline(start_s, start_s + width_s, max_bars)
+        if len(spans) <= max_bars:
+            found["whole run"] = self.timeline(0.0, elapsed_s, max_bars)
+        return found
+
     def busy(self) -> go.Figure:
         """Busy share of every node's device over the run."""
         return timelines.busy(self._activity)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from simcluster.reports import report_tables as tables
-from simcluster.reports.html_page import choice, page, place, section
+from simcluster.reports.html_page import CURVES, choice, page, place, section
 from simcluster.reports.plots import RECORDED, RunPlots
 from simcluster.reports.x_axis import axes_of
 from simcluster.runs import words
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 FAULTS = "What the experiment's plan did to this run. Dropped is what had left its sender and never arrived."
 DEVICES = "Devices and what they consume are the topology's, whatever machines the nodes ran on."
 TIMELINE = (
-    "The first steps, one row per node: the device above, sending and waiting to receive below it. "
-    "Drag to zoom, double-click to go back; trace.json next to this page shows the whole run in Perfetto."
+    "One row per node: the device above, sending and waiting to receive below it. "
+    "Drag to zoom, double-click to go back; trace.json next to this page shows any stretch of the run in Perfetto."
 )
 BUSY = f'<p class="note">How busy each device was, over the whole run.</p>{place("busy")}'
 GROUPS = "Ranks in step resumed in another group, from the last step that all of its members had ended."
@@ -60,7 +60,7 @@ def render(run: RunFolder, topology: Topology) -> str:
         _header(run, topology),
         _convergence(figures, run),
         _consensus(figures),
-        section("Where the time went", TIMELINE, place("timeline") + BUSY) if "timeline" in figures else "",
+        _timeline(figures),
         _listed("Faults", FAULTS, tables.faults_table(run)),
         _listed("Groups", GROUPS, tables.regroups_table(run)),
         section("Network", tables.carried(run.summary), drawing),
@@ -74,7 +74,9 @@ def render(run: RunFolder, topology: Topology) -> str:
 
 def _figures(run: RunFolder) -> dict[str, go.Figure]:
     plots, recorded = RunPlots(run), set(run.metrics["name"])
-    figures = {"timeline": plots.timeline(), "busy": plots.busy()} if run.summary["elapsed_s"] else {}
+    figures: dict[str, go.Figure] = {}
+    if run.summary["elapsed_s"]:
+        figures = {f"timeline-{name}": figure for name, figure in plots.windows().items()} | {"busy": plots.busy()}
     for x in axes_of([run]):
         if recorded & {"loss", "eval_loss"}:
             figures[f"loss-{x}"] = plots.convergence(x, ["loss"])
@@ -166,7 +168,16 @@ def _convergence(figures: dict[str, go.Figure], run: RunFolder) -> str:
         return section("Convergence", "This run recorded neither loss nor accuracy.")
     places = "".join(place(stem, "time", "x") for stem in stems)
     buttons = choice("x", "horizontal axis", {x: x for x in axes_of([run])}, "time")
-    return section("Convergence", "", f'<div class="pair">{places}</div>', buttons)
+    return section("Convergence", "", f'{CURVES}<div class="pair">{places}</div>', buttons)
+
+
+def _timeline(figures: dict[str, go.Figure]) -> str:
+    windows = {name: name for stem in figures if (name := stem.partition("timeline-")[2])}
+    if not windows:
+        return ""
+    first = next(iter(windows))
+    buttons = choice("timeline", "part of the run", windows, first) if len(windows) > 1 else ""
+    return section("Where the time went", TIMELINE, place("timeline", first, "timeline") + BUSY, buttons)
 
 
 def _consensus(figures: dict[str, go.Figure]) -> str:

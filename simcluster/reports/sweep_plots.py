@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape, unescape
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.reports.figure_style import Figures, named, styled, titled
+from simcluster.reports.figure_style import Figures, is_wide, log_axis, measure_axis, named, styled, titled
 from simcluster.reports.speedup import By, counts_nodes, draw_efficiency, draw_speedup, speed_ups
 from simcluster.reports.swept_figures import draw_band, draw_lines, meetings, soonest_lines, swept_line, time_to_target
 from simcluster.reports.swept_lines import TARGET, Crossing, first_of, groups, scale_of, short, swept_lines
@@ -78,12 +78,13 @@ class SweepPlots(Figures):
         lines, cut = first_of([line for line in lines if not np.isnan(line.means).all()])
         figure = draw_lines(scale.places, lines, "%{x}: %{y:.4g}")
         title, more_px = titled(scale.title, cut)
-        form = {"tickformat": ".0%"} if y == "accuracy" else {"rangemode": "tozero"}
+        heights = [n for line in lines for n in (*line.means, *line.lows, *line.highs) if not np.isnan(n)]
+        percent = {"title": {"text": MEASURES[y]}, "tickformat": ".0%"}
         return styled(
             figure,
             **named(figure, 280, more_px),
             xaxis={**scale.axis, "title": {"text": title}},
-            yaxis={"title": {"text": MEASURES[y]}, **form},
+            yaxis=percent if y == "accuracy" else measure_axis(MEASURES[y], heights),
             showlegend=len(lines) > 1,
         )
 
@@ -167,35 +168,39 @@ class SweepPlots(Figures):
         parts, cut = first_of(groups(self._table, self._keys if by is None else [self._key(by)]))
         of_group = {label: [run for point in rows.index if (run := self._runs[point])] for label, rows in parts}
         scale = XScale([run for runs in of_group.values() for run in runs], x)
-        figure, apart, metric = go.Figure(), list[str](), ACCURACY if panel == "accuracy" else LOSS
-        for index, (label, runs) in enumerate(of_group.items()):
-            curves = []
-            for run in runs:
-                rows = run.metrics[run.metrics["name"] == metric]
-                if len(rows) > 1:
-                    curves.append((np.asarray(scale.of(run, rows), dtype=float), rows["value"].to_numpy()))
+        metric = ACCURACY if panel == "accuracy" else LOSS
+        all_curves = {label: _curves(runs, scale, metric) for label, runs in of_group.items()}
+        ends = {
+            label: (max(c[0][0] for c in own), min(c[0][-1] for c in own)) for label, own in all_curves.items() if own
+        }
+        reach = [(start, end) for start, end in ends.values() if start < end]
+        x_is_log = all(start > 0 for start, _ in reach) and is_wide([end for _, end in reach])
+        figure, apart, heights = go.Figure(), list[str](), list[float]()
+        for index, (label, curves) in enumerate(all_curves.items()):
             if not curves:
                 continue
-            start, end = max(c[0][0] for c in curves), min(c[0][-1] for c in curves)
+            start, end = ends[label]
             if start >= end:
                 apart.append(f"Runs of {unescape(label)} have no stretch in common.")
                 continue
-            places = np.linspace(start, end, CURVE_POINTS)
-            values = np.array([np.interp(places, *curve) for curve in curves])
+            places = _short((np.geomspace if x_is_log else np.linspace)(start, end, CURVE_POINTS))
+            values = _short(np.array([np.interp(places, *curve) for curve in curves]))
             if len(curves) > 1:
-                draw_band(figure, places, values.min(axis=0), values.max(axis=0), index)
-            line = swept_line(places, values.mean(axis=0), label, index, "%{x}: %{y:.4g}")
+                draw_band(figure, places, values.min(axis=0), values.max(axis=0), label, index)
+            heights += [float(values.min()), float(values.max())]
+            line = swept_line(places, _short(values.mean(axis=0)), label, index, "%{x}: %{y:.4g}")
             figure.add_trace(line.update(mode="lines"))
         if not figure.data:
             found = " ".join(apart) or "no evaluation"
             raise UsageError(Problem("metrics", found, f"runs that were evaluated: {panel} of rank 0"))
-        percent = {"tickformat": ".0%"} if panel == "accuracy" else {}
+        is_log = panel == "loss" and is_wide(heights)
+        form = log_axis(heights) if is_log else {"tickformat": ".0%"} if panel == "accuracy" else {}
         title, more_px = titled(scale.title, [*apart, *cut])
         return styled(
             figure,
             **named(figure, 300, more_px),
-            xaxis={"title": {"text": title}},
-            yaxis={"title": {"text": panel}, **percent},
+            xaxis={"title": {"text": title}, **(log_axis([n for both in reach for n in both]) if x_is_log else {})},
+            yaxis={"title": {"text": panel}, **form},
         )
 
     def _key(self, key: str | None) -> str:
@@ -220,3 +225,18 @@ class SweepPlots(Figures):
         chosen: By = by or (TARGET if TARGET in self.measures else "elapsed_s")
         self._check_measure(chosen)
         return chosen
+
+
+def _curves(runs: Sequence[RunFolder], scale: XScale, metric: str) -> list[tuple[Any, Any]]:
+    """Return (places, values of *metric*) of each of the *runs* that has more than one."""
+    tables = [(run, run.metrics[run.metrics["name"] == metric]) for run in runs]
+    return [
+        (np.asarray(scale.of(run, rows), dtype=float), rows["value"].to_numpy())
+        for run, rows in tables
+        if len(rows) > 1
+    ]
+
+
+def _short(values: Any) -> Any:
+    """Return *values* in six digits, in which a page of curves takes a third of the bytes."""
+    return np.array([float(f"{value:.6g}") for value in np.ravel(values)]).reshape(np.shape(values))

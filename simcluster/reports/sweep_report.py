@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simcluster.errors import UsageError
-from simcluster.reports.html_page import choice, page, place, section
+from simcluster.reports.figure_style import without_names
+from simcluster.reports.html_page import CURVES, LINES, choice, page, place, section
 from simcluster.reports.sweep_plots import MEASURES, SweepPlots
 from simcluster.reports.swept_lines import TARGET, combination
 from simcluster.runs import words
@@ -101,6 +102,8 @@ def _figures(keys: Sequence[str], plots: SweepPlots) -> dict[str, go.Figure]:
         if plots.counts_nodes(key):
             with suppress(UsageError):  # runs stopped by time have no comparable speed
                 figures |= {f"{key}-speedup": plots.speedup(key), f"{key}-efficiency": plots.efficiency(key)}
+    for figure in figures.values():
+        without_names(figure)
     if plots.contest is not None:
         figures |= {f"winner-{measure}": plots.winner(*plots.contest, by=measure) for measure in plots.measures}
     if len(keys) == 2:
@@ -109,7 +112,7 @@ def _figures(keys: Sequence[str], plots: SweepPlots) -> dict[str, go.Figure]:
         if panel in plots.measures:
             for x in plots.axes:
                 with suppress(UsageError):  # runs of one step have a single place on that axis, so no line
-                    figures[f"curve {panel}-{x}"] = plots.convergence(x, panel)
+                    figures[f"curve {panel}-{x}"] = without_names(plots.convergence(x, panel))
     return {escape(name): figure for name, figure in figures.items()}
 
 
@@ -120,7 +123,7 @@ def _switched(title: str, stem: str, about: Mapping[str, str], figures: Mapping[
         return ""
     first, safe = next(iter(shown)), escape(stem)
     buttons = choice(stem, "what is shown", shown, first) if len(shown) > 1 else ""
-    return section(title, "", place(safe, first, safe), buttons)
+    return section(title, "", place(safe, first, safe) + LINES, buttons)
 
 
 def _convergence(figures: Mapping[str, go.Figure], plots: SweepPlots) -> str:
@@ -129,7 +132,7 @@ def _convergence(figures: Mapping[str, go.Figure], plots: SweepPlots) -> str:
         return ""
     places = "".join(place(stem, "time", "curve") for stem in stems)
     buttons = choice("curve", "horizontal axis", {x: x for x in plots.axes if f"{stems[0]}-{x}" in figures}, "time")
-    return section("Convergence", "", f'<div class="pair">{places}</div>', buttons)
+    return section("Convergence", "", f'{CURVES}<div class="pair">{places}</div>{LINES}', buttons)
 
 
 def _table(table: pd.DataFrame, keys: Sequence[str]) -> str:

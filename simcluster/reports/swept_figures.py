@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from simcluster.reports.figure_style import LINES, is_wide, measure_axis, named, rgba, styled, time_scale, titled
+from simcluster.reports.figure_style import is_wide, measure_axis, named, rgba, stroke, styled, time_scale, titled
 from simcluster.reports.swept_lines import TARGET, Crossing, SweptLine, SweptScale, crossings, soonest_of, swept_lines
 from simcluster.runs import words
 
@@ -112,7 +112,7 @@ def draw_lines(places: Sequence[Any], lines: Sequence[SweptLine], hover: str, un
     figure = go.Figure()
     for index, line in enumerate(lines):
         means, lows, highs = ([n / unit for n in numbers] for numbers in (line.means, line.lows, line.highs))
-        draw_band(figure, places, lows, highs, index)
+        draw_band(figure, places, lows, highs, line.label, index)
         figure.add_trace(swept_line(places, means, line.label, index, hover))
     return figure
 
@@ -126,13 +126,13 @@ def swept_line(places: Iterable[Any], values: Any, label: str, index: int, hover
         legendgroup=label,
         mode="lines+markers",
         connectgaps=False,
-        line={"width": 2.5, "color": LINES[index % len(LINES)]},
+        line={"width": 2.5, **stroke(index)},
         marker={"size": 7},
         hovertemplate=hover,
     )
 
 
-def draw_band(figure: go.Figure, places: Any, low: Any, high: Any, index: int) -> None:
+def draw_band(figure: go.Figure, places: Any, low: Any, high: Any, label: str, index: int) -> None:
     """From the least to the greatest of the seeds; nothing where there is one. A gap leaves one in the band."""
     low, high = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
     known = ~np.isnan(low)
@@ -147,7 +147,8 @@ def draw_band(figure: go.Figure, places: Any, low: Any, high: Any, index: int) -
                 x=[*xs, *reversed(xs)],
                 y=[*high[part], *low[part][::-1]],
                 fill="toself",
-                fillcolor=rgba(LINES[index % len(LINES)], 0.18),
+                fillcolor=rgba(stroke(index)["color"], 0.18),
+                legendgroup=label,
                 line={"width": 0},
                 mode="lines",
                 hoverinfo="skip",

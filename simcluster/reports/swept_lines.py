@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from simcluster import units
-from simcluster.reports.figure_style import is_wide
+from simcluster.reports.figure_style import MAX_LINES, is_wide
 from simcluster.runs import swept_columns
 
 MAX_TICKS = 8
@@ -67,8 +67,6 @@ def swept_scale(key: str, values: Sequence[Any]) -> SweptScale:
 
 
 TARGET: Final = "time_to_target_s"
-MAX_LINES = 10
-"""The number of lines with distinct colours."""
 
 Drawn = TypeVar("Drawn")
 PLAIN_KEYS = ("algorithm", "topology", "workload", "name")

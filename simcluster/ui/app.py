@@ -18,14 +18,15 @@ from simcluster.paths.inside import read
 from simcluster.reports.x_axis import XAxis
 from simcluster.ui.children import Children, Wanted
 from simcluster.ui.compared import MOST_RUNS, compared
-from simcluster.ui.guard import COOKIE, Guard, Login
+from simcluster.ui.guard import COOKIE, Guard
 from simcluster.ui.shelf import PAGES, Shelf
 from simcluster.version import __version__
 from simcluster.web.assets import asset
+from simcluster.web.login import Login, add_login
 from simcluster.web.requests import App
 
 SHARED, OWN = (
-    ("base.css", "live.css", "dom.js", "live.js"),
+    ("base.css", "live.css", "dom.js", "live.js", "login.js", "figures.js"),
     ("ui.css", "ui.js", "list.js", "run.js", "compare.js", "new.js"),
 )
 PAGE_BYTES = 512 << 20
@@ -47,13 +48,6 @@ class Named(BaseModel):
     id: Annotated[str, Field(max_length=200)]
 
 
-class Code(BaseModel):
-    """The code of a login link."""
-
-    model_config = ConfigDict(extra="forbid")
-    code: Annotated[str, Field(max_length=200)]
-
-
 def make_app(shelf: Shelf, children: Children, hosts: Collection[str], login: Login | None, is_tls: bool) -> App:
     """Return the application, which answers only to the names *hosts*, and with a *login* only to its sessions."""
     api = FastAPI(title="simcluster ui", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
@@ -61,7 +55,9 @@ def make_app(shelf: Shelf, children: Children, hosts: Collection[str], login: Lo
     api.add_exception_handler(UsageError, _refuse)
     _add_files(api, shelf)
     _add_questions(api, shelf, children)
-    _add_changes(api, children, login, is_tls)
+    _add_changes(api, children)
+    # Lax: a report's links to another report have no origin, and are still this person's
+    add_login(api, login, COOKIE, same_site="lax", is_tls=is_tls)
     return Guard(api, hosts, login)
 
 
@@ -147,7 +143,7 @@ def _add_questions(api: FastAPI, shelf: Shelf, children: Children) -> None:
         return found | {"files": own, "backends": ["sim", "sockets"]}
 
 
-def _add_changes(api: FastAPI, children: Children, login: Login | None, is_tls: bool) -> None:
+def _add_changes(api: FastAPI, children: Children) -> None:
     @api.post("/api/start")
     def start(wanted: Wanted) -> dict[str, Any]:
         return children.start(wanted)
@@ -156,13 +152,3 @@ def _add_changes(api: FastAPI, children: Children, login: Login | None, is_tls: 
     def stop(named: Named) -> dict[str, Any]:
         children.stop(named.id)
         return {}
-
-    @api.post("/login")
-    def enter(given: Code) -> Response:
-        session = login.enter(given.code) if login is not None else None
-        if session is None:
-            return JSONResponse({"problems": ["this link was used before, or is not from this command"]}, 403)
-        answer = Response(status_code=204)
-        # Lax: a report's links to another report have no origin, and are still this person's
-        answer.set_cookie(COOKIE, session, httponly=True, samesite="lax", secure=is_tls)
-        return answer

@@ -1,4 +1,4 @@
-"""Runs that the page has started: each a process of its own, by an argument list and without a shell."""
+"""Runs and sweeps that the page has started: each a process of its own, by an argument list and without a shell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,19 +26,27 @@ STOP_S = 20.0
 FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 Word = Annotated[str, Field(max_length=1000)]
+Lines = Annotated[list[Annotated[str, Field(max_length=4000)]], Field(max_length=200)]
 
 
 class Wanted(BaseModel):
-    """The form: an experiment, what replaces parts of it, and the folder of the run."""
+    """The form: an experiment, what replaces parts of it, and the folder of the run or the sweep.
+
+    *seeds*, *pairs* and *targets* are a sweep's alone.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
+    kind: Literal["run", "sweep"] = "run"
     experiment: Annotated[str, Field(min_length=1, max_length=1000)]
     algorithm: Word = ""
     topology: Word = ""
     backend: Word = ""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] | None = None
-    sets: Annotated[list[Annotated[str, Field(max_length=4000)]], Field(max_length=200)] = []
+    sets: Lines = []
+    pairs: Lines = []
+    targets: Lines = []
+    seeds: Annotated[int, Field(ge=1, le=100_000)] | None = None
     folder: Word = ""
 
 
@@ -102,7 +110,7 @@ class Children:
         self._lock = threading.Lock()
 
     def start(self, wanted: Wanted) -> dict[str, Any]:
-        """Start a run. Raises UsageError with every problem of the form."""
+        """Start a run or a sweep. Raises UsageError with every problem of the form."""
         with self._lock:
             running = sum(child.runs for child in self._all.values())
             if running >= MOST_RUNNING:
@@ -144,15 +152,20 @@ class Children:
             if (child := self._all.get(wanted.folder)) is not None and child.runs:
                 raise UsageError(Problem("folder", repr(wanted.folder), "another one: a run is going on there"))
             return wanted.folder
-        stem = re.sub(r"[^A-Za-z0-9._+-]", "_", f"{Path(wanted.experiment).stem}-{wanted.backend or 'sim'}").strip(
-            "._+-"
-        )
+        last = "sweep" if wanted.kind == "sweep" else wanted.backend or "sim"
+        stem = re.sub(r"[^A-Za-z0-9._+-]", "_", f"{Path(wanted.experiment).stem}-{last}").strip("._+-")
         names = (f"{stem[:80] or 'run'}-{number}" for number in range(1, 1_000_000))
         return next(name for name in names if name not in self._all and not os.path.lexists(self._root / name))
 
 
 def command(wanted: Wanted, out: Path) -> list[str]:
-    """Return the arguments of `simcluster` for *wanted*. No text of the form can become another option."""
+    """Return the arguments of `simcluster` for *wanted*. No text of the form can become another option.
+
+    Raises UsageError for a run with the options of a sweep.
+    """
+    of_sweep = [key for key in ("seeds", "pairs", "targets") if getattr(wanted, key)]
+    if wanted.kind == "run" and of_sweep:
+        raise UsageError([Problem(key, "a run with it", "a sweep") for key in of_sweep])
     options = [
         *(
             f"--{key}={value}"
@@ -160,9 +173,15 @@ def command(wanted: Wanted, out: Path) -> list[str]:
             if (value := getattr(wanted, key).strip())
         ),
         *([f"--seed={wanted.seed}"] if wanted.seed is not None else []),
-        *(f"--set={line.strip()}" for line in wanted.sets if line.strip()),
+        *([f"--seeds={wanted.seeds}"] if wanted.seeds is not None else []),
+        *(
+            f"--{option}={line.strip()}"
+            for option, lines in (("set", wanted.sets), ("pair", wanted.pairs), ("target", wanted.targets))
+            for line in lines
+            if line.strip()
+        ),
         f"--out={out}",
     ]
     if any("\0" in word for word in [*options, wanted.experiment]):
         raise UsageError(Problem("start", "a zero byte", "text"))
-    return ["run", *options, "--", wanted.experiment.strip()]
+    return [wanted.kind, *options, "--", wanted.experiment.strip()]

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import hmac
-import secrets
-import threading
-from collections import deque
-from collections.abc import Callable, Collection, MutableMapping
-from http.cookies import CookieError, SimpleCookie
+from collections.abc import Collection, MutableMapping
 from typing import Any
 
-from simcluster.web.requests import App, Receive, Scope, Send, body_of, headers_of, host_of, refuse, replayed
+from simcluster.web import login as logins
+from simcluster.web.login import Login, session_of
+from simcluster.web.requests import (
+    App,
+    Receive,
+    Scope,
+    Send,
+    body_of,
+    headers_of,
+    host_of,
+    is_json,
+    is_longer,
+    is_own_page,
+    refuse,
+    replayed,
+)
 
 BODY_LIMIT_BYTES = 64 << 10
 TOO_LONG = (413, f"a body of at most {BODY_LIMIT_BYTES} bytes")
 COOKIE = "simcluster_ui"
-MOST_SESSIONS = 32
-OPEN = ("/", "/login")
+OPEN = ("/", logins.PATH)
 STATIC = "/static/"
 
 SECURITY = {
@@ -31,34 +40,6 @@ SECURITY = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-
-
-class Login:
-    """One-time codes for browsers, and the sessions that they have begun. *said* is called with each new code."""
-
-    def __init__(self, said: Callable[[str], object]) -> None:
-        self._said, self._lock = said, threading.Lock()
-        self._sessions: deque[str] = deque(maxlen=MOST_SESSIONS)
-        self._code = ""
-
-    def renew(self) -> None:
-        self._code = secrets.token_urlsafe(24)
-        self._said(self._code)
-
-    def enter(self, code: str) -> str | None:
-        """Return a session for the current *code*, which is then replaced; None for a wrong one."""
-        with self._lock:
-            if not self._code or not hmac.compare_digest(code.encode(errors="replace"), self._code.encode()):
-                return None
-            self._sessions.append(secrets.token_urlsafe(32))
-            self.renew()
-            return self._sessions[-1]
-
-    def knows(self, session: str) -> bool:
-        found = False
-        for known in list(self._sessions):
-            found |= hmac.compare_digest(session.encode(errors="replace"), known.encode())
-        return found
 
 
 class Guard:
@@ -102,23 +83,15 @@ class Guard:
         if path.startswith("/api/") and site not in ("same-origin", "none"):
             return 403, "a request from this service's own page"
         if changes:
-            own = [f"{scheme}://{hosts[0].strip().lower()}" for scheme in ("http", "https")]
-            if len(origins := headers.get("origin", [])) != 1 or origins[0].lower() not in own:
+            if not is_own_page(headers):
                 return 403, "the Origin of this service's own page"
-            if (headers.get("content-type") or [""])[0].partition(";")[0].strip() != "application/json":
+            if not is_json(headers):
                 return 415, "application/json"
-            length = (headers.get("content-length") or ["0"])[0]
-            if not length.isdigit() or int(length) > BODY_LIMIT_BYTES:
+            if is_longer(headers, BODY_LIMIT_BYTES):
                 return TOO_LONG
         if self._login is None or path in OPEN or path.startswith(STATIC):
             return None
-        knows = self._login.knows(_session(headers))
-        return None if knows else (401, "a session: open the link that the command printed")
-
-
-def _session(headers: dict[str, list[str]]) -> str:
-    try:
-        cookie = SimpleCookie("; ".join(headers.get("cookie", []))).get(COOKIE)
-    except CookieError:
-        return ""
-    return cookie.value if cookie is not None else ""
+        if self._login.knows(session_of(headers, COOKIE)):
+            return None
+        self._login.remind()
+        return 401, "a session: open the link that the command printed last"

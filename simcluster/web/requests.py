@@ -28,6 +28,24 @@ def host_of(header: str) -> str:
     return host.rpartition(":")[0] if host.count(":") == 1 else host
 
 
+def is_own_page(headers: dict[str, list[str]]) -> bool:
+    """Return whether a change comes from a page of the service itself: its Origin is the host that was asked."""
+    hosts, origins = headers.get("host", []), headers.get("origin", [])
+    own = [f"{scheme}://{host.strip().lower()}" for scheme in ("http", "https") for host in hosts]
+    return len(origins) == 1 and origins[0].lower() in own
+
+
+def is_json(headers: dict[str, list[str]]) -> bool:
+    """Return whether the body is said to be JSON, which no form of another page can send."""
+    return (headers.get("content-type") or [""])[0].partition(";")[0].strip() == "application/json"
+
+
+def is_longer(headers: dict[str, list[str]], limit_bytes: int) -> bool:
+    """Return whether the body is said to be longer than *limit_bytes*, or to have no valid length."""
+    length = (headers.get("content-length") or ["0"])[0]
+    return not (length.isascii() and length.isdigit() and len(length) < 20) or int(length) > limit_bytes
+
+
 async def body_of(receive: Receive, limit_bytes: int) -> bytes | None:
     """Return the whole body; None if it is longer than *limit_bytes*."""
     body = bytearray()

@@ -18,6 +18,7 @@ from simcluster.runs.record import NodeRecord, RunRecord, Span
 from simcluster.runs.write import write_run
 from simcluster.topology import Topology, load
 from tests.support.browser import assert_drawn, chromium, needs_browser
+from tests.support.devtools import browser
 from tests.support.made_up_runs import made_up_config, made_up_run, topology_document, two_nodes
 
 TOPOLOGY = load(topology_document())
@@ -157,7 +158,7 @@ def test_no_text_of_the_run_becomes_markup(tmp_path: Path) -> None:
     text = without_plotly(render(run, load(document)))
     assert "<script>alert" not in text
     assert "<img" not in text
-    assert text.count("<script") == 2  # the figures' JSON and report.js, plotly.js being left out
+    assert text.count("<script") == 3  # the figures' JSON, figures.js and report.js, plotly.js being left out
 
 
 def test_the_page_fetches_nothing_and_runs_only_its_own_scripts(page: str) -> None:
@@ -166,7 +167,7 @@ def test_the_page_fetches_nothing_and_runs_only_its_own_scripts(page: str) -> No
     assert policy is not None
     scripts = re.findall(r"<script>(.*?)</script>", page, flags=re.S)
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    assert len(hashes) == 2
+    assert len(hashes) == 3
     assert policy[1].startswith("default-src &#x27;none&#x27;;")
     assert all(f"sha256-{digest}" in policy[1] for digest in hashes)
 
@@ -189,6 +190,40 @@ def test_every_node_and_link_has_its_row(page: str) -> None:
 def test_a_browser_draws_every_figure_under_the_pages_own_policy(page: str, tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text(page, encoding="utf-8")
     assert_drawn(chromium((tmp_path / "report.html").as_uri(), tmp_path / "profile", 1200))
+
+
+@pytest.mark.browser
+@needs_browser
+def test_curves_are_smoothed_and_every_figure_gives_its_numbers_and_picture(page: str, tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    with browser(tmp_path / "profile") as tab:
+        tab.look(390, dark=True)
+        tab.open((tmp_path / "report.html").as_uri())
+        tab.wait_for("document.documentElement.dataset.drawn === 'true'")
+        # 0.5 of 1; then (0.25 + 0.5 * 3) / 0.75; a gap stays one
+        assert tab.ask("smoothed([1, 3, null], 0.5)") == [1, pytest.approx(7 / 3), None]
+        tab.ask("window.loss = document.querySelector('[data-stem=loss]'); window.before = loss.data.length")
+        tab.ask("""for (const [kind, value] of [['range', 0.9], ['checkbox', true]]) {
+            const input = document.querySelector(`.curve-tools [type=${kind}]`);
+            if (kind === 'range') input.value = value; else input.checked = value;
+            input.dispatchEvent(new Event('input')); }""")
+        assert tab.ask("loss.data.length === 2 * before && loss.layout.yaxis.type") == "log"
+        assert tab.ask("document.querySelector('.curve-tools output').textContent") == "0.90"
+        tab.ask("URL.createObjectURL = (blob) => { window.kept = blob; return '#'; }")
+        tools = "document.querySelectorAll('.tools')"
+        assert tab.ask(f"{tools}.length === document.querySelectorAll('[data-figure]').length")
+        tab.ask(f"{tools}[0].children[1].click()")
+        rows = tab.ask("kept.text()").splitlines()
+        assert rows[0] == "name,x,y"
+        numbers = [row.rsplit(",", 1)[1] for row in rows[1:]]
+        assert [float(number) for number in numbers] == tab.ask(
+            "figures['loss-time'].data.flatMap((t) => [...decoded(t.y)])"
+        )
+        tab.ask(f"{tools}[0].children[0].click()")
+        tab.wait_for("kept.type === 'image/svg+xml'")
+        assert tab.ask("kept.text()").startswith("<svg")
+        assert tab.ask("document.documentElement.scrollWidth") <= 390
+        assert tab.complaints == []
 
 
 @pytest.mark.browser

@@ -10,10 +10,12 @@ import pytest
 
 import simcluster
 from simcluster.errors import UsageError
+from simcluster.reports import figure_style
 from simcluster.reports.sweep_report import answers, render
 from simcluster.reports.swept_lines import scale_of, swept_scale
 from simcluster.results import Sweep
 from tests.support.browser import assert_drawn, chromium, needs_browser
+from tests.support.devtools import browser
 
 BANDWIDTH, INTERVAL = "topology.links.pi5-mini1.bandwidth", "algorithm.pull_interval"
 SMALL: dict[str, Any] = {
@@ -126,3 +128,44 @@ def test_places_between_values_are_said_in_three_digits() -> None:
     scale = swept_scale("k", ["10 Mbps", "10 Gbps"])
     assert [scale.say(place) for place in (137.4, 8384.2, 10.0)] == ["137 Mbps", "8380 Mbps", "10 Mbps"]
     assert swept_scale("k", ["ring", "star"]).say("ring") == "ring"
+
+
+def test_an_axis_is_logarithmic_where_values_are_wide_and_starts_at_zero_elsewhere(
+    swept: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figure_style, "LOGARITHMIC_FROM", 10.0)
+    times = swept.table["elapsed_s"]
+    assert times.max() > 10 * times.min()  # 158 ms on 20 kbps, 10 ms on 1 Gbps
+    assert swept.plot.against(BANDWIDTH, "elapsed_s").layout.yaxis.type == "log"
+    assert swept.plot.convergence("time").layout.xaxis.type == "log"
+    sent = swept.table["bytes_sent"]
+    assert sent.max() < 10 * sent.min()
+    assert swept.plot.against(BANDWIDTH, "bytes_sent").layout.yaxis.rangemode == "tozero"
+    assert swept.plot.convergence("step").layout.xaxis.type is None
+
+
+@needs_browser
+@pytest.mark.browser
+def test_a_name_of_a_line_is_shown_once_for_both_curves_and_hides_it_by_a_key(swept: Sweep, tmp_path: Path) -> None:
+    with browser(tmp_path) as tab:
+        for width in (1280, 390):
+            tab.look(width, dark=width == 390)
+            tab.open((swept.folder / "report.html").as_uri())
+            tab.wait_for("document.documentElement.dataset.drawn === 'true'")
+            tab.ask("window.keys = [...document.querySelectorAll('section')].at(-2).querySelector('.line-names')")
+            assert tab.ask("keys.closest('section').querySelector('h2').textContent") == "Convergence"
+            names = tab.ask("[...keys.children].map((button) => button.textContent)")
+            assert names == [
+                f"bandwidth {b}, pull_interval {k}" for b in ("20 kbps", "1 Mbps", "1 Gbps") for k in (1, 3)
+            ]
+            assert tab.ask("document.querySelectorAll('.legend').length") == 0
+            tab.ask("keys.children[1].focus()")
+            for kind in ("keyDown", "keyUp"):
+                tab.call("Input.dispatchKeyEvent", type=kind, key=" ", code="Space", windowsVirtualKeyCode=32, text=" ")
+            assert tab.ask("keys.children[1].getAttribute('aria-pressed')") == "false"
+            shown = "keys.closest('section').querySelectorAll('.figure .scatterlayer .js-line').length"
+            before = tab.ask(shown)
+            tab.ask("keys.children[1].click()")
+            assert tab.ask(shown) > before
+            assert tab.ask("document.documentElement.scrollWidth") <= width
+        assert tab.complaints == []

@@ -178,8 +178,8 @@ def test_keys_that_change_together_are_one() -> None:
 
 
 def test_of_many_lines_those_that_are_soonest_anywhere_are_drawn_and_the_rest_is_told() -> None:
-    """Twelve lines, of which the last is lowest at 1, the eleventh at 2; the others are flat and above."""
-    heights = {name: (6.0 + name, 6.0 + name) for name in range(10)} | {10: (9.0, 1.0), 11: (1.0, 9.0)}
+    """42 lines for 10 colours in 4 strokes: the last is lowest at 1, that before it at 2; the others are above both."""
+    heights = {name: (6.0 + name, 6.0 + name) for name in range(40)} | {40: (9.0, 1.0), 41: (1.0, 9.0)}
     rows = [
         {"k": k, "n": name, TARGET: height}
         for name, both in heights.items()
@@ -187,8 +187,10 @@ def test_of_many_lines_those_that_are_soonest_anywhere_are_drawn_and_the_rest_is
     ]
     plots = sweep_of(rows, ["k", "n"])
     figure = plots.time_to_target("k")
-    assert {"n 10", "n 11"} < traces(figure).keys()
-    assert len(traces(figure)) == 10 + 1  # and the crossings
-    assert "10 of 12 combinations" in figure.layout.xaxis.title.text
+    assert {"n 40", "n 41"} < traces(figure).keys()
+    assert len(traces(figure)) == 40 + 1  # and the crossings
+    assert "40 of 42 combinations" in figure.layout.xaxis.title.text
     assert [c.place for c in plots.crossings("k") if c.is_lowest] == [1.5]
-    assert "The first 10 of 12 combinations" in plots.against("k", TARGET).layout.xaxis.title.text
+    assert "The first 40 of 42 combinations" in plots.against("k", TARGET).layout.xaxis.title.text
+    strokes = {(line.line.color, line.line.dash) for line in figure.data if line.mode == "lines+markers"}
+    assert len(strokes) == 40

@@ -15,8 +15,8 @@ from simcluster.runs.write import write_run
 from simcluster.topology import load
 from simcluster.ui.app import make_app
 from simcluster.ui.children import Children
-from simcluster.ui.guard import Login
 from simcluster.ui.shelf import Shelf
+from simcluster.web.login import Login
 from simcluster_backends.sockets.coordinator.service import Server
 from tests.support.made_up_runs import made_up_config, made_up_run, topology_document
 

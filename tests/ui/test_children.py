@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from simcluster.errors import UsageError
 from simcluster.ui.children import Children, Wanted, command
 from tests.support.socket_runs import wait_for
 from tests.ui.served import Asked
@@ -21,11 +22,29 @@ def test_what_is_typed_stays_the_value_of_its_option(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_sweep_has_its_own_options_and_a_run_is_refused_with_them(tmp_path: Path) -> None:
+    wanted = Wanted(
+        kind="sweep",
+        experiment="quickstart",
+        sets=["a=1,2"],
+        pairs=["b=1,2", "c=3,4", ""],
+        targets=["--out=/"],
+        seeds=3,
+    )
+    assert command(wanted, tmp_path / "s") == [
+        "sweep", "--seeds=3", "--set=a=1,2", "--pair=b=1,2", "--pair=c=3,4", "--target=--out=/", f"--out={tmp_path}/s",
+        "--", "quickstart",
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match=r"(?s)seeds: .*pairs: .*targets: found a run with it, expected a sweep"):
+        command(wanted.model_copy(update={"kind": "run"}), tmp_path)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"folder": "../a"}, {"folder": "/tmp/a"}, {"folder": ".a"}, {"folder": "a/b"}, {"folder": "a" * 200},
         {"experiment": ""}, {"experiment": "a\0"}, {"sets": ["a=1"] * 201}, {"seed": -1}, {"shell": "yes"},
+        {"kind": "node"}, {"kind": "sweep", "seeds": 0}, {"seeds": 2}, {"pairs": ["a=1"]}, {"targets": ["loss=1"]},
     ],
 )  # fmt: skip
 def test_a_form_that_cannot_be_is_refused_with_its_place_and_starts_nothing(tmp_path: Path, changes: Any) -> None:
@@ -69,3 +88,15 @@ def test_a_stopped_run_ends_as_by_ctrl_c_and_leaves_no_state_behind(tmp_path: Pa
     [child] = wait_for(lambda: ended(children))
     assert child["code"] == 130
     assert not (tmp_path / "long" / "live.json").exists()
+
+
+def test_a_stopped_sweep_ends_as_by_ctrl_c_and_its_points_end_with_it(tmp_path: Path) -> None:
+    children = Children(tmp_path)
+    wanted = Wanted(kind="sweep", experiment="quickstart", sets=["stop.steps=1000000"], seeds=2)
+    assert children.start(wanted)["id"] == "quickstart-sweep-1"
+    folder = tmp_path / "quickstart-sweep-1"
+    wait_for((folder / "sweep.yaml").is_file)
+    children.stop("quickstart-sweep-1")
+    [child] = wait_for(lambda: ended(children))  # its output ends with the last process that can write to it
+    assert child["code"] == 130
+    assert not (folder / "table.parquet").exists()

@@ -11,7 +11,7 @@ import pytest
 from simcluster.reports.report import write_report
 from simcluster.results import load_run
 from simcluster.topology import load
-from simcluster.ui.guard import Login
+from simcluster.web.login import Login
 from tests.support.browser import needs_browser
 from tests.support.devtools import Page, browser
 from tests.support.made_up_runs import topology_document
@@ -179,6 +179,34 @@ def test_the_form_shows_what_is_wrong_and_then_the_run_until_its_end(tmp_path: P
         tab.wait_for("document.querySelector('.pill').textContent === 'done'")
         tab.wait_for("document.querySelectorAll('.figure .main-svg').length > 0")
         tab.wait_for("document.querySelector('.log').textContent.includes('3 steps')")
+
+
+def test_the_form_starts_a_sweep_and_leads_to_its_points_and_explorer(tmp_path: Path, tab: Page) -> None:
+    with served(tmp_path / "runs") as url:
+        (tmp_path / "runs").mkdir(exist_ok=True)
+        tab.open(url + "/#/new")
+        tab.wait_for("!!document.getElementById('new-folder')")
+        hidden = "document.getElementById('new-seeds').closest('.field').hidden"
+        assert tab.ask(hidden)
+        tab.ask("document.querySelector('.new .choice [data-value=sweep]').click()")
+        assert not tab.ask(hidden)
+        assert tab.ask("document.querySelector('h1').textContent") == "New sweep"
+        check_looks(tab)
+        choose(tab, "#new-folder", "swept")
+        choose(tab, "#new-seeds", "2")
+        choose(tab, "#new-sets", "workload.learning_rat=1,2\nworkload={name: quadratic}")
+        sent = "document.querySelector('form').requestSubmit()"
+        tab.ask(sent)
+        tab.wait_for("document.querySelector('.failure').textContent.includes('learning_rat')")
+        choose(tab, "#new-sets", "stop.steps=2,3\nworkload={name: quadratic}")
+        tab.ask(sent)
+        tab.wait_for("location.hash === '#/run/swept'")
+        tab.wait_for("document.querySelector('.pill').textContent === 'done'")
+        tab.wait_for("document.body.innerText.includes('sweep, 4 points')")  # two values, two seeds
+        links = "[...document.querySelectorAll('.reports a')].map((link) => link.getAttribute('href'))"
+        assert tab.ask(links) == ["#/sweep/swept", "/files/swept/report.html", "/files/swept/explorer.html"]
+        tab.wait_for("document.querySelector('.log').textContent.includes('table.csv')")
+        check_looks(tab)
 
 
 def test_a_login_link_lets_this_browser_in_and_leaves_no_code_in_its_address(runs: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 // Finished runs: curves over each other on a chosen axis, their numbers, the settings that differ.
 import { element, table } from "./dom.js";
+import { canBeLog, curveControls, saveButtons, smoothedTraces, withScale } from "./figures.js";
 import { address, ask, heading, link, trouble } from "./ui.js";
 
 const AXES = { time: "time", step: "steps", bytes: "bytes sent", energy: "energy" };
@@ -18,15 +19,16 @@ function loaded() {
   });
   return plotly;
 }
-function draw(place, figure, label) {
+function draw(place, figure, label, curves) {
   const style = getComputedStyle(document.documentElement), colour = (name) => style.getPropertyValue(name).trim();
   const layout = structuredClone(figure.layout);
   layout.font = { ...layout.font, color: colour("--ink") };
   layout.hoverlabel = { bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: colour("--ink") } };
+  if (typeof curves.log === "boolean" && label.startsWith("loss")) layout.yaxis = withScale(layout.yaxis, curves.log && canBeLog(figure.data));
   if (touch) layout.dragmode = false; // a finger that scrolls must not zoom
   place.setAttribute("role", "img");
   place.setAttribute("aria-label", label);
-  Plotly.react(place, figure.data, layout, { responsive: true, displayModeBar: false });
+  Plotly.react(place, smoothedTraces(figure.data, curves.weight), layout, { responsive: true, displayModeBar: false });
 }
 function switcher(axes, chosen, pick) {
   const made = element("div", "choice");
@@ -51,7 +53,14 @@ export async function drawCompared(root, ids, x) {
   curves.append(top, pair);
   const panels = Object.entries(found.figures).map(([name, figure]) => [element("div", "figure"), figure, `${name} against ${AXES[x]}`]);
   pair.append(...panels.map(([place]) => place));
-  if (!panels.length) curves.append(element("p", "note", "No loss or accuracy was recorded."));
+  let now = {};
+  const all = () => panels.forEach((panel) => draw(...panel, now));
+  if (panels.length) {
+    const [controls, log] = curveControls((wanted) => { now = { ...wanted }; all(); });
+    log.closest("label").hidden = !found.figures.loss || !canBeLog(found.figures.loss.data);
+    pair.before(controls);
+    panels.forEach(([place, figure, label]) => saveButtons(place, () => label.replaceAll(" ", "-"), () => figure.data));
+  } else curves.append(element("p", "note", "No loss or accuracy was recorded."));
   const numbers = element("section"), cells = element("table"), wide = element("div", "wide");
   cells.setAttribute("aria-label", "numbers");
   wide.append(cells);
@@ -69,7 +78,6 @@ export async function drawCompared(root, ids, x) {
   }
   root.replaceChildren(...parts);
   if (focused) root.querySelector(`.choice [data-value="${x}"]`)?.focus();
-  const all = () => panels.forEach((panel) => draw(...panel));
   all();
   dark.onchange = all;
 }

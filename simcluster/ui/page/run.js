@@ -1,4 +1,4 @@
-// One run: in progress, its state every second; finished, its curves; and its logs either way.
+// One run, or a sweep that was started here: in progress, its state every second; finished, its curves; and its logs either way.
 import { $, element } from "./dom.js";
 import { drawCharts, drawRun, liveView } from "./live.js";
 import { drawCompared } from "./compare.js";
@@ -55,14 +55,15 @@ export function showRun(root, id) {
     const found = await ask(`/api/run?${query({ id })}`);
     const running = Boolean(found.child && found.child.code === null);
     const code = found.child ? found.child.code : 0;
-    const state = found.row ? found.row.state : running ? "starting" : code === 130 ? "stopped" : code ? "failed" : "writing its results";
+    const isSweep = Boolean(found.row && found.row.kind === "sweep");
+    const state = isSweep && running ? "running" : found.row ? found.row.state : running ? "starting" : code === 130 ? "stopped" : code ? "failed" : "writing its results";
     last = found;
     pill.textContent = state;
     pill.className = `pill ${state.replaceAll(" ", "-")}`;
     const run = found.live ? found.live.run : found.row;
-    about.textContent = run && run.algorithm ? `${run.algorithm} on ${run.topology}, ${run.backend}, seed ${run.seed}` : "";
+    about.textContent = isSweep ? `sweep, ${found.row.points} points${running ? " so far" : ""}` : run && run.algorithm ? `${run.algorithm} on ${run.topology}, ${run.backend}, seed ${run.seed}` : "";
     stop.hidden = !running;
-    reports.replaceChildren(...(found.row ? found.row.pages : []).map((page) => link(`Open ${page.replace(".html", "")}`, `/files/${address(id)}/${page}`)));
+    reports.replaceChildren(...(isSweep ? [link("Open its points", `#/sweep/${address(id)}`)] : []), ...(found.row ? found.row.pages : []).map((page) => link(`Open ${page.replace(".html", "")}`, `/files/${address(id)}/${page}`)));
     failure(found);
     const now = found.live ? "live" : found.row && ["done", "failed"].includes(found.row.state) ? `done ${found.row.changed_s}` : "";
     if (found.live) {
@@ -71,7 +72,7 @@ export function showRun(root, id) {
     } else if (now && now !== shape) {
       live.replaceChildren();
       version += 1;
-      drawCompared(curves, [id], "time").catch((error) => { curves.replaceChildren(element("p", "note", error.message)); });
+      if (!isSweep) drawCompared(curves, [id], "time").catch((error) => { curves.replaceChildren(element("p", "note", error.message)); });
     }
     if (now) shape = now;
     offerLogs(found);

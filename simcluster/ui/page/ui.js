@@ -1,5 +1,6 @@
 // The page: an address after # chooses a view, which draws into the content and may ask again every second.
 import { $, element } from "./dom.js";
+import { login } from "./login.js";
 import { showList } from "./list.js";
 import { showRun } from "./run.js";
 import { showCompare } from "./compare.js";
@@ -56,15 +57,6 @@ export function repeat(draw) {
   return () => { left = true; clearTimeout(timer); };
 }
 
-async function login(code) {
-  try {
-    await ask("/login", { code });
-    history.replaceState(null, "", "#/");
-    route();
-  } catch (error) {
-    trouble(error.message);
-  }
-}
 function route() {
   const [path, rest] = location.hash.slice(1).split("?");
   const [, view, ...parts] = path.split("/");
@@ -72,7 +64,7 @@ function route() {
   leave();
   leave = () => {};
   trouble("");
-  if (view === "login") { login(id); return; }
+  if (view === "login") { login(id).then(route, (error) => trouble(error.message)); return; }
   $("view").replaceChildren(root);
   for (const entry of document.querySelectorAll("nav a:not(.home)")) {
     const here = entry.getAttribute("href") === (view === "new" ? "#/new" : "#/");

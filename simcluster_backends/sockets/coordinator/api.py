@@ -1,7 +1,7 @@
 """The HTTP routes, one line each: the desk implements them, the guard authorises them.
 
 No GET changes anything. The dashboard shows a run in a browser: a page that fetches nothing except this service's
-answers. It holds no secret, so it needs no token; it fetches its data with the token that the user enters.
+answers. It holds no secret, so anyone may have it. Off loopback, its data need a session that a login link begins.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pydantic import Field
 from simcluster import __version__
 from simcluster.watching.board import RunInfo, Telemetry, Words
 from simcluster.web.assets import asset, joined
+from simcluster.web.login import Login, add_login
 from simcluster.web.requests import App
 from simcluster_backends.sockets.coordinator.desk import MOST_WORKERS, Desk, Refused
-from simcluster_backends.sockets.coordinator.guard import Guard
+from simcluster_backends.sockets.coordinator.guard import COOKIE, DASHBOARD, Guard
 
-DASHBOARD = "/"
 HERE = "simcluster_backends.sockets.coordinator"
 
 SAID, SAID_CHARACTERS = 5, 200
@@ -55,15 +55,19 @@ class Outcome(Words):
     error: Annotated[str, Field(max_length=20_000)] = ""
 
 
-def make_api(desk: Desk, token: str, hosts: Collection[str]) -> App:
-    """Return the service as an ASGI application that answers only to the names *hosts* and to holders of *token*."""
+def make_api(desk: Desk, token: str, hosts: Collection[str], login: Login | None = None, is_tls: bool = False) -> App:
+    """Return the service as an ASGI application that answers only to the names *hosts* and to holders of *token*.
+
+    With a *login*, its page needs a session.
+    """
     api = FastAPI(title="simcluster coordinator", version=__version__, docs_url=None, redoc_url=None)
     api.add_exception_handler(RequestValidationError, _refuse_form)
     api.add_exception_handler(Refused, _refuse)
     _add_calls_of_workers(api, desk)
     _add_calls_of_launchers(api, desk)
     _add_questions(api, desk)
-    return Guard(api, token, hosts, open_=(DASHBOARD,))
+    add_login(api, login, COOKIE, same_site="strict", is_tls=is_tls)
+    return Guard(api, token, hosts, login)
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
@@ -165,7 +169,7 @@ def _style() -> str:
 
 
 def _script() -> str:
-    return joined(asset("dom.js"), asset("live.js"), asset("dashboard.js", HERE))
+    return joined(asset("dom.js"), asset("live.js"), asset("login.js"), asset("dashboard.js", HERE))
 
 
 def _hash(text: str) -> str:

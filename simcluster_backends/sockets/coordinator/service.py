@@ -12,11 +12,18 @@ from functools import partial
 import uvicorn
 
 from simcluster.errors import Problem, RunError, UsageError
+from simcluster.web.login import Login, invitation
 from simcluster.web.requests import App
 from simcluster_backends.sockets.coordinator.api import make_api
 from simcluster_backends.sockets.coordinator.desk import Desk
 from simcluster_backends.sockets.coordinator.rate_limits import patient_protocol
-from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint, show_endpoint
+from simcluster_backends.sockets.net.addresses import (
+    is_loopback,
+    is_wildcard,
+    open_socket,
+    parse_endpoint,
+    show_endpoint,
+)
 
 MOST_CONNECTIONS = 256
 START_S = 10.0
@@ -41,7 +48,8 @@ class Server:
         key: str = "coordinator",
     ) -> None:
         host, port = parse_endpoint(endpoint, key)
-        if is_wildcard(host) and not list(hosts):
+        hosts = list(hosts)
+        if is_wildcard(host) and not hosts:
             found = f"{endpoint}, which is not a name"
             raise UsageError(Problem(key, found, "--allow-host NAME, the name that clients use"))
         self._socket = open_socket(host, port, key)
@@ -62,7 +70,9 @@ class Server:
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self.run, name=key, daemon=True)
-        self.url = f"{'http' if secure is None else 'https'}://{self.endpoint}"
+        scheme = "http" if secure is None else "https"
+        self.url = f"{scheme}://{self.endpoint}"
+        self.page_url = f"{scheme}://{hosts[0]}:{bound[1]}" if hosts else self.url
 
     def start(self) -> None:
         """Serve in a thread from now on. Raise RunError."""
@@ -84,9 +94,31 @@ class Server:
 
 
 class Service(Server):
-    """Serves *desk* to holders of *token*."""
+    """Serves *desk* to holders of *token*, and its page to browsers.
+
+    A browser needs the link that *told* is called with; on loopback only if *login*, or if *hosts* name it elsewhere:
+    a proxy may then lead there.
+    """
 
     def __init__(
-        self, endpoint: str, token: str, desk: Desk, hosts: Iterable[str] = (), secure: ssl.SSLContext | None = None
+        self,
+        endpoint: str,
+        token: str,
+        desk: Desk,
+        hosts: Iterable[str] = (),
+        secure: ssl.SSLContext | None = None,
+        *,
+        told: Callable[[str], object] = print,
+        login: bool = False,
     ) -> None:
-        super().__init__(endpoint, partial(make_api, desk, token), hosts, secure)
+        hosts = list(hosts)
+        names = [parse_endpoint(endpoint, "coordinator")[0], *hosts]
+        needs_login = login or not all(map(is_loopback, names))
+        self._login = Login(lambda code: told(invitation(self.page_url, code))) if needs_login else None
+        app_for = partial(make_api, desk, token, login=self._login, is_tls=secure is not None)
+        super().__init__(endpoint, app_for, hosts, secure)
+
+    def invite(self) -> None:
+        """Print the first link of the page, if it needs one."""
+        if self._login is not None:
+            self._login.renew()

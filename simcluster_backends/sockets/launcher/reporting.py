@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -154,11 +156,13 @@ async def reporting(job: ClusterJob, options: Options) -> AsyncIterator[Reporter
             pass  # not reachable yet: the warning comes when the run begins
         yield Reporter(job, _elsewhere(client), options.heartbeat_s)
         return
-    desk, service = _make(options.coordinator, token, options.dead_s, (), options.tls)
+    told = partial(job.on_output or _to_terminal, "coordinator")
+    desk, service = _make(options.coordinator, token, options.dead_s, (), options.tls, told)
     service.start()
     log.info("coordinator at %s", service.url)
     if job.on_output is not None:
         job.on_output("coordinator", service.url)
+    service.invite()
     try:
         yield Reporter(job, _here(desk), options.heartbeat_s)
     finally:
@@ -173,11 +177,12 @@ def coordinate(
     told: Callable[[str], object],
     tls: str | None = None,
     plain_http: bool = False,
+    login: bool = False,
 ) -> None:
-    """Run a standalone coordinator at *listen* until it is interrupted; *told* is called with its URL.
+    """Run a standalone coordinator at *listen* until it is interrupted; *told* is called with lines for the terminal.
 
-    It also answers to *hosts*; it uses TLS if *tls*, a directory with its certificate, is given. Raise UsageError with
-    all problems.
+    It also answers to *hosts*; it uses TLS if *tls*, a directory with its certificate, is given. With *login* its page
+    needs a link on loopback, too. Raise UsageError with all problems.
     """
     problems = []
     try:
@@ -188,8 +193,9 @@ def coordinate(
         problems.append(Problem("dead_s", f"{dead_s:g}", f"more than 0 and at most {MOST_DEAD_S:g} s"))
     if problems:
         raise UsageError(problems)
-    _, service = _make(listen, read_token(token_file), dead_s, hosts, tls)
-    told(service.url)
+    _, service = _make(listen, read_token(token_file), dead_s, hosts, tls, told, login)
+    told(f"coordinator at {service.url}")
+    service.invite()
     try:
         service.run()
     finally:
@@ -211,11 +217,24 @@ def serving(
     return Server(listen, app_for, hosts, tls_of_coordinator(Path(tls)) if tls is not None else None, key)
 
 
-def _make(listen: str, token: str, dead_s: float, hosts: Sequence[str], tls: str | None) -> tuple[Desk, Service]:
+def _to_terminal(name: str, line: str) -> None:
+    """Print a login link where a run has no other output: it belongs in no log."""
+    print(f"{name}: {line}", file=sys.stderr, flush=True)
+
+
+def _make(
+    listen: str,
+    token: str,
+    dead_s: float,
+    hosts: Sequence[str],
+    tls: str | None,
+    told: Callable[[str], object],
+    login: bool = False,
+) -> tuple[Desk, Service]:
     """Return (a desk, the service that answers for it)."""
     from simcluster_backends.sockets.coordinator.desk import Desk
     from simcluster_backends.sockets.coordinator.service import Service
 
     desk = Desk(dead_s, time.monotonic)
     secure = tls_of_coordinator(Path(tls)) if tls is not None else None
-    return desk, Service(listen, token, desk, hosts, secure)
+    return desk, Service(listen, token, desk, hosts, secure, told=told, login=login)

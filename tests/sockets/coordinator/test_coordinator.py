@@ -29,15 +29,15 @@ class Calls:
         self.desk = Desk(5.0, lambda: self.now_s)
         self.app = make_api(self.desk, TOKEN, {"127.0.0.1", "[::1]", "localhost"})
 
-    def __call__(self, method: str, path: str, content: Any = None, **headers: str) -> httpx.Response:
+    def __call__(self, method: str, path: str, content: Any = None, **headers: str | None) -> httpx.Response:
         async def call() -> httpx.Response:
             transport = httpx.ASGITransport(self.app)  # type: ignore[arg-type]
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:52400") as client:
-                given = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"} | {
-                    k.replace("_", "-"): v for k, v in headers.items()
-                }
+                given: dict[str, str | None] = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+                given |= {key.replace("_", "-"): value for key, value in headers.items()}
+                sent = {key: value for key, value in given.items() if value is not None}
                 body = content if isinstance(content, bytes | None) else json.dumps(content).encode()
-                return await client.request(method, path, content=body, headers=given)
+                return await client.request(method, path, content=body, headers=sent)
 
         return asyncio.run(call())
 

@@ -1,11 +1,10 @@
-"""The coordinator's page: who gets it, what it may do, and, in a real browser, what it shows and keeps to itself."""
+"""The coordinator's page: requests that get it, what it may do, and, in a real browser, what it shows and keeps."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -91,15 +90,13 @@ def test_the_page_may_ask_this_service_and_nobody_else_and_be_framed_by_nobody()
 
 @needs_browser
 @pytest.mark.browser
-def test_a_browser_shows_the_run_once_it_has_the_token_and_keeps_that_to_itself(
+def test_a_browser_on_loopback_shows_the_run_without_a_login_and_keeps_nothing(
     served: tuple[Service, Desk], tmp_path: Path
 ) -> None:
     service, desk = served
     with browser(tmp_path) as tab:
         tab.look(1200, dark=False)
         tab.open(service.url + "/")
-        assert tab.ask("document.getElementById('board').hidden")
-        enter(tab, TOKEN)
         tab.wait_for("!document.getElementById('board').hidden")
         text = tab.ask("document.body.innerText")
         for words in ("quickstart", "running", "116 of 200", "pi4 computes 6.0 times as long", "pi5 is lost", "95 %"):
@@ -118,10 +115,9 @@ def test_a_browser_shows_the_run_once_it_has_the_token_and_keeps_that_to_itself(
         desk.end("rank 3 (pi5) is lost")
         tab.wait_for("document.getElementById('state').textContent === 'failed'")
         assert "rank 3 (pi5) is lost" in tab.ask("document.getElementById('trouble').textContent")
-        kept = "JSON.stringify([document.documentElement.outerHTML, location.href, {...localStorage}, document.cookie])"
-        assert TOKEN not in tab.ask(kept)
+        assert tab.ask("JSON.stringify([{...localStorage}, document.cookie])") == '[{},""]'
         assert tab.complaints == []
-        assert not [url for url in tab.urls if TOKEN in url or not url.startswith((service.url, "data:"))]
+        assert not [url for url in tab.urls if not url.startswith((service.url, "data:"))]
 
 
 @needs_browser
@@ -137,7 +133,6 @@ def test_a_page_draws_no_axis_before_the_first_step_and_boxes_that_hold_their_st
     with browser(tmp_path) as tab:
         tab.look(1200, dark=False)
         tab.open(service.url + "/")
-        enter(tab, TOKEN)
         tab.wait_for("!document.getElementById('board').hidden")
         assert tab.ask("document.querySelectorAll('#charts figure').length") == 0
         nodes = [node.model_copy(update={"step": 215_300}) for node in first.nodes]
@@ -153,21 +148,29 @@ def test_a_page_draws_no_axis_before_the_first_step_and_boxes_that_hold_their_st
 
 @needs_browser
 @pytest.mark.browser
-def test_a_browser_with_another_token_is_told_so_and_asked_again(served: tuple[Service, Desk], tmp_path: Path) -> None:
-    with browser(tmp_path) as tab:
-        tab.open(served[0].url + "/")
-        enter(tab, "wrong")
-        tab.wait_for("!document.getElementById('trouble').hidden")
-        assert "not the coordinator's token" in tab.ask("document.body.innerText")
-        assert not tab.ask("document.getElementById('ask').hidden")
-        assert tab.ask("document.getElementById('board').hidden")
-        enter(tab, TOKEN)
-        tab.wait_for("!document.getElementById('board').hidden")
-
-
-def enter(tab: Any, token: str) -> None:
-    """Somebody types *token* and presses Enter."""
-    tab.ask("document.getElementById('token').focus()")
-    tab.call("Input.insertText", text=token)
-    for kind in ("keyDown", "keyUp"):
-        tab.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r")
+def test_a_browser_enters_by_a_link_that_works_once_and_stays_when_the_page_is_loaded_again(tmp_path: Path) -> None:
+    lines: list[str] = []
+    service = Service("127.0.0.1:0", TOKEN, a_desk(), told=lines.append, login=True)
+    service.start()
+    service.invite()
+    try:
+        with browser(tmp_path) as tab:
+            tab.look(390, dark=True)
+            tab.open(service.url + "/")
+            tab.wait_for("!document.getElementById('ask').hidden")
+            assert tab.ask("document.getElementById('board').hidden")
+            link = lines[0].rpartition(" ")[2]
+            tab.ask(f"location.href = {link!r}")  # the same page with another fragment
+            tab.wait_for("!document.getElementById('board').hidden")
+            assert tab.ask("document.getElementById('ask').hidden")
+            assert tab.ask("[location.hash, document.cookie]") == ["#/", ""]
+            tab.open("about:blank")
+            tab.open(service.url + "/")
+            tab.wait_for("!document.getElementById('board').hidden")
+        with browser(tmp_path / "another") as tab:
+            tab.open(link)
+            tab.wait_for("!document.getElementById('ask').hidden")
+            assert "was used before" in tab.ask("document.getElementById('trouble').textContent")
+        assert len(lines) == 2  # the next browser's link
+    finally:
+        service.close()

@@ -1,10 +1,10 @@
-// Shows what a coordinator knows of its run. The token is kept in a variable and sent in a header: it is in no address,
-// no storage and no log.
+// Shows what a coordinator knows of its run. Off loopback it needs a session, which a login link begins.
 import { $, element, seconds, table } from "./dom.js";
 import { drawCharts, drawRun, liveView } from "./live.js";
+import { login } from "./login.js";
 
 const POLL_MS = 1000, HIDDEN_MS = 10000, MOST_POINTS = 1200;
-let token = null, epoch = null, history_ = [], timer = 0, latest = null;
+let epoch = null, history_ = [], timer = 0, latest = null;
 
 function show(status) {
   const run = status.run;
@@ -27,7 +27,7 @@ function trouble(text) {
   $("trouble").hidden = !text;
 }
 async function get(path) {
-  const answer = await fetch(path, { headers: { Authorization: `Bearer ${token}` }, cache: "no-store", credentials: "omit" });
+  const answer = await fetch(path, { cache: "no-store" });
   if (answer.status === 401) throw new Error("refused");
   if (!answer.ok) throw new Error(`the coordinator says ${answer.status}`);
   return answer.json();
@@ -48,21 +48,21 @@ async function poll() {
     show(status);
   } catch (error) {
     if (error.message === "refused") {
-      token = null;
       $("ask").hidden = false;
       $("board").hidden = true;
-      trouble("This is not the coordinator's token.");
-      return;
+      return; // until a link is opened
     }
     trouble(`${error instanceof TypeError ? "The coordinator does not answer" : error.message}; asked again soon. What is below was true before.`);
   }
+  clearTimeout(timer);
   timer = setTimeout(poll, document.hidden ? HIDDEN_MS : POLL_MS);
 }
-$("ask").addEventListener("submit", (event) => {
-  event.preventDefault();
-  token = $("token").value.trim();
-  $("token").value = "";
+async function begin() {
   clearTimeout(timer);
+  const [, code] = location.hash.match(/^#\/login\/(.+)$/) || [];
+  if (code) await login(code).catch((error) => trouble(error.message));
   poll();
-});
+}
 window.addEventListener("resize", () => { if (latest && latest.run) drawCharts(history_); });
+window.addEventListener("hashchange", begin);
+begin();
