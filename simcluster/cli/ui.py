@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from simcluster.cli.options import AllowHost, ServeTls
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.given_path import given_path
 from simcluster.process.platforms import need_unix
@@ -29,12 +30,8 @@ def ui(
     login: Annotated[
         bool, Option("--login", help="Ask for the printed link on loopback, too: others may use this machine.")
     ] = False,
-    allow_host: Annotated[
-        list[str] | None, Option(metavar="NAME", help="Another name under which it is reached. May be repeated.")
-    ] = None,
-    tls: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Serve https, with the files from `simcluster keys init`.")
-    ] = None,
+    allow_host: AllowHost = None,
+    tls: ServeTls = None,
     plain_http: Annotated[
         bool, Option("--plain-http", help="Let the page cross a network unencrypted, where a session can be stolen.")
     ] = False,
