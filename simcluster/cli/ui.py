@@ -15,6 +15,7 @@ from typer import Argument, Option
 from simcluster.cli.options import AllowHost, ServeTls
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.given_path import given_path
+from simcluster.process.installed import install_extra
 from simcluster.process.platforms import need_unix
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def ui(
     need_unix("the page")
     root = given_path(folder, "folder")
     if absent := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise UsageError(Problem("ui", f"no {', '.join(absent)}", "it to be installed: pip install 'simcluster[api]'"))
+        raise UsageError(Problem("ui", f"no {', '.join(absent)}", f"it to be installed: {install_extra('api')}"))
     if root.exists() and not root.is_dir():
         raise UsageError(Problem("folder", f"the file {root}", "a folder with runs"))
     from simcluster.ui.app import make_app
