@@ -16,6 +16,7 @@ from simcluster.checkpoints.manifest import TRAINING, Manifest, config_sha256
 from simcluster.checkpoints.shard import ALGORITHM, LEDGER, MODEL, OPTIMIZER, Shard, check, own_of, own_trees
 from simcluster.checkpoints.store import Checkpoint
 from simcluster.checkpoints.tree import decode, encode, sharded_in
+from simcluster.documents.captured.source import placeless
 from simcluster.errors import CheckpointError
 from simcluster.workloads.books import closed
 from simcluster.workloads.ledger import Ledger
@@ -38,14 +39,25 @@ class Restored:
 
 def check_same_training(manifest: Manifest, config: Mapping[str, Any]) -> None:
     """Raise CheckpointError, naming the difference, if *config* defines another training."""
-    if manifest.config_sha256 == config_sha256(config):
-        return
-    for key in TRAINING:
-        then, now = manifest.config.get(key), config.get(key)
-        if then != now:
-            expected = f"{_short(then, now)}, as in the checkpoint: it is another run's"
-            raise CheckpointError(key, _short(now, then), expected)
-    raise CheckpointError("config_sha256", manifest.config_sha256, "the hash of its config")
+    before, after = _placeless(manifest.config), _placeless(config)
+    if config_sha256(before) != config_sha256(after):
+        for key in TRAINING:
+            then, now = before.get(key), after.get(key)
+            if then != now:
+                expected = f"{_short(then, now)}, as in the checkpoint: it is another run's"
+                raise CheckpointError(key, _short(now, then), expected)
+    if manifest.config_sha256 != config_sha256(manifest.config):
+        raise CheckpointError("config_sha256", manifest.config_sha256, "the hash of its config")
+
+
+def _placeless(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *config* with captured sources wherever the run's folder is."""
+    return {
+        key: block | {"path": placeless(block["path"])}
+        if isinstance(block, dict) and isinstance(block.get("path"), str)
+        else block
+        for key, block in config.items()
+    }
 
 
 def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> Restored:

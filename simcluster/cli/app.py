@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
+from simcluster.cli.complete import words_of_bash
 from simcluster.cli.doctor import doctor
 from simcluster.cli.figure import figure
 from simcluster.cli.help import CLUSTERS, NODES, RESULTS, RUNS, START, WIDTH, Command, Group
@@ -108,7 +109,8 @@ def _main() -> None:
 def _run() -> None:
     """Run the command that was typed. A wrong option or argument becomes a UsageError."""
     try:
-        code = app(standalone_mode=False)
+        with words_of_bash(os.environ):
+            code = app(standalone_mode=False)
     except Exception as error:
         if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
             raise

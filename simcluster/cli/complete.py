@@ -6,8 +6,11 @@ The settings of algorithms and workloads come from the JSON schemas, which `make
 from __future__ import annotations
 
 import ast
+import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +20,43 @@ from simcluster.errors import UsageError
 _BLOCKS = ("topology", "algorithm", "workload")
 
 
+@contextmanager
+def words_of_bash(environ: MutableMapping[str, str]) -> Iterator[None]:
+    """If bash asks for completions, join the words that it has split at `=` in *environ*, where the shell function of
+    `--install-completion` puts them. Bash replaces what follows the last `=`, so print the candidates without the rest.
+    """
+    if environ.get("_SIMCLUSTER_COMPLETE") != "complete_bash":
+        yield
+        return
+    joined, is_split = _joined(environ.get("COMP_WORDS", "").split("\n")[: int(environ.get("COMP_CWORD", "0")) + 1])
+    environ["COMP_WORDS"], environ["COMP_CWORD"] = "\n".join(joined), str(len(joined) - 1)
+    before, equals, _ = joined[-1].rpartition("=") if is_split else ("", "", "")
+    if before.startswith("--"):  # --set=KEY=VALUE: a candidate begins with the key
+        _, _, before = before.partition("=")
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said):
+            yield
+    finally:
+        print(*(line.removeprefix(before + equals) for line in said.getvalue().splitlines()), sep="\n")
+
+
+def _joined(words: Sequence[str]) -> tuple[list[str], bool]:
+    """Return *words*, joined at each `=`, and whether the last one was; an empty word is one after a space."""
+    joined, is_split = [words[0]], False
+    for before, word in pairwise(words):
+        is_split = bool(word) and "=" in (word, before)
+        joined = [*joined[:-1], joined[-1] + word] if is_split else [*joined, word]
+    return joined, is_split
+
+
 def set_keys(ctx: Any, incomplete: str) -> list[str]:
     """Complete `--set`: a key of the experiment that is named before it, with `=` at the end, or a value."""
     key, equals, value = incomplete.partition("=")
     schema = json.loads(schema_text("experiment"))
-    document = _document(ctx.params)
+    # Of a line that ends in --set, options alone are parsed: the experiment is still among the other words.
+    first = {"experiment": ctx.args[0]} if ctx.args else {}
+    document = _document(first | {name: value for name, value in ctx.params.items() if value is not None})
     if equals:
         return [f"{key}={word}" for word in _values(schema, document, key) if word.startswith(value)]
     found = [key for key in _keys(schema, document) if key.startswith(incomplete)]

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from simcluster.process.accelerators import accelerators_here
-from simcluster.process.installed import CPU_TORCH, TORCH
+from simcluster.process.installed import CPU_TORCH, TORCH, install_extra
 from simcluster.process.memory import free_memory_bytes
 from simcluster.units import format_size
 
@@ -134,5 +134,5 @@ def _install(package: str, formula: str) -> str:
 def _extras() -> Iterator[Finding]:
     for extra, (module, purpose) in EXTRAS.items():
         there = find_spec(module) is not None
-        do = "" if there else f"pip install 'simcluster[{extra}]'"
+        do = "" if there else install_extra(extra)
         yield Finding(f"extra {extra}", "installed" if there else f"not there: {purpose}", there, False, do)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
+from simcluster.cli.options import AllowHost, ServeTls
 from simcluster.errors import Problem, UsageError
 from simcluster.process.platforms import need_unix
 
@@ -88,12 +89,8 @@ def coordinator(
     dead: Annotated[
         float, Option(metavar="SECONDS", help="A worker silent for longer counts as lost; at most 90.")
     ] = 5.0,
-    allow_host: Annotated[
-        list[str] | None, Option(metavar="NAME", help="Another name under which it is reached. May be repeated.")
-    ] = None,
-    tls: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Serve https, with the files from `simcluster keys init`.")
-    ] = None,
+    allow_host: AllowHost = None,
+    tls: ServeTls = None,
     plain_http: PlainHttp = False,
     login: Annotated[
         bool, Option("--login", help="Ask for the printed link on loopback, too: others may use this machine.")

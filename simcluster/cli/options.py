@@ -158,6 +158,12 @@ TlsFolder = Annotated[
         "--tls", metavar="FOLDER", rich_help_panel=NODES, help="Use TLS, with the files from `simcluster keys init`."
     ),
 ]
+ServeTls = Annotated[
+    Path | None, Option("--tls", metavar="FOLDER", help="Serve https, with the files from `simcluster keys init`.")
+]
+AllowHost = Annotated[
+    list[str] | None, Option(metavar="NAME", help="Another name under which it is reached. May be repeated.")
+]
 PlainHttp = Annotated[
     bool, Option("--plain-http", rich_help_panel=NODES, help="Let the coordinator's token cross a network unencrypted.")
 ]

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from simcluster.cli.options import AllowHost, ServeTls
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.given_path import given_path
+from simcluster.process.installed import install_extra
 from simcluster.process.platforms import need_unix
 
 if TYPE_CHECKING:
@@ -29,12 +31,8 @@ def ui(
     login: Annotated[
         bool, Option("--login", help="Ask for the printed link on loopback, too: others may use this machine.")
     ] = False,
-    allow_host: Annotated[
-        list[str] | None, Option(metavar="NAME", help="Another name under which it is reached. May be repeated.")
-    ] = None,
-    tls: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Serve https, with the files from `simcluster keys init`.")
-    ] = None,
+    allow_host: AllowHost = None,
+    tls: ServeTls = None,
     plain_http: Annotated[
         bool, Option("--plain-http", help="Let the page cross a network unencrypted, where a session can be stolen.")
     ] = False,
@@ -43,7 +41,7 @@ def ui(
     need_unix("the page")
     root = given_path(folder, "folder")
     if absent := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise UsageError(Problem("ui", f"no {', '.join(absent)}", "it to be installed: pip install 'simcluster[api]'"))
+        raise UsageError(Problem("ui", f"no {', '.join(absent)}", f"it to be installed: {install_extra('api')}"))
     if root.exists() and not root.is_dir():
         raise UsageError(Problem("folder", f"the file {root}", "a folder with runs"))
     from simcluster.ui.app import make_app

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
 _at_work: ContextVar[bool] = ContextVar("at_work", default=False)
 
 
-def at_work(work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+def at_work(work: Callable[[], T]) -> T:
     """Call *work* as a piece of work."""
     token = _at_work.set(True)
     try:
-        return work(*args, **kwargs)
+        return work()
     finally:
         _at_work.reset(token)
 

@@ -83,7 +83,7 @@ def run_plan(
     keeping, store = keeping_of(plan, folder, begins_with)
     replicas = take_option(plan, given)
     live = LiveFile(folder, plan.topology)
-    seen = watcher if plan.backend == "torch" else live if watcher is None else Watchers(watcher, live)
+    seen = live if watcher is None else Watchers(watcher, live)
     job = replace(_job(plan, folder, given, progress, on_output, keeping), watcher=seen, follower=follower)
     if follower is not None:
         follower.offset_s = keeping.began_s

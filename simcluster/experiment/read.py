@@ -105,15 +105,17 @@ def read_experiment(
     compute: str | None = None,
     faults: Sequence[Mapping[str, Any]] = (),
     home: Home | None = None,
+    folder: Path | None = None,
 ) -> Experiment:
     """Read *source*: a path, the name of a shipped experiment, or the keys themselves.
 
     *overrides* map dotted keys to values (`{"algorithm.pull_interval": 4}`, `{"topology.nodes.pi4.device": ...}`);
     *topology*, *algorithm*, *workload*, *seed* and *backend* replace those of the file, and *compute* that of every
-    node; *faults* are added to its own. *home* says where functions without a file will be written. Raise UsageError
-    with every problem found.
+    node; *faults* are added to its own. *home* says where functions without a file will be written; *folder*
+    is that of the run which a mapping is from. Raise UsageError with every problem found.
     """
-    reading = Reading(*_open(source))
+    document, base = _open(source)
+    reading = Reading(document, folder or base)
     options = {"topology": topology, "algorithm": algorithm, "workload": workload, "seed": seed, "backend": backend}
     of_topology = _compute(reading, compute) | _override(reading, options, overrides or {})
     own = reading.document.data.get("faults") or []

@@ -125,7 +125,9 @@ def resume(
     if not folder.is_dir():
         raise CheckpointError("run", f"no folder {folder}", "the folder of a run with checkpoints")
     found = last_complete(folder, step)
-    plan = read_experiment(found.manifest.config, overrides, topology=topology, backend=backend, compute=compute)
+    plan = read_experiment(
+        found.manifest.config, overrides, topology=topology, backend=backend, compute=compute, folder=folder
+    )
     summary = read_summary(folder) if (folder / SUMMARY).is_file() else None
     if step is None and (summary is None or summary["status"] != "done"):
         found = last_before_the_end(folder, plan)

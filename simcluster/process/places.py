@@ -26,11 +26,15 @@ def place(frame: FrameType | None) -> str:
 
 def own_place(frame: FrameType | None) -> str:
     """Return "file:line (function)" of the innermost frame in user code; "" if there is none."""
-    while frame is not None:
-        if is_own(frame.f_code.co_filename):
-            return _written(frame)
+    own = own_frame(frame)
+    return "" if own is None else _written(own)
+
+
+def own_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame in user code, from *frame* outwards."""
+    while frame is not None and not is_own(frame.f_code.co_filename):
         frame = frame.f_back
-    return ""
+    return frame
 
 
 def is_own(file: str) -> bool:

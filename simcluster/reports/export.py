@@ -17,6 +17,7 @@ import plotly.graph_objects as go
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
+from simcluster.process.installed import install_extra
 
 WIDTH_IN = 6.5
 """Of a page's text."""
@@ -40,7 +41,6 @@ SEEDED = """
         </script>"""
 """Plotly chooses the ids in an SVG at random."""
 
-EXTRA = "it, to draw for paper: pip install 'simcluster[plot-static]'"
 BROWSER = (
     "Google Chrome or Chromium, to draw for paper: `apt install chromium fonts-dejavu-core`, `kaleido_get_chrome`, or "
     "a browser's path in BROWSER_PATH"
@@ -83,7 +83,9 @@ def _drawn(page: go.Figure, suffix: str, width_px: int, height_px: int) -> bytes
         import kaleido
         from kaleido.errors import BrowserClosedError, BrowserFailedError, ChromeNotFoundError, KaleidoError
     except ImportError:
-        raise UsageError(Problem("kaleido", "not installed", EXTRA)) from None
+        raise UsageError(
+            Problem("kaleido", "not installed", f"it, to draw for paper: {install_extra('plot-static')}")
+        ) from None
     template = kaleido.PageGenerator(mathjax=False)
     template.header += SEEDED
     # The same bytes every time, without a network.

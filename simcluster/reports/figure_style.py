@@ -1,4 +1,4 @@
-"""What all figures have in common: colours, template, scales of axes, captions, their names."""
+"""The style that all figures share: colours, template, scales of axes, captions, names."""
 
 from __future__ import annotations
 

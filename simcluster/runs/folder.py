@@ -42,7 +42,7 @@ SAMPLES: Final = "samples.parquet"
 """Use of every sample that was drawn; absent if nothing was computed."""
 
 LIVE: Final = "live.json"
-"""What a run in progress is doing, for observers; removed at its end, no part of its result."""
+"""The state of a run in progress, for observers; removed at its end, no part of its result."""
 
 ORDER: Final = "order.msgpack"
 """Order of events by node, packed by simcluster.replays; of a real run only."""
@@ -101,7 +101,7 @@ class RunFolder:
 
     @property
     def warnings(self) -> list[dict[str, Any]]:
-        """What makes the result doubtful, each with its kind and text: see simcluster.runs.doubts."""
+        """The reasons to doubt the result, each with its kind and text: see simcluster.runs.doubts."""
         found: list[dict[str, Any]] = self.summary.get("warnings", [])
         return found
 

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from simcluster.errors import Problem, UsageError
+from simcluster.process.installed import install_extra
 from simcluster.process.interrupts import CtrlC
 from simcluster.process.intra_op import usable_cores
 from simcluster.process.signals import kill
@@ -180,7 +181,7 @@ def _dask(jobs: int, address: str) -> Iterator[Engine]:
     try:
         from distributed import Client, LocalCluster, as_completed
     except ImportError:
-        raise UsageError(Problem("--engine", "dask", "the extra: pip install 'simcluster[dask]'")) from None
+        raise UsageError(Problem("--engine", "dask", f"the extra: {install_extra('dask')}")) from None
 
     with ExitStack() as stack:
         cluster = address or stack.enter_context(
@@ -201,7 +202,7 @@ def _slurm(calls: Sequence[Call], jobs: int, logs: Path) -> Outcomes:
     try:
         import submitit
     except ImportError:
-        raise UsageError(Problem("--engine", "slurm", "the extra: pip install 'simcluster[slurm]'")) from None
+        raise UsageError(Problem("--engine", "slurm", f"the extra: {install_extra('slurm')}")) from None
     executor = submitit.AutoExecutor(folder=str(logs))
     executor.update_parameters(name="simcluster", cpus_per_task=1, slurm_array_parallelism=jobs, timeout_min=24 * 60)
     submitted = executor.map_array(run_point, *zip(*calls, strict=True))

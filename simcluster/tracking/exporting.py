@@ -14,6 +14,7 @@ from typing import Protocol
 
 from simcluster.errors import Problem, RunError, UsageError, nearest
 from simcluster.paths.given_path import given_path
+from simcluster.process.installed import install_extra
 from simcluster.runs.folder import RunFolder
 from simcluster.runs.sweep_folder import SweepFolder
 from simcluster.tracking.handover import Draft, Handover, Heading, hand_over
@@ -67,8 +68,8 @@ def check(to: str, into: str | None = None, flag: str = "--to") -> None:
         raise UsageError(Problem(flag, repr(to), f"a tracker: {nearest(to, KINDS)}"))
     missing = [name for name in KINDS[to][1] if util.find_spec(name) is None]
     if missing:
-        install = f"pip install 'simcluster[{to}]'"
-        raise UsageError(Problem(f"{flag} {to}", f"no package {', '.join(missing)}", f"it installed: {install}"))
+        found, expected = f"no package {', '.join(missing)}", f"it installed: {install_extra(to)}"
+        raise UsageError(Problem(f"{flag} {to}", found, expected))
     if into is None or (to == "mlflow" and "://" in into):
         return
     if "://" in into:

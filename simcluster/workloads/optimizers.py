@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Literal, TypeAlias
 
@@ -63,6 +63,23 @@ def learning_rate_of(optimizer: torch.optim.Optimizer) -> float | None:
     """Return the rate of the first group of parameters; None if the optimizer has none."""
     rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
     return None if rate is None else float(rate)
+
+
+def explain_overflow(
+    error: RuntimeError, optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], step: int
+) -> None:
+    """If *error* says that a factor is beyond the kind of *parameters*, raise OverflowError with setting and step."""
+    if "without overflow" not in str(error):
+        return
+    most = min(torch.finfo(parameter.dtype).max for parameter in parameters)
+    given = [(key, value) for group in optimizer.param_groups for key, value in group.items() if _exceeds(value, most)]
+    named = ", ".join({f"{'learning_rate' if key == 'lr' else key} = {float(value):g}": None for key, value in given})
+    named = named or f"a product with learning_rate = {learning_rate_of(optimizer)}"
+    raise OverflowError(f"{named} at step {step} of the optimizer; the weights hold at most {most:.2g}") from error
+
+
+def _exceeds(value: object, most: float) -> bool:
+    return isinstance(value, (int, float, torch.Tensor)) and abs(float(value)) > most
 
 
 def _check(learning_rate: float, weight_decay: float, momentum: float = 0.0) -> None:

@@ -173,7 +173,7 @@ class Replica(Evaluable):
         self.learning_rate = learning_rate_of(optimizer)
         if self.device != HOST:
             gradients = [gradient.to(self.device) for gradient in gradients]
-        take_step(optimizer, trainable, gradients, clip_norm)
+        take_step(optimizer, trainable, gradients, clip_norm, self.steps_taken)
 
     def load(self, parameters: Sequence[Tensor]) -> None:
         """Overwrite the weights in place. Raises ValueError if number or shapes differ."""

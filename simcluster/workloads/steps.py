@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from simcluster.errors import Problem, UsageError
-from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.optimizers import MakeOptimizer, explain_overflow
 from simcluster.workloads.samples import Batch
 from simcluster.workloads.schedules import advance
 
@@ -71,13 +71,20 @@ def take_step(
     parameters: list[nn.Parameter],
     gradients: Sequence[Tensor],
     clip_norm: float | None,
+    step: int = 1,
 ) -> None:
-    """Take one step of *optimizer* with *gradients*, scaled down to *clip_norm* if their joint norm exceeds it."""
+    """Take one step of *optimizer*, its *step*-th, with *gradients*, scaled down to *clip_norm* if their joint norm
+    exceeds it.
+    """
     if clip_norm is not None:
         gradients = _clip(gradients, clip_norm)
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
-    optimizer.step()
+    try:
+        optimizer.step()
+    except RuntimeError as error:
+        explain_overflow(error, optimizer, parameters, step)
+        raise
     advance(optimizer)
     for parameter in parameters:
         parameter.grad = None

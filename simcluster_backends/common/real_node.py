@@ -59,7 +59,8 @@ class Activity:
         return [*(["a piece of its work"] if self.device.computing else []), *self._pending()]
 
     def _pending(self) -> list[str]:
-        sends = [f"send(to={to}, tag={tag!r}, {size_bytes} B)" for to, tag, size_bytes in self.sending.values()]
+        pending = list(self.sending.values())  # at once: other threads ask, while the loop adds and removes
+        sends = [f"send(to={to}, tag={tag!r}, {size_bytes} B)" for to, tag, size_bytes in pending]
         return self.inbox.mailbox.describe() + sends
 
     def number(self, to: int, tag: str, size_bytes: int) -> int:

@@ -147,7 +147,7 @@ _decoder = msgspec.json.Decoder(Status)
 
 
 class Board:
-    """One run's part of *store*: the status of all ranks. Its methods block.
+    """One run's part of *store*: the status and the news of all ranks. Its methods block.
 
     *fallen* describes the processes that have already ended.
     """
@@ -178,6 +178,13 @@ class Board:
         """Return the status of every rank; each must have posted one."""
         values = self._store.multi_get([f"status/{rank}" for rank in range(self._place.size)])
         return [_decoder.decode(value) for value in values]
+
+    def tell(self, news: str) -> None:
+        self._store.set(f"news/{self._place.rank}", news)
+
+    def told(self) -> list[str]:
+        """Return the last news of every rank; each must have told some."""
+        return [value.decode() for value in self._store.multi_get([f"news/{r}" for r in range(self._place.size)])]
 
     def limit(self, timeout_s: float) -> None:
         """Limit every later call to *timeout_s*."""

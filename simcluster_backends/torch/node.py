@@ -33,6 +33,7 @@ from simcluster_backends.torch.group import Board, Group, Place, PrefixStore, St
 from simcluster_backends.torch.member import Member, TorchTransport
 from simcluster_backends.torch.record import conclude, encode, run_error
 from simcluster_backends.torch.settings import Options
+from simcluster_backends.torch.telling import Teller
 
 WAITS_SHOWN = 20
 STOP_S = 3.0
@@ -72,12 +73,16 @@ def take_part(
         cards = board.agree("carried", card_of(device) if options.nccl else "", options.start_s)
         ways = carriers(group, PrefixStore("carriers", store), place, device, cards)
         board.post(Status())
-        board.agree("set", "", options.start_s)
+        board.tell("")
+        watched = board.agree("set", "watched" if job.watcher is not None else "", options.start_s)
         board.limit(options.dead_s)
 
         async def live(program: Program) -> RunRecord | RunError | None:
             member = partial(Member, group=group, inbox_bytes=options.inbox_bytes, device=device, carriers=ways)
-            return await _Node(job, options, place, board, member, began_s).live(program)
+            node = _Node(job, options, place, board, member, began_s)
+            if watched[0]:
+                node.teller.begin()
+            return await node.live(program)
 
         return run_to_its_end(live(program))
 
@@ -131,6 +136,10 @@ class _Node:
         self._part: asyncio.Task[NodeRecord] | None = None
         self._alone = asyncio.Event()  # the store does not answer: this rank is no longer watched
         self._board, self._last_beat = board, threading.Event()
+        self._heard_s: dict[int, float] = {}  # when each rank's last heartbeat came
+        self.teller = Teller(
+            job, board, self._member, lambda: self._narrator.machine, self._now, self._silent_s, options.heartbeat_s
+        )
         self._beating = threading.Thread(target=self._beat, name="heartbeats", daemon=True)
 
     async def live(self, program: Program) -> RunRecord | RunError | None:
@@ -143,6 +152,7 @@ class _Node:
             if self._rank == 0:
                 self._member.outcomes[0] = content
             else:
+                await asyncio.to_thread(self.teller.end)  # ahead of the record, after which rank 0 looks no more
                 await self._member.hand_in(0, content, LAST_S, urgent=failure is not None)
             await self._member.finish(f"failed: {failure.text}" if failure is not None else "", LAST_S)
             over = [asyncio.create_task(event.wait()) for event in (self._member.all_over, self._alone)]
@@ -150,13 +160,16 @@ class _Node:
             for task in over:
                 task.cancel()
         finally:
+            await asyncio.to_thread(self.teller.end)
             self._last_beat.set()
             await asyncio.to_thread(self._beating.join, self._options.dead_s)
             await self._member.close()
         if self._rank:
             return run_error(failure, self._rank, self._job.names) if failure is not None else None
         wall_s = time.perf_counter() - self._began_s
-        return conclude(self._job.names, self._member.outcomes, self._member.inbox.lost, self._statuses, wall_s)
+        done = conclude(self._job.names, self._member.outcomes, self._member.inbox.lost, self._statuses, wall_s)
+        self.teller.conclude(str(done.error or ""))
+        return done
 
     async def _run(self, program: Program) -> tuple[NodeRecord, Failure | None]:
         """Run the program. Tasks that it did not await end with it."""
@@ -191,6 +204,9 @@ class _Node:
     def _now(self) -> float:
         return time.perf_counter() - self._started_s
 
+    def _silent_s(self, rank: int) -> float:
+        return max(0.0, time.monotonic() - self._heard_s.get(rank, self._turned_s))
+
     # in the heartbeat thread
 
     def _beat(self) -> None:
@@ -200,7 +216,7 @@ class _Node:
         beats once more, so that others see the last status.
         """
         beats: dict[int, int] = {}
-        heard_s: dict[int, float] = {}
+        heard_s = self._heard_s
         options, tell, last_s, number = self._options, self._loop.call_soon_threadsafe, time.monotonic(), 0
         try:
             while True:
@@ -216,7 +232,7 @@ class _Node:
                     return
                 found, now_s = self._board.read(), time.monotonic()
                 if now_s - last_s > 2 * options.heartbeat_s + 1.0:
-                    heard_s = dict.fromkeys(heard_s, now_s)  # this process itself slept: no peer is to blame
+                    heard_s.update(dict.fromkeys(heard_s, now_s))  # this process itself slept: no peer is to blame
                 last_s = now_s
                 for rank, other in enumerate(found):
                     if other.beat != beats.get(rank):

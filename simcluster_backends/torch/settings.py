@@ -79,9 +79,8 @@ def _not_done_here(job: ClusterJob) -> list[Problem]:
         "faults": "none: torch.distributed cannot delay or cut connections; use sim or sockets",
         "checkpoint": "none: the torch backend keeps no checkpoints of steps; use sim or sockets",
         "resume": "a run on sim or sockets, which can resume from a checkpoint",
-        "watch": "no --watch: the torch backend shows a run only when it is over",
     }
     keeps = job.keeping is not None and job.keeping.keeps
     resumes = job.keeping is not None and job.keeping.restored is not None
-    wanted = (bool(job.faults), keeps, resumes, job.watcher is not None)
+    wanted = (bool(job.faults), keeps, resumes)
     return [Problem(key, "asked for", wishes[key]) for key, wish in zip(wishes, wanted, strict=True) if wish]

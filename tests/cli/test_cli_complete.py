@@ -18,7 +18,7 @@ from tests.support.root import ROOT
 
 
 def completed(incomplete: str, **params: Any) -> list[str]:
-    return set_keys(SimpleNamespace(params={"experiment": "quickstart", **params}), incomplete)
+    return set_keys(SimpleNamespace(args=[], params={"experiment": "quickstart", **params}), incomplete)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_operations_and_schedules_are_those_of_the_table() -> None:
 def test_completing_imports_no_torch() -> None:
     script = (
         "import sys\nfrom types import SimpleNamespace as N\nfrom simcluster.cli.complete import set_keys, schedules\n"
-        "set_keys(N(params={'experiment': 'quickstart'}), 'topology.nodes.')\nschedules(N(params={}), '')\n"
+        "set_keys(N(args=['quickstart'], params={}), 'topology.nodes.')\nschedules(N(params={}), '')\n"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -87,7 +87,7 @@ def test_completing_imports_no_torch() -> None:
 
 BASH = """
 eval "$(_SIMCLUSTER_COMPLETE=source_bash simcluster)"
-COMP_WORDS=(simcluster {words} "{last}"); COMP_CWORD={index}; COMP_LINE="${{COMP_WORDS[*]}}"
+COMP_WORDS=(simcluster {words} "{last}"); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE="${{COMP_WORDS[*]}}"
 $(complete -p simcluster | sed 's/.*-F \\([^ ]*\\).*/\\1/') simcluster
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
@@ -98,10 +98,28 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     ("words", "last", "expected"),
     [
         ("run quickstart --set", "stop.st", ["stop.steps=", "stop.steps=..."]),
+        (
+            "run quickstart --set",
+            "topology.nodes.pi4.dev",
+            ["topology.nodes.pi4.device=", "topology.nodes.pi4.device=..."],
+        ),
         ("run quickstart --algorithm", "ed", ["edp"]),
         ("bench collective --op all_to_all --schedule", "", ["naive", "pairwise", "bruck"]),
         ("new here --example", "own-m", ["own-model"]),
         ("schema", "to", ["topology"]),
+        # Readline replaces what follows the last =, and bash passes that sign as a word of its own.
+        ("run quickstart --set backend", "=", ["sim", "sockets", "torch"]),
+        ("run quickstart --set backend =", "so", ["sockets"]),
+        ("run quickstart --set=backend =", "so", ["sockets"]),
+        ("run quickstart --set = backend =", "so", ["sockets"]),
+        ("run quickstart --set algorithm.name =", "ed", ["edp"]),
+        ("run quickstart --set stop.steps = 3 --set regroup", "=", ["true", "false"]),
+        ("run quickstart --set stop.steps = 3 --set algorithm.server_trains =", "t", ["true"]),
+        ("run quickstart --set seed = 3 --algorithm edp --set algorithm.push =", "w", ["weights"]),
+        ("run quickstart --set seed = 3 --set", "stop.st", ["stop.steps=", "stop.steps=..."]),
+        ("run quickstart --set", "'backend=so", ["backend=sockets"]),  # a word in quotes is not split
+        ("run quickstart --set backend =", "", []),  # after a space
+        ("run quickstart --algorithm =", "ed", ["edp"]),
     ],
 )
 def test_bash_completes(words: str, last: str, expected: list[str], tmp_path: Path) -> None:
@@ -109,6 +127,6 @@ def test_bash_completes(words: str, last: str, expected: list[str], tmp_path: Pa
     program.write_text(f"#!{sys.executable}\nfrom simcluster.__main__ import main\n\nmain()\n")
     program.chmod(0o755)
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    script = BASH.format(words=words, last=last, index=len(words.split()) + 1)
+    script = BASH.format(words=words, last=last)
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.stdout.split() == expected, done.stderr

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from simcluster.cli import machine
-from simcluster.process.installed import NO_TORCH
+from simcluster.process.installed import NO_TORCH, install_extra
 from tests.support.root import ROOT
 
 
@@ -58,7 +58,7 @@ def test_what_is_missing_has_a_command_and_what_is_needed_an_exit_code(
         "tmux: sudo apt install tmux",
         "ssh: sudo apt install openssh-client",
         "chromium: sudo apt install chromium",
-        "extra api: pip install 'simcluster[api]'",
+        f"extra api: {install_extra('api')}",
         "a run cannot start here",
     ):
         assert line in out

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from simcluster.cli.app import app
 from simcluster.errors import UsageError
+from simcluster.process.installed import install_extra
 from tests.support.root import ROOT
 
 
@@ -42,7 +43,7 @@ def test_what_it_cannot_serve_or_listen_at_is_refused(tmp_path: Path) -> None:
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find: Any = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else find(name))
-    assert "no uvicorn, expected it to be installed: pip install 'simcluster[api]'" in refused(str(tmp_path / "runs"))
+    assert f"no uvicorn, expected it to be installed: {install_extra('api')}" in refused(str(tmp_path / "runs"))
 
 
 def test_it_prints_its_address_and_a_link_and_ends_by_ctrl_c(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,28 @@ def test_a_source_is_found_where_its_run_has_moved_to(tmp_path: Path) -> None:
     moved = found_in(tmp_path / "moved", reference)
     assert moved == reference.replace("/run/", "/moved/")
     assert load_function(moved, Path("/"), "own")[0]() == 1
+
+
+@pytest.mark.parametrize("linked", ["", "source", "source/{digest}", "source/{digest}/mine.py", "source/{digest}/x"])
+def test_a_moved_source_is_not_looked_for_behind_a_link(tmp_path: Path, linked: str) -> None:
+    source = capture(Cells("def mine():\n    return 1\n").mine, "x")
+    reference = source.held_at(tmp_path / "run")
+    write_sources([reference])
+    (tmp_path / "run").rename(tmp_path / "moved")
+    place = tmp_path / "moved" / linked.format(digest=source.digest)
+    away = tmp_path / "away"
+    place.rename(away) if place.exists() else away.touch()
+    place.symlink_to(away)
+    is_found = found_in(tmp_path / "moved", reference) != reference
+    assert is_found == (not linked), "only the folder itself may be a link"
+
+
+def test_a_copy_of_a_run_uses_its_own_source_whatever_became_of_the_first(tmp_path: Path) -> None:
+    reference = capture(Cells("def mine():\n    return 1\n").mine, "x").held_at(tmp_path / "run")
+    write_sources([reference])
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    assert found_in(tmp_path / "copy", reference) == reference.replace("/run/", "/copy/")
+    assert found_in(tmp_path / "elsewhere", reference) == reference
 
 
 def test_a_file_is_not_named_like_a_module_that_python_has() -> None:

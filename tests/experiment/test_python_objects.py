@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,37 @@ def test_a_run_that_has_moved_runs_again_from_its_own_source(mine: Any) -> None:
     moved = made.folder.rename("moved")
     again = simcluster.run(moved / "config.yaml", out="again", report=False)
     assert again.summary["weights_sha256"] == made.summary["weights_sha256"]
+
+
+@pytest.mark.parametrize("backend", ["sim", "sockets"])
+@pytest.mark.parametrize("bring", [shutil.move, shutil.copytree])
+def test_a_run_that_was_moved_or_copied_resumes_from_its_own_source_to_the_same_bits(
+    mine: Any, bring: Any, backend: str
+) -> None:
+    parts = {"algorithm": functools.partial(mine, interval=2), "workload": workload(), "topology": Topology.star(2)}
+    keys: dict[str, Any] = {**parts, "checkpoint": {"every": 2}, "backend": backend, "report": False}
+    whole = simcluster.run(**keys, stop={"steps": 6}, out="whole")
+    first = simcluster.run(**keys, stop={"steps": 4}, out="first").folder
+    bring(str(first), "other")
+    for file in first.glob("source/*/*"):  # of a copied run, the first one's is not to be used
+        file.write_bytes(b"")
+    resumed = simcluster.resume("other", step=2, overrides={"stop.steps": 6}, report=False)
+    assert resumed.summary["resumed"]["step"] == 2
+    assert resumed.summary["weights_sha256"] == whole.summary["weights_sha256"]
+    named = [Path(resumed.config[block]["path"]) for block in ("algorithm", "workload")]
+    assert all(path.is_relative_to(Path("other").resolve() / "source") for path in named)
+    again = simcluster.resume("other", step=4, overrides={"stop.steps": 8}, report=False)
+    assert again.summary["resumed"]["step"] == 4, "a checkpoint that was written there"
+
+
+def test_a_run_that_was_moved_without_its_source_does_not_resume(mine: Any) -> None:
+    keys: dict[str, Any] = {"algorithm": mine, "checkpoint": {"every": 2}, "stop": {"steps": 4}, "report": False}
+    simcluster.run("quickstart", **keys, out="first").folder.rename("moved")
+    (source,) = Path("moved/source").iterdir()
+    source.rename("elsewhere")
+    source.symlink_to(Path("elsewhere").resolve())
+    with pytest.raises(UsageError, match=r"algorithm\.path: found '.*/first/source/.*', expected a file at"):
+        simcluster.resume("moved", step=2, report=False)
 
 
 def test_a_bad_request_writes_nothing_and_names_no_file_that_is_not_there(mine: Any, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import simcluster
 from simcluster.errors import UsageError
+from simcluster.process.installed import install_extra
 from simcluster.results import Run
 from simcluster.runs.write import write_run
 from simcluster.topology import load
@@ -88,7 +89,7 @@ def test_without_kaleido_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
         return real(name, *args, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UsageError, match=r"pip install 'simcluster\[plot-static\]'"):
+    with pytest.raises(UsageError, match=re.escape(install_extra("plot-static"))):
         simcluster.save_figure(go.Figure(), tmp_path / "f.svg")
 
 

@@ -46,6 +46,7 @@ from simcluster_backends.torch.node import take_part
 from simcluster_backends.torch.settings import Options, read_options
 from tests.support.node_programs import LET_GO
 from tests.support.root import ROOT
+from tests.support.seen import Seen
 
 EXAMPLES = ROOT / "docs" / "torch"
 QUICK = Options(heartbeat_s=0.05)
@@ -114,7 +115,7 @@ def test_torchrun_gives_the_weights_of_the_simulator(tmp_path: Path) -> None:
 
 
 def test_a_run_of_its_own_loses_one_that_is_killed_and_one_that_hangs(tmp_path: Path) -> None:
-    names, told = "abc", threading.Event()
+    names, told, seen = "abc", threading.Event(), Seen()
 
     def harm(rank: int, step: int) -> None:
         if step >= 2 and not told.is_set() and all((tmp_path / f"{name}.pid").is_file() for name in "bc"):
@@ -124,12 +125,17 @@ def test_a_run_of_its_own_loses_one_that_is_killed_and_one_that_hangs(tmp_path: 
 
     options = {"heartbeat_s": 0.1, "dead_s": 3.0}
     record = run_cluster(
-        job("bears_losses", names, tmp_path, on_progress=harm, options=options, log_folder=tmp_path / "logs")
-    )
+        job(
+            "bears_losses", names, tmp_path, on_progress=harm, options=options, log_folder=tmp_path / "logs",
+            watcher=seen,
+        )
+    )  # fmt: skip
     assert record.nodes[0].weights_sha256 == "survived"
     assert sorted(record.extra["lost"]) == ["b", "c"]
     assert record.extra["lost"]["c"] == "silent for 3 s"
     assert isinstance(record.error, PeerLost)
+    assert [node.state for node in seen.last.nodes] == ["ended", "lost", "lost"]
+    assert (seen.last.nodes[2].reason, seen.error) == ("silent for 3 s", str(record.error))
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["a.log", "b.log", "c.log"]
     for name in "bc":
         with pytest.raises(ProcessLookupError):

@@ -10,6 +10,7 @@ import pytest
 
 import simcluster
 from simcluster.errors import UsageError
+from simcluster.process.installed import install_extra
 from simcluster.results import load_sweep
 from simcluster.tracking import check, export
 from simcluster.tracking.exporting import KINDS, TrackingFailed
@@ -68,7 +69,7 @@ def test_what_is_not_installed_is_named_with_the_extra_that_has_it(monkeypatch: 
     with pytest.raises(UsageError) as told:
         check("mlflow", None, "--track")
     assert str(told.value) == (
-        "--track mlflow: found no package no_such_package, expected it installed: pip install 'simcluster[mlflow]'"
+        f"--track mlflow: found no package no_such_package, expected it installed: {install_extra('mlflow')}"
     )
 
 

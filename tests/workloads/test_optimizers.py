@@ -10,6 +10,7 @@ from torch import nn
 
 from simcluster.errors import UsageError
 from simcluster.workloads import adamw, sgd
+from simcluster.workloads.steps import take_step
 
 
 def test_sgd_steps_against_the_gradient_and_momentum_remembers_it():
@@ -42,6 +43,28 @@ def test_all_wrong_settings_are_told_at_once():
     with pytest.raises(UsageError) as caught:
         sgd(math.nan, momentum=1.0, weight_decay=-1.0)
     assert [problem.key for problem in caught.value.problems] == ["learning_rate", "momentum", "weight_decay"]
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype", "says"),
+    [
+        (
+            sgd(1e300),
+            torch.float32,
+            r"learning_rate = 1e\+300 at step 7 of the optimizer; the weights hold at most",
+        ),
+        (sgd(0.1, weight_decay=1e200), torch.float32, r"weight_decay = 1e\+200 at step 7"),
+        (lambda parameters: torch.optim.SGD(parameters, torch.tensor(1e300).double()), torch.float32, None),
+        (sgd(1e300), torch.float64, None),
+    ],
+)
+def test_a_factor_that_the_weights_cannot_hold_is_named_with_its_step(make, dtype, says):
+    weight = nn.Parameter(torch.ones(2, dtype=dtype))
+    if says is None:
+        take_step(make([weight]), [weight], [torch.ones(2, dtype=dtype)], None, 7)
+        return
+    with pytest.raises(OverflowError, match=says):
+        take_step(make([weight]), [weight], [torch.ones(2, dtype=dtype)], None, 7)
 
 
 def test_a_step_imports_no_compiler() -> None:

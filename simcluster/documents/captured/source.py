@@ -98,25 +98,40 @@ def is_captured(path: Path) -> bool:
 
 
 def found_in(folder: Path, reference: str) -> str:
-    """Return *reference*, or where it is below *folder* if its captured source has moved there with its run."""
+    """Return *reference*, or where it is below *folder* if its captured source moved there with its run, or a copy."""
     file, _, name = reference.rpartition(":")
     moved = folder.absolute().joinpath(*Path(file).parts[-3:])
-    has_moved = is_captured(Path(file)) and not Path(file).exists() and not is_unwritten(Path(file))
-    return f"{moved}:{name}" if has_moved and files_with(moved) else reference
+    return f"{moved}:{name}" if not is_unwritten(Path(file)) and files_with(moved) else reference
+
+
+def placeless(reference: str) -> str:
+    """Return *reference*, without the place of its run if it names a captured source."""
+    file, _, name = reference.rpartition(":")
+    return f"{'/'.join(Path(file).parts[-3:])}:{name}" if is_captured(Path(file)) else reference
 
 
 def files_with(path: Path) -> list[Path]:
-    """Return all files of the captured source that *path* belongs to; none if it belongs to no such source."""
+    """Return all files of the captured source that *path* belongs to; none if it belongs to no such source, or if there
+    is a link.
+    """
     place = path.parent
-    if not is_captured(path) or not place.is_dir():
+    if not is_captured(path):
         return []
-    files = sorted(file for file in place.rglob("*") if file.suffix in (".py", ".safetensors") and _is_plain(file))
+    try:
+        with opened(place.parent.parent, FOLDER, place.name):
+            pass
+    except OSError:
+        return []
+    inside = list(place.rglob("*"))
+    if any(file.is_symlink() for file in inside):
+        return []
+    files = sorted(file for file in inside if file.suffix in (".py", ".safetensors") and _is_plain(file))
     contents = {file.relative_to(place).as_posix(): file.read_bytes() for file in files}
     return files if _digest(contents) == place.name else []
 
 
 def _is_plain(file: Path) -> bool:
-    return file.is_file() and not file.is_symlink() and file.stat().st_size <= 2 * MOST_TENSOR_BYTES
+    return file.is_file() and file.stat().st_size <= 2 * MOST_TENSOR_BYTES
 
 
 def stored(file: str) -> dict[str, Tensor]:

@@ -55,7 +55,7 @@ def _nodes_schema() -> Schema:
 
 
 class HeadBlock(Block):
-    """What every topology may say first."""
+    """The keys with which every topology may begin."""
 
     name: _Text | None = None
     description: _Text = ""

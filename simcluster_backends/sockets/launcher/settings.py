@@ -15,6 +15,7 @@ from simcluster.documents.yaml import describe
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
+from simcluster.process.installed import install_extra
 from simcluster.process.starting import way_to_start
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.sockets.launcher.faults import check_faults
@@ -177,7 +178,7 @@ def check_coordinator(coordinator: str, tls: str | None, plain_http: bool, key: 
     host, _ = parse_endpoint(coordinator, key)
     problems = []
     if absent := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        expected = "it to be installed: pip install 'simcluster[api]'"
+        expected = f"it to be installed: {install_extra('api')}"
         problems.append(Problem(key, f"no {', '.join(absent)}", expected))
     if tls is not None:
         problems += check_files(Path(tls), [COORDINATOR])

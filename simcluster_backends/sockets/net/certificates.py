@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from simcluster.errors import Problem, UsageError
+from simcluster.process.installed import install_extra
 from simcluster_backends.sockets.net.addresses import ip_of
 from simcluster_backends.sockets.net.tls import AUTHORITY, COORDINATOR, LAUNCHER, URI, certificate_file, key_file
 
@@ -53,7 +54,7 @@ def make_certificates(folder: Path, names: Sequence[str], days: int, hosts: Sequ
 def _problems(folder: Path, names: Sequence[str], days: int, hosts: Sequence[str]) -> list[Problem]:
     problems = []
     if importlib.util.find_spec("cryptography") is None:
-        problems.append(Problem("keys init", "no cryptography", "it to be installed: pip install 'simcluster[tls]'"))
+        problems.append(Problem("keys init", "no cryptography", f"it to be installed: {install_extra('tls')}"))
     if folder.exists() and not folder.is_dir():
         problems.append(Problem("folder", str(folder), "a folder, or none yet"))
     if not 1 <= days <= 3650:

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 from simcluster.checkpoints.keeper import Channel
 from simcluster.checkpoints.shard import Shard
 from simcluster.errors import Problem, UsageError
+from simcluster.process.installed import install_extra
 from simcluster.replays.notes import NOTES, Notes
 from simcluster.replays.order import Kind
 
@@ -91,7 +92,7 @@ def loop_factory(uvloop: bool | None = None, *, counts: bool = False) -> Callabl
     """
     present = importlib.util.find_spec("uvloop") is not None
     if uvloop and not present:
-        raise UsageError(Problem("uvloop", "true", "uvloop to be installed: pip install 'simcluster[uvloop]'"))
+        raise UsageError(Problem("uvloop", "true", f"uvloop to be installed: {install_extra('uvloop')}"))
     if not present or uvloop is False:
         return counting(asyncio.SelectorEventLoop, _asyncios_later) if counts else asyncio.new_event_loop
     import uvloop as module

@@ -1,6 +1,6 @@
 """Mistakes with answers from other parts: warnings, functions and objects, data and models."""
 
-from tests.whole.first_ten_minutes.row import ALGORITHM, PYTHON, Row, algorithm, model
+from tests.whole.first_ten_minutes.row import ALGORITHM, PYTHON, Row, algorithm, model, typed
 
 _LOOP = "async for step, batch in simcluster.algorithms.steps(replica):\n        node.record(step=step, loss=0.0)\n"
 _F = f"import simcluster\nimport simcluster.algorithms\n\n\nasync def algo(node, replica, *, k=1):\n    {_LOOP}\n\n"
@@ -138,23 +138,23 @@ ROWS = (
         "shape",
         area="data",
     ),
-    Row(
+    typed(
         "own file as --algorithm",
-        PYTHON,
-        ("done",),
+        ("--algorithm", "own.py:algo", "--set", "stop.steps=2"),
         "own",
-        {"own.py": _F},
-        ("run", "quickstart", "--algorithm", "own.py:algo", "--set", "stop.steps=2", "--no-report"),
+        "done",
+        group=PYTHON,
+        own=_F,
         code=0,
         area="objects",
     ),
-    Row(
+    typed(
         "own file by --set",
-        PYTHON,
-        ("done",),
+        ("--set", "algorithm={path: own.py:algo}", "--set", "stop.steps=2"),
         "own",
-        {"own.py": _F},
-        ("run", "quickstart", "--set", "algorithm={path: own.py:algo}", "--set", "stop.steps=2", "--no-report"),
+        "done",
+        group=PYTHON,
+        own=_F,
         code=0,
         area="objects",
     ),
@@ -192,23 +192,24 @@ ROWS = (
         "loss",
         code=0,
     ),
-    Row(
+    typed(
         "loss that diverges",
-        PYTHON,
-        ("warning", "nan from step 1 on", "rank 0"),
+        ("--set", "workload.learning_rate=1e30", "--set", "stop.steps=5"),
         "loss",
-        {},
-        ("run", "quickstart", "--no-report", "--set", "workload.learning_rate=1e30", "--set", "stop.steps=5"),
+        "warning",
+        "nan from step 1 on",
+        "rank 0",
+        group=PYTHON,
         code=0,
         area="warnings",
     ),
-    Row(
+    typed(
         "--watch without a terminal",
-        PYTHON,
-        ("note", "terminal"),
+        ("--watch", "--set", "stop.steps=2"),
         "--watch",
-        {},
-        ("run", "quickstart", "--no-report", "--watch", "--set", "stop.steps=2"),
+        "note",
+        "terminal",
+        group=PYTHON,
         code=0,
         area="warnings",
     ),

@@ -70,9 +70,13 @@ def topology(name: str, old: str, new: str, place: str, *says: str) -> Row:
     return Row(name, NAMES, says, place, {"t.yaml": TOPOLOGY.replace(old, new)}, ("topology", "check", "t.yaml"))
 
 
-def typed(name: str, words: tuple[str, ...], place: str, *says: str) -> Row:
-    """Return the row of a wrong command line for the shipped quickstart."""
-    return Row(name, NAMES, says, place, {}, ("run", "quickstart", "--no-report", *words))
+def typed(
+    name: str, words: tuple[str, ...], place: str, *says: str,
+    group: str = NAMES, own: str = "", code: int = 2, area: str = "start",
+) -> Row:  # fmt: skip
+    """Return the row of a command line for the shipped quickstart; the text *own*, if given, is in own.py."""
+    files = {"own.py": own} if own else {}
+    return Row(name, group, says, place, files, ("run", "quickstart", "--no-report", *words), code=code, area=area)
 
 
 def algorithm(name: str, body: str, place: str, *says: str, code: int = 1, head: str = "", area: str = "start") -> Row:
