@@ -1,22 +1,20 @@
-"""A program whose module prepares: node processes find it by name."""
+"""A program that prepares for a time which the test decides, without letting its event loop turn."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import os
+import time
+from pathlib import Path
 
-from simcluster.errors import UsageError
-from simcluster.runs.record import NodeRecord
-from simcluster.runs.recorder import Recorder
+from tests.support.node_programs import ring
 
-prepared: list[str] = []
+__all__ = ["prepare", "ring"]
 
 
 def prepare(config: str) -> None:
-    if json.loads(config).get("missing"):
-        raise UsageError("the data on every node")
-    prepared.append(config)
-
-
-async def needs_it(node: Any, recorder: Recorder, config: str) -> NodeRecord:
-    return recorder.finish("prepared" if prepared == [config] else "not prepared")
+    """Write that this process is at work, and wait for the file `go`."""
+    folder = Path(json.loads(config)["folder"])
+    (folder / f"{os.getpid()}.at-work").touch()
+    while not (folder / "go").exists():
+        time.sleep(0.02)
