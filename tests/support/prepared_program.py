@@ -1,20 +1,22 @@
-"""A program that prepares for a time which the test decides, without letting its event loop turn."""
+"""A program whose module prepares: node processes find it by name."""
 
 from __future__ import annotations
 
 import json
-import os
-import time
-from pathlib import Path
+from typing import Any
 
-from tests.support.node_programs import ring
+from simcluster.errors import UsageError
+from simcluster.runs.record import NodeRecord
+from simcluster.runs.recorder import Recorder
 
-__all__ = ["prepare", "ring"]
+prepared: list[str] = []
 
 
 def prepare(config: str) -> None:
-    """Write that this process is at work, and wait for the file `go`."""
-    folder = Path(json.loads(config)["folder"])
-    (folder / f"{os.getpid()}.at-work").touch()
-    while not (folder / "go").exists():
-        time.sleep(0.02)
+    if json.loads(config).get("missing"):
+        raise UsageError("the data on every node")
+    prepared.append(config)
+
+
+async def needs_it(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    return recorder.finish("prepared" if prepared == [config] else "not prepared")

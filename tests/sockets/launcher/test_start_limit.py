@@ -23,7 +23,7 @@ def test_a_node_at_work_on_its_part_is_not_late(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(StartLimit, "postpone", noted)
     request = job("ring", "ab", tmp_path, options={"heartbeat_s": 0.1, "start_s": GUARD_S})
-    running = Running(replace(request, program="tests.support.prepared_program:ring"))
+    running = Running(replace(request, program="tests.support.prepares_when_told:ring"))
     wait_for(lambda: len(list(tmp_path.glob("*.at-work"))) == 2)
     limit = wait_for(lambda: begun)[0]._limit
     first_s = limit.when()
