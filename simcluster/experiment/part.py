@@ -178,6 +178,8 @@ class Part:
             replica.everybodys = [batches] * node.size if batches else []
         elif self._recorder.restored is not None:
             restore(self._recorder.restored, replica, node.rng)
+            if not can_regroup(experiment):  # else another group may begin there
+                self._recorder.restored = None
 
     def _keep(self, node: Transport, number: int) -> None:
         """Checkpoint the replica from now on, if the experiment wants it and the backend can."""

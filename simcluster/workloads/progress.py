@@ -79,11 +79,16 @@ class Progress:
     def restored(self, **initial: Any) -> Any:
         """Return the values of *initial* as restored from the checkpoint, or unchanged if the run does not resume.
 
-        Several come as a tuple, in the order given. Stateful objects (a codec, a mean) are filled and returned.
+        Several come as a tuple, in the order given. Stateful objects (a codec, a mean) are filled and returned, once:
+        what they were filled with is no longer held.
         Weights, optimizer, generators and the position in the batches are already restored.
         """
         kept = self.kept
-        found = [_filled(value, kept[name]) if name in kept else value for name, value in initial.items()]
+        found = []
+        for name, value in initial.items():
+            found.append(_filled(value, kept[name]) if name in kept else value)
+            if _is_stateful(value):
+                kept.pop(name, None)
         return found[0] if len(found) == 1 else tuple(found)
 
     def is_due(self, step: int) -> bool:
@@ -132,11 +137,17 @@ class Progress:
             raise Left(step)
 
 
+def _is_stateful(value: Any) -> bool:
+    """Return whether *value* is filled in place: an object with a state, or a list with some."""
+    parts = value if isinstance(value, list) else [value]
+    return any(hasattr(part, "load_checkpoint_state") for part in parts)
+
+
 def _filled(value: Any, saved: Any) -> Any:
     """Return *saved*, loaded into the stateful parts of *value*."""
-    if hasattr(value, "load_checkpoint_state"):
-        value.load_checkpoint_state(saved)
-        return value
-    if isinstance(value, list) and any(hasattr(part, "load_checkpoint_state") for part in value):
+    if not _is_stateful(value):
+        return saved
+    if isinstance(value, list):
         return [_filled(part, of_it) for part, of_it in zip(value, saved, strict=True)]
-    return saved
+    value.load_checkpoint_state(saved)
+    return value

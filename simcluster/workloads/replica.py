@@ -33,7 +33,7 @@ from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import Share, TensorShard, share_of
 from simcluster.workloads.optimizers import learning_rate_of
 from simcluster.workloads.samples import Batch, Samples
-from simcluster.workloads.saved import load_model, load_optimizer, model_state, optimizer_state, training_state
+from simcluster.workloads.saved import model_state, optimizer_state, training_state
 from simcluster.workloads.steps import differentiate, separate, take_step
 
 
@@ -294,8 +294,6 @@ class Replica(Evaluable):
         }
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Overwrite everything in *state*, in place."""
-        _ = self.parameters
-        load_model(self._model, state["model"])
-        load_optimizer(self._optimizer, dict(zip(self.names, self._trainable, strict=True)), state["optimizer"])
+        """Overwrite everything in *state*, in place; if the model is held in parts, each when it is first needed."""
+        self._load_saved(state["model"], state["optimizer"])
         self._layer_runs = dict(state["layers"])

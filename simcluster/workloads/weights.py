@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from simcluster.compute import HOST
 from simcluster.workloads.initial.deferred import Deferred, allocate, is_present
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.progress import Progress
+from simcluster.workloads.saved import load_model, load_optimizer
 from simcluster.workloads.schedules import take_over
 from simcluster.workloads.steps import trainable_of
 from simcluster.workloads.weights_file import WeightsFile, weights_file
@@ -44,6 +46,7 @@ class Weights(Progress):
         self._trainable = [parameter for _, parameter in trainable]
         self._live: list[Tensor] = [parameter.detach() for parameter in self._trainable]
         self._stepper: torch.optim.Optimizer | None = None
+        self._saved_optimizer: dict[str, Any] | None = None
         self._handed_in: Digest | None = None
         self._coming: WeightsFile | None = None
 
@@ -116,16 +119,34 @@ class Weights(Progress):
             return weights_sha256(self.names, self._gathered.tensors())
         return weights_sha256(self.names, (self.initial([place])[0] for place in range(len(self.names))))
 
+    def _load_saved(self, model: Mapping[str, Tensor], optimizer: dict[str, Any]) -> None:
+        """Load what `model_state` and `optimizer_state` returned.
+
+        If the model is held in parts, weights wait in a file until a part of them is needed, and the optimizer's state
+        for the first optimizer that is made; what *optimizer* has of other parameters is then dropped.
+        """
+        if self._deferred is None:
+            load_model(self._model, model)
+            load_optimizer(self._optimizer, dict(zip(self.names, self._trainable, strict=True)), optimizer)
+            return
+        saved = {place: model[name] for place, name in enumerate(self.names) if name in model}
+        some = {place: self._trainable[place] for place in saved}
+        check_shapes("saved weights", [self.names[place] for place in saved], list(some.values()), list(saved.values()))
+        file = WeightsFile(self.names, self.shapes)
+        file.put({place: value.to(some[place].dtype) for place, value in saved.items()})
+        self._deferred.begin_with(file, some)
+        load_model(self._model, {name: value for name, value in model.items() if name not in self.names})
+        self._stepper, self._saved_optimizer = None, optimizer
+
     def _optimizer_of(self, places: Sequence[int]) -> torch.optim.Optimizer:
         """Return the optimizer; if the model is held in parts, only of the parameters at *places*."""
         if self._deferred is None:
             return self._optimizer
-        wanted = [self._trainable[place] for place in places]
-        if not wanted:  # its settings are those of any
+        if not places:  # its settings are those of any
             return self._stepper or self._make_optimizer([nn.Parameter(torch.zeros(1, device=self.device))])
-        self._deferred.fill(wanted)
+        self._deferred.fill(self._trainable[place] for place in places)
         if self._stepper is None:
-            self._stepper = self._make_optimizer(wanted)
+            self._stepper = self._made_optimizer(places)
         return self._stepper
 
     @property
@@ -135,11 +156,20 @@ class Weights(Progress):
         known = [] if before is None else [p for group in before.param_groups for p in group["params"]]
         if before is None or len(known) < len(self._trainable):
             _ = self.parameters
-            self._stepper = self._make_optimizer(self._trainable)
+            self._stepper = self._made_optimizer(range(len(self._trainable)))
             if before is not None:
                 take_over(self._stepper, before)
         assert self._stepper is not None
         return self._stepper
+
+    def _made_optimizer(self, places: Sequence[int]) -> torch.optim.Optimizer:
+        """Return an optimizer of the parameters at *places*, where the saved one stands, if one waits to be loaded."""
+        optimizer = self._make_optimizer([self._trainable[place] for place in places])
+        if self._saved_optimizer is not None:
+            some = {self.names[place]: self._trainable[place] for place in places}
+            load_optimizer(optimizer, some, self._saved_optimizer)
+            self._saved_optimizer = None
+        return optimizer
 
 
 class Digest:

@@ -6,7 +6,7 @@ so `Refuses` is entered where a model's own code could.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from simcluster.compute import HOST
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.initial.tape import Place, Tape, Unrecordable
+from simcluster.workloads.weights_file import WeightsFile
 
 
 class Deferred:
@@ -32,6 +33,7 @@ class Deferred:
     ) -> None:
         self._tape, self._device = Tape(alike=alike), device
         self._places: dict[int, Place] = {}
+        self._saved: dict[int, tuple[WeightsFile, int]] = {}
         with borrowed(0):
             try:
                 with self._tape:
@@ -44,8 +46,18 @@ class Deferred:
         """Return the values of *parameter*; if it is absent, a new tensor with its initial ones."""
         if id(parameter) not in self._places or is_present(parameter):
             return parameter.detach()
+        if id(parameter) in self._saved:
+            file, place = self._saved[id(parameter)]
+            value = torch.empty(parameter.shape, dtype=parameter.dtype)
+            file.read_into(place, value)
+            return value
         with borrowed(0):
             return self._tape.value(self._places[id(parameter)])
+
+    def begin_with(self, file: WeightsFile, parameters: Mapping[int, Tensor]) -> None:
+        """Make the values in *file* the initial ones of *parameters*, given by their places there."""
+        self._saved |= {id(parameter): (file, place) for place, parameter in parameters.items()}
+        self.drop(parameters.values())
 
     def fill(self, parameters: Iterable[Tensor]) -> None:
         """Give those of *parameters* that are absent their initial values."""

@@ -42,6 +42,19 @@ def begin_with(members: Sequence[Member]) -> list[Member]:
     return founders
 
 
+class StartLimit:
+    """The *limit* of a start: *start_s*, counted again from each `postpone`, and at most *loop_s* more in all."""
+
+    def __init__(self, limit: asyncio.Timeout, start_s: float, loop_s: float) -> None:
+        self._limit, self._start_s = limit, start_s
+        self._latest_s = asyncio.get_running_loop().time() + start_s + loop_s
+
+    def postpone(self) -> None:
+        """Count from now: a node is at work on its part."""
+        if not self._limit.expired():
+            self._limit.reschedule(min(asyncio.get_running_loop().time() + self._start_s, self._latest_s))
+
+
 def missing(members: Sequence[Member], founders: Sequence[Member]) -> list[str]:
     """Describe the nodes that keep the run from beginning; *founders* is empty until they are known."""
     return [
@@ -58,7 +71,8 @@ class Comers:
     """The late joiners among *members*. *changed* is set at every change of a member.
 
     *start* starts a member's process and *kill* ends it. *came* is called when a member has joined, with the reason
-    it was absent. *at_s* returns the run's clock. A member that is not ready within *patience_s* is dropped.
+    it was absent. *at_s* returns the run's clock. A member that is not ready within *patience_s* is dropped, unless it
+    is preparing, for up to *loop_s*.
     """
 
     def __init__(
@@ -71,8 +85,9 @@ class Comers:
         came: Callable[[Member, str], object],
         at_s: Callable[[], float],
         patience_s: float,
+        loop_s: float,
     ) -> None:
-        self._members, self._changed, self._patience_s = members, changed, patience_s
+        self._members, self._changed, self._patience_s, self._loop_s = members, changed, patience_s, loop_s
         self._start, self._kill, self._came, self._at_s = start, kill, came, at_s
         self._bringing: dict[int, asyncio.Task[None]] = {}
         self._taking_in: asyncio.Task[None] | None = None
@@ -134,13 +149,18 @@ class Comers:
 
     def _expect(self, member: Member) -> None:
         """Drop *member* unless it listens in time: others may wait for it."""
-        incarnation = member.incarnation
+        incarnation, loop = member.incarnation, asyncio.get_running_loop()
+        latest_s = loop.time() + self._loop_s
 
         def check() -> None:
-            if member.is_coming and member.incarnation == incarnation and member.listening is None:
+            if not member.is_coming or member.incarnation != incarnation or member.listening is not None:
+                return
+            if member.is_preparing and loop.time() < latest_s:
+                loop.call_later(self._patience_s, check)
+            else:
                 self._give_up(member, f"it was not ready within {self._patience_s:g} s")
 
-        asyncio.get_running_loop().call_later(self._patience_s, check)
+        loop.call_later(self._patience_s, check)
 
     def _brought(self, rank: int) -> None:
         self._bringing.pop(rank, None)

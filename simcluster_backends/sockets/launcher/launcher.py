@@ -17,7 +17,14 @@ from simcluster.runs.record import RunRecord
 from simcluster.watching.board import Telemetry
 from simcluster.watching.telling import NodeRows, link_telemetry
 from simcluster_backends.common.verdict import Verdict
-from simcluster_backends.sockets.launcher.admission import Comers, are_enough, begin_with, missing, refusal
+from simcluster_backends.sockets.launcher.admission import (
+    Comers,
+    StartLimit,
+    are_enough,
+    begin_with,
+    missing,
+    refusal,
+)
 from simcluster_backends.sockets.launcher.checkpoints import FromNodes
 from simcluster_backends.sockets.launcher.departures import Departures
 from simcluster_backends.sockets.launcher.faults import Faults
@@ -50,6 +57,7 @@ class Launcher:
         self._starters = Starters(job, options, key, lambda member, code: self._departures.exited(member, code))
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
+        self._start_limit: StartLimit | None = None
         self._started_s: float | None = None
         self._given_up = False
         self._watch = Watch(
@@ -68,6 +76,7 @@ class Launcher:
             came=lambda member, reason: self._departures.came(member, reason),
             at_s=lambda: self._elapsed_s,
             patience_s=options.start_s,
+            loop_s=options.loop_s,
         )
         self._faults = Faults(job, self.members, options.dead_s, self._starters.signal, self._comers.bring)
         self.verdict = Verdict(list(job.names), self._faults.planned, self._faults.cut_off)
@@ -122,7 +131,8 @@ class Launcher:
         for rank in self._faults.away:
             self.members[rank].gone = ABSENT
         try:
-            async with asyncio.timeout(self.options.start_s):
+            async with asyncio.timeout(self.options.start_s) as limit:
+                self._start_limit = StartLimit(limit, self.options.start_s, self.options.loop_s)
                 await self._starters.start([member for member in self.members if member.gone is None], self._where)
                 await self._wait_until(lambda: are_enough(self.members, self.options.min_workers))
                 founders = begin_with(self.members)
@@ -136,6 +146,8 @@ class Launcher:
         except RunError as error:
             self.verdict.own = error
             raise _GiveUp from None
+        finally:
+            self._start_limit = None
         self._started_s = time.perf_counter()
         self._watch.start()
         for member in founders:
@@ -182,6 +194,8 @@ class Launcher:
             self._comers.refused(member, message)
             return
         member.hear(message)
+        if self._start_limit is not None and member.is_preparing:
+            self._start_limit.postpone()
         if member.steps > steps:
             self._note_progress(member)
         if isinstance(message, Outcome):

@@ -104,6 +104,11 @@ class Member:
             self.outcome = message
 
     @property
+    def is_preparing(self) -> bool:
+        """Whether it reports to be at work before it can take part: its event loop does not turn."""
+        return not self.connected and self.status is not None and self.status.stalled_s > 0
+
+    @property
     def steps(self) -> int:
         return self.status.steps if self.status is not None else 0
 

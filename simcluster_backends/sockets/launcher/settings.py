@@ -42,10 +42,11 @@ class Options:
     """The `options` of a ClusterJob on sockets.
 
     The launcher listens at *rendezvous*; nodes started by hand need the key in *key_file* too. A node is dead after
-    *dead_s* without a heartbeat. A run ends in NeverFinished if its start takes longer than *start_s*; if for *stuck_s*
-    every node waits and nothing moves; if for *idle_s* no work is done and nothing recorded; if one node's event loop
-    does not turn for *loop_s*; or if an algorithm has not ended after *limit_s*, by default GRACE_S after the
-    experiment's `stop.time`, if set.
+    *dead_s* without a heartbeat. A run ends in NeverFinished if its start takes longer than *start_s*, counted
+    again while a node reports to be at work on its part, for *loop_s* more at most; if for *stuck_s* every node waits
+    and nothing moves; if for *idle_s* no work is done and nothing recorded; if one node's event loop does not turn for
+    *loop_s*; or if an algorithm has not ended after *limit_s*, by default GRACE_S after the experiment's `stop.time`,
+    if set.
     A node buffers *inbox_bytes* from one peer before its algorithm has received them; a frame holds at most
     *body_limit_bytes*, and larger messages travel in parts.
     The run begins when *min_workers* nodes are connected, rank 0 among them; the others join late.

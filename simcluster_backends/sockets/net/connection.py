@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 import ssl
-import struct
 from collections.abc import Callable
-from contextlib import suppress
 from typing import cast
 
 from simcluster.errors import HandshakeRefused, ProtocolError
+from simcluster_backends.sockets.net.raw_socket import end_writing, reset_at_close, send_at_once, write_now
 from simcluster_backends.sockets.net.send_queue import Left, Sending, SendQueue
 from simcluster_backends.sockets.net.shared_memory import SharedMemory, has_one_address
 from simcluster_backends.sockets.net.tls import ClosedUnread, in_words, names_in
@@ -28,8 +25,6 @@ from simcluster_backends.sockets.wire.reader import USUAL, FrameReader, Limits
 
 CLOSED = "the connection was closed by the peer"
 HANDSHAKE_TIMEOUT_S = 5.0
-NO_LINGER = struct.pack("ii", 1, 0)
-"""SO_LINGER of a socket that ends in a reset."""
 
 ABORTED_S = 1.0
 """The loop reports an aborted connection as closed within this time."""
@@ -145,13 +140,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def drop(self, reason: str) -> None:
         """Abort, and let the peer see an end and no break even if it had sent more than was read."""
-        self._set_socket(lambda connected: connected.shutdown(socket.SHUT_WR))
+        self._if_open(end_writing)
         self.abort(reason)
 
     def reset(self, reason: str) -> None:
         """Break the connection, as a network can, by a TCP reset."""
         self.has_broken = self.has_broken or not self._closing
-        self._set_socket(lambda connected: connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER))
+        self._if_open(reset_at_close)
         self.abort(reason)
 
     def share(self, queue: SendQueue, previous: FrameReader | None) -> None:
@@ -176,8 +171,7 @@ class Connection(asyncio.BufferedProtocol):
         self._descriptor = transport.get_extra_info("socket").fileno()
         # Plain transports pause above this mark, those of TLS at it.
         self._transport.set_write_buffer_limits(high=1 if self._encrypted else 0, low=0)
-        with suppress(OSError):  # the peer may be gone again, which some systems report here
-            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        send_at_once(transport)
         late = HandshakeRefused(f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s")
         self._deadline = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._fail, late)
         self._send_handshake()
@@ -233,13 +227,10 @@ class Connection(asyncio.BufferedProtocol):
             unread = ClosedUnread if self._encrypted else ConnectionResetError
             self._on_fail(self, (HandshakeRefused if isinstance(exc, ssl.SSLError) else unread)(self._reason))
 
-    def _set_socket(self, change: Callable[[socket.socket], object]) -> None:
-        """Apply *change* to the socket, if it is still open. uvloop's sockets lack `shutdown`."""
-        transport = self._transport
-        if transport is None or self._closed.done():
-            return
-        with suppress(OSError), socket.socket(fileno=os.dup(self._descriptor)) as connected:
-            change(connected)
+    def _if_open(self, change: Callable[[int], None]) -> None:
+        """Apply *change* to the socket's descriptor, if it is still open."""
+        if self._transport is not None and not self._closed.done():
+            change(self._descriptor)
 
     def _outside(self, ending: Callable[[], None]) -> None:
         """End the transport; with TLS never inside its own callbacks."""
@@ -291,15 +282,11 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, transport: asyncio.Transport, chunk: bytes | bytearray | memoryview) -> None:
         """Let the kernel copy what it accepts now straight from *chunk*; the transport gets a copy of the rest."""
         if not self._encrypted:
-            try:
-                count = os.write(self._descriptor, chunk)
-                if count == len(chunk):
-                    return
-                chunk = memoryview(chunk)[count:]
-            except ConnectionResetError:  # seen once: the transport gets a broken pipe
-                self.has_broken = True
-            except OSError:  # the transport will report it
-                pass
+            count, broke = write_now(self._descriptor, chunk)
+            if count == len(chunk):
+                return
+            self.has_broken = self.has_broken or broke
+            chunk = memoryview(chunk)[count:]
         transport.write(bytes(chunk))
 
     def pump(self) -> None:

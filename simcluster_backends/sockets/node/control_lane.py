@@ -212,7 +212,7 @@ class ToLauncher:
         self._lane, self._device = lane, device
         self._on_its_way = asyncio.Lock()
         self._pieces: list[bytes] = []
-        self.begins_with: asyncio.Future[Shard] = asyncio.get_running_loop().create_future()  # the initial shard
+        self._begins_with: asyncio.Future[Shard] = asyncio.get_running_loop().create_future()
 
     async def hand_in(self, make: Callable[[], Shard]) -> None:
         await self._on_its_way.acquire()  # until `stored`
@@ -228,9 +228,15 @@ class ToLauncher:
         if self._on_its_way.locked():
             self._on_its_way.release()
 
+    async def initial_shard(self) -> Shard:
+        """Return the shard that this node begins with; once, since it may be as large as what is trained here."""
+        shard = await self._begins_with
+        self._begins_with = asyncio.get_running_loop().create_future()
+        return shard
+
     def hear(self, message: wire.BeginWith) -> None:
         """Take the next piece of the initial shard."""
         self._pieces.append(message.content)
-        if message.last and not self.begins_with.done():
-            self.begins_with.set_result(msgspec.msgpack.decode(b"".join(self._pieces), type=Shard))
-            self._pieces = []
+        if message.last and not self._begins_with.done():
+            content, self._pieces = b"".join(self._pieces), []
+            self._begins_with.set_result(msgspec.msgpack.decode(content, type=Shard))

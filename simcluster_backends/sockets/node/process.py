@@ -181,7 +181,7 @@ class _Node:
         kept = self._safekeeping
         if job.keeps:
             self.recorder.channel = kept if self.notes is None else NotedChannel(kept, self.notes)
-        self.recorder.restored = await kept.begins_with if job.resumes else None
+        self.recorder.restored = await kept.initial_shard() if job.resumes else None
         self._started_s = time.perf_counter() - at_s
         give_up = partial(self.member.give_up, reason=cut_off(job.dead_s))
         self._holds = follow(job.holds, job.dead_s, hold=self.member.hold, give_up=give_up, at_s=at_s)

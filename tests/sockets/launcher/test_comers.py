@@ -22,7 +22,7 @@ from simcluster_backends.sim.loop.event_loop import SimLoop
 from simcluster_backends.sockets import generate_key, write_key
 from simcluster_backends.sockets.launcher.admission import Comers
 from simcluster_backends.sockets.launcher.member import Member
-from simcluster_backends.sockets.wire.messages import Addresses, Go, Outcome
+from simcluster_backends.sockets.wire.messages import Addresses, Go, Outcome, Status
 from tests.support.clusters import chain
 from tests.support.plans import plan
 from tests.support.socket_runs import Running, free_port, hand_started, pids_in, wait_for
@@ -145,6 +145,7 @@ class Desk:
             came=lambda member, reason: self.came.append((member.rank, reason)),
             at_s=self.loop.time,
             patience_s=60.0,
+            loop_s=300.0,
         )
 
     async def _start(self, member: Member) -> None:
@@ -218,6 +219,22 @@ def test_one_that_does_not_connect_in_time_is_given_up_and_the_next_one_is_taken
         assert desk.members[1].gone == "died"
 
     Desk(3).run(life)
+
+
+def test_one_that_is_at_work_on_its_model_has_more_time_but_not_forever() -> None:
+    """60 s to be ready, and 300 s more at work: of checks every minute, that after 300 s is the last."""
+
+    async def life(desk: Desk) -> None:
+        member = desk.members[1]
+        member.gone = "died"
+        desk.comers.joined(member)
+        member.status = Status(0, 0, 0, [], 0, {}, 0, False, stalled_s=59.0, place="model.py:1")
+        await asyncio.sleep(299)
+        assert member.is_coming
+        await asyncio.sleep(62)
+        assert desk.killed == [1]
+
+    Desk(2).run(life)
 
 
 def test_a_process_is_started_again_only_when_the_one_before_is_gone() -> None:
