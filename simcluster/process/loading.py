@@ -1,21 +1,30 @@
-"""Importing torch, which makes half a million objects that all stay."""
+"""Importing torch, and the compiler in it, which make half a million objects that all stay."""
 
 from __future__ import annotations
 
 import gc
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+
+
+def torch_loads() -> AbstractContextManager[None]:
+    """Import torch in this block, in a process of our own: it looks for no garbage meanwhile, nor ever among what is
+    there at the end of the block.
+
+    Looking takes a third of the time of the import, and as long again when the process ends.
+    """
+    return _loads("torch", stays=True)
+
+
+def compiler_loads() -> AbstractContextManager[None]:
+    """Make torch import its compiler in this block, without looking for garbage; as above if this process did so."""
+    return _loads("torch._dynamo", stays=gc.get_freeze_count() > 0)
 
 
 @contextmanager
-def torch_loads() -> Iterator[None]:
-    """Import torch in this block without looking for garbage, neither meanwhile nor later among what it has made.
-
-    Looking takes a third of the time of the import, and as long again when the process ends. Nothing changes in a
-    process that has torch already, or looks for no garbage.
-    """
-    if "torch" in sys.modules or not gc.isenabled():
+def _loads(module: str, *, stays: bool) -> Iterator[None]:
+    if module in sys.modules or not gc.isenabled():
         yield
         return
     gc.disable()
@@ -23,4 +32,5 @@ def torch_loads() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-        gc.freeze()
+        if stays:
+            gc.freeze()
