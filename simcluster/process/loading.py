@@ -12,7 +12,7 @@ def torch_loads() -> AbstractContextManager[None]:
     """Import torch in this block, in a process of our own: it looks for no garbage meanwhile, nor ever among what is
     there at the end of the block.
 
-    Looking takes a third of the time of the import, and as long again when the process ends.
+    Looking takes more than a quarter of the CPU time of a process that only imports torch, most of it at the end.
     """
     return _loads("torch", stays=True)
 
