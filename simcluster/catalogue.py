@@ -1,12 +1,13 @@
-"""The names for files and commands, each with a few words: for `simcluster list` and shell completion."""
+"""The names for files and commands, each with a few words: for `simcluster list` and shell completion.
+
+What is known about algorithms and workloads is read from their source: importing them would import torch.
+"""
 
 from __future__ import annotations
 
 import ast
-import inspect
 import math
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,8 +39,7 @@ def catalogue(kind: str) -> dict[str, str]:
 
         presets: Mapping[str, Any] = LINKS if kind == "links" else DEVICES
         return {name: _of_preset(preset) for name, preset in sorted(presets.items())}
-    functions: Mapping[str, Callable[..., Any]] = getattr(import_module(f"simcluster.{kind}"), kind.upper())
-    return {name: _in_words(function) for name, function in sorted(functions.items())}
+    return {name: _in_words(_function(module, name)) for name, module in _homes(kind).items()}
 
 
 def fields(kind: str) -> dict[str, Any]:
@@ -95,15 +95,8 @@ def _of_preset(preset: Any) -> str:
 
 
 def names(kind: str) -> list[str]:
-    """The names that `catalogue` has, without its words: nothing heavy is imported, since somebody is typing."""
-    if kind == "algorithms":
-        imports = (statement for statement in _source("simcluster.algorithms") if isinstance(statement, ast.ImportFrom))
-        # A page stands in a family's folder; tools of the pages stand next to the folders.
-        pages = (statement.module for statement in imports if statement.module and statement.module.count(".") == 3)
-        return sorted(page.rpartition(".")[2] for page in pages)
-    if kind == "workloads":
-        return sorted(_keys("simcluster.workloads", "WORKLOADS"))
-    return list(catalogue(kind))
+    """Return the names that `catalogue` has, without its words."""
+    return list(_homes(kind) if kind in ("algorithms", "workloads") else catalogue(kind))
 
 
 def files(incomplete: str) -> list[str]:
@@ -115,30 +108,51 @@ def files(incomplete: str) -> list[str]:
     return [f"{path}/" if path.is_dir() else str(path) for path in shown if path.is_dir() or path.suffix in _YAML]
 
 
+def _homes(kind: str) -> dict[str, str]:
+    """Name -> module of each algorithm or workload, sorted by name, from the source of its package."""
+    body = _source(f"simcluster.{kind}")
+    imports = [statement for statement in body if isinstance(statement, ast.ImportFrom) and statement.module]
+    homes = {alias.name: str(statement.module) for statement in imports for alias in statement.names}
+    if kind == "workloads":
+        return {name: homes[name] for name in sorted(_keys(body, "WORKLOADS"))}
+    # An algorithm is in a family's folder; what algorithms share is next to the folders.
+    return {name: module for name, module in sorted(homes.items()) if module.count(".") == 3}
+
+
+def _keys(body: list[ast.stmt], table: str) -> list[str]:
+    """Return the keys of the dict called *table*, which the statement of *body* that makes it writes out."""
+    for statement in body:
+        if isinstance(statement, ast.AnnAssign) and getattr(statement.target, "id", None) == table:
+            assert isinstance(statement.value, ast.Dict), table
+            return [str(key.value) for key in statement.value.keys if isinstance(key, ast.Constant)]
+    raise AssertionError(f"no table {table}")
+
+
 def _source(module: str) -> list[ast.stmt]:
-    """Return the statements of *module*, which imports torch, without running them."""
-    spec = find_spec(module)
+    """Return the statements of *module*, of the package `simcluster`, without running them."""
+    spec = find_spec("simcluster")
     assert spec is not None, module
     assert spec.origin is not None, module
-    return ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
+    path = Path(spec.origin).parent.joinpath(*module.split(".")[1:])
+    return ast.parse(
+        (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+    ).body
 
 
-def _keys(module: str, table: str) -> list[str]:
-    """The keys of the dict called *table* as the source of *module* writes them."""
+def _function(module: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
     for statement in _source(module):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        named = any(isinstance(target, ast.Name) and target.id == table for target in targets)
-        value = getattr(statement, "value", None)
-        if named and isinstance(value, ast.Dict):
-            return [str(key.value) for key in value.keys if isinstance(key, ast.Constant)]
-    raise AssertionError(f"{module} has no table {table}")
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name:
+            return statement
+    raise AssertionError(f"{module} has no function {name}")
 
 
-def _in_words(function: Callable[..., Any]) -> str:
-    """The settings with their defaults, then the first line of the docstring."""
-    from simcluster.documents.settings import settings_of
-
-    settings = ", ".join(f"{s.name}={s.default!r}" if not s.required else s.name for s in settings_of(function))
-    text = inspect.getdoc(function)
+def _in_words(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Return the settings with their defaults, then the first line of the docstring."""
+    keywords = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    settings = ", ".join(
+        argument.arg if default is None else f"{argument.arg}={ast.literal_eval(default)!r}"
+        for argument, default in keywords
+    )
+    text = ast.get_docstring(function)
     # Docstrings mark arguments with asterisks, which nobody needs beside their list.
     return f"({settings})  {text.splitlines()[0].replace('*', '')}" if text else f"({settings})"

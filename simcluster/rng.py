@@ -1,14 +1,19 @@
-"""Random streams keyed by seed and names, so that a new node, metric or plot does not change the draws of others."""
+"""Random streams keyed by seed and names, so that a new node, metric or plot does not change the draws of others.
+
+torch is imported where a stream of it is made: links draw without it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 def seed_sequence(seed: int, *names: str) -> np.random.SeedSequence:
@@ -25,6 +30,8 @@ def numpy_stream(seed: int, *names: str) -> np.random.Generator:
 
 def torch_stream(seed: int, *names: str) -> torch.Generator:
     """Return a new torch CPU generator for the stream called *names*."""
+    import torch
+
     state = seed_sequence(seed, *names, "torch").generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0]) & (2**63 - 1))
 

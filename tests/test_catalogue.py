@@ -33,6 +33,16 @@ def test_every_algorithm_and_workload_is_listed_with_its_settings() -> None:
     assert catalogue("algorithms")["edp"].startswith("(pull_interval=1, max_staleness=None, damping='none', ")
 
 
+@pytest.mark.parametrize(("kind", "functions"), [("algorithms", ALGORITHMS), ("workloads", WORKLOADS)])
+def test_what_is_read_from_the_source_is_what_the_functions_have(kind: str, functions: dict[str, Any]) -> None:
+    listed = catalogue(kind)
+    assert list(listed) == sorted(functions)
+    for name, function in functions.items():
+        settings = [(s.name if s.required else f"{s.name}={s.default!r}") for s in settings_of(function)]
+        first_line = (inspect.getdoc(function) or "").partition("\n")[0].replace("*", "")
+        assert listed[name] == f"({', '.join(settings)})  {first_line}"
+
+
 def test_links_and_devices_are_listed_with_fields_for_machines(command: Any) -> None:
     link = json.loads(command("list", "links", "--json")[1])["links"]["ethernet-1g"]
     # 0.941 of the line rate: 1448 of 1538 bytes.

@@ -14,6 +14,7 @@ from simcluster.cli.options import Json, Report, Sets, overrides, real_options
 from simcluster.cli.show import print_finished, shown, warnings_told
 from simcluster.cli.track import Track, tracked
 from simcluster.errors import Problem, UsageError
+from simcluster.process.loading import torch_loads
 
 EXAMPLES = """\b
 Examples:
@@ -69,7 +70,8 @@ def run(
         tracked(track, silent=as_json) as tracking,
         shown(title, watch=watch, as_json=as_json) as showing,
     ):
-        from simcluster.experiment import run as run_experiment
+        with torch_loads():
+            from simcluster.experiment import run as run_experiment
 
         finished = run_experiment(
             experiment, backend=backend, topology=topology, algorithm=algorithm, workload=workload, overrides=changed,
@@ -122,7 +124,8 @@ def resume(
             tracked(track, silent=as_json) as tracking,
             shown(f"{run.name}, resumed", watch=watch, as_json=as_json) as showing,
         ):
-            from simcluster.experiment.run import resume as resume_run
+            with torch_loads():
+                from simcluster.experiment.run import resume as resume_run
 
             finished = resume_run(
                 run, step=step, backend=backend, topology=topology, overrides=overrides(sets), compute=compute,

@@ -17,8 +17,8 @@ from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.lookahead import Ring
-from simcluster_backends.sim.loop.clock import collected_rarely
-from simcluster_backends.sim.loop.event_loop import Drained, Endless, SimLoop, SimTask
+from simcluster_backends.sim.loop.clock import Endless, collected_rarely
+from simcluster_backends.sim.loop.event_loop import Drained, SimLoop, SimTask
 from simcluster_backends.sim.member import Member
 from simcluster_backends.sim.membership import Departure, Membership
 from simcluster_backends.sim.network.flows import Network

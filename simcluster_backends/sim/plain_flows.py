@@ -15,8 +15,7 @@ from operator import setitem
 
 from simcluster.bench.flows import PlainFlow
 from simcluster.topology import Topology
-from simcluster_backends.sim.loop.clock import Clock, collected_rarely
-from simcluster_backends.sim.loop.event_loop import Endless
+from simcluster_backends.sim.loop.clock import Clock, Endless, collected_rarely
 from simcluster_backends.sim.network.flows import Flow, Network
 from simcluster_backends.sim.network.losses import StallingFlow
 from simcluster_backends.sim.network.models import MODELS

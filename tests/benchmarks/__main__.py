@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from tests.benchmarks import contention, messages, overhead, sweeping
+from tests.benchmarks import contention, messages, overhead, starting, sweeping
 
 
 def main() -> None:
@@ -31,6 +31,9 @@ def main() -> None:
     for nodes in (16, 64, 128):
         print(f"  {nodes:>4} nodes: {messages.ring_message_us(nodes):.1f} us")
     print(f"\n1,000 flows at once among 64 hosts: {contention.thousand_flows_s():.2f} s")
+    print("\na command, and the CPU time of its process over that of `import torch`")
+    for start in starting.measure():
+        print(f"  {start.name}: {start.ratio:.2f} ({start.cpu_s:.2f} s)")
     swept = sweeping.measure()
     print(
         f"\na sweep of {sweeping.POINTS} points over their bare runs, {swept.b_s / sweeping.POINTS:.2f} s each: "

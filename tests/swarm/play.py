@@ -18,7 +18,7 @@ from simcluster.experiment.node import _experiment
 from simcluster.experiment.read import Experiment
 from simcluster.runs.record import RunRecord
 from simcluster.workloads.ledger import Ledger
-from simcluster_backends import sim
+from simcluster_backends.sim import run as sim
 from tests.swarm.case import Case
 from tests.swarm.disk import audited
 from tests.swarm.watchdog import Livelock, watched

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from simcluster.errors import Problem, UsageError
+from simcluster.process.loading import compiler_loads
 from simcluster.workloads.costs.counter import Counter
 from simcluster.workloads.layers.tensor_shard import Share
 from simcluster.workloads.saved import training_state
@@ -32,7 +33,8 @@ class Sketch(Counter):
     """
 
     def __post_init__(self) -> None:
-        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        with compiler_loads():
+            self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.model = self.run("the model", super().a_model)
         named = trainable_of(self.model)
         self.names, self.trainable = [name for name, _ in named], [parameter for _, parameter in named]

@@ -16,6 +16,14 @@ RARELY = (100_000, 50, 50)
 """Messages and flows form no cycles, and searching many young objects for them costs a third of the time."""
 
 
+class Endless(Exception):
+    """The limit of callbacks without progress was reached; *at_once*: all of them at one instant."""
+
+    def __init__(self, *, at_once: bool = False) -> None:
+        self.at_once = at_once
+        super().__init__(at_once)
+
+
 @dataclass(slots=True, eq=False)
 class Alarm:
     """The smallest entry of SimPy's queue: one callback at one time, which can be cancelled.

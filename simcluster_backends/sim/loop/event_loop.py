@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 
 from simcluster.errors import UsageError
 from simcluster_backends.sim.loop.callbacks import Frozen, Handle, Timer, owner_of_task
-from simcluster_backends.sim.loop.clock import Clock
+from simcluster_backends.sim.loop.clock import Clock, Endless
 from simcluster_backends.sim.loop.workers import Workers
 
 T = TypeVar("T")
@@ -37,14 +37,6 @@ INSTANT_CALLBACKS_LIMIT, INSTANT_CALLBACKS_PER_NODE = 200_000, 1_000
 
 class Drained(Exception):
     """Nothing is ready, SimPy's queue is empty, and the awaited task is not done: a deadlock."""
-
-
-class Endless(Exception):
-    """The limit of callbacks without progress was reached; *at_once*: all of them at one instant."""
-
-    def __init__(self, *, at_once: bool = False) -> None:
-        self.at_once = at_once
-        super().__init__(at_once)
 
 
 class SimTask(asyncio.Task[T]):

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from simcluster.rng import numpy_stream
 from simcluster.topology import Hop
 from simcluster_backends.sim.devices import FORGOTTEN_CYCLES, in_turn
-from simcluster_backends.sim.loop.clock import Clock
-from simcluster_backends.sim.loop.event_loop import Endless
+from simcluster_backends.sim.loop.clock import Clock, Endless
 from simcluster_backends.sim.network.fairshare import Demand
 
 if TYPE_CHECKING:

@@ -236,7 +236,7 @@ def test_work_that_is_only_timed_is_not_worth_a_thread() -> None:
 def test_every_core_is_used_unless_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(transport, "LEAST_FLOPS", 0.0)
-    monkeypatch.setattr("simcluster_backends.sim.usable_cores", lambda: 3)
+    monkeypatch.setattr("simcluster_backends.sim.run.usable_cores", lambda: 3)
 
     class Seen(Workers):
         def __init__(self, threads: int) -> None:

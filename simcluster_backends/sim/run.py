@@ -1,0 +1,249 @@
+"""Run a cluster in virtual time: a job with `run_cluster`, plain coroutines with `run_bodies`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from simcluster.documents.yaml import describe
+from simcluster.errors import ABSENT, ENDED, NeedsValues, NodeFailed, PeerLost, Problem, RunError, UsageError
+from simcluster.experiment.restarts import Restarts
+from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
+from simcluster.fault_plans.log import FaultLog
+from simcluster.process.intra_op import one_thread, usable_cores
+from simcluster.process.kernels import heed_portable
+from simcluster.process.unawaited import unawaited_noticed
+from simcluster.runs.doubts import NOT_AWAITED
+from simcluster.runs.record import Noticed, RunRecord
+from simcluster.testing import ComesBack
+from simcluster.topology import star
+from simcluster.watching.board import NodeTelemetry, Telemetry
+from simcluster.watching.telling import Follower, NodeRows, Noted, Watcher, link_telemetry, run_info, with_rows
+from simcluster.workloads.ledger import Ledger
+from simcluster_backends.common.verdict import Verdict
+from simcluster_backends.sim.cluster import Body, Cluster
+from simcluster_backends.sim.devices import DeviceModel
+from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.loop.callbacks import owner_of_task
+from simcluster_backends.sim.loop.stalls import stalls_reported
+from simcluster_backends.sim.member import Member
+
+if TYPE_CHECKING:
+    from simcluster.checkpoints.gather import Keeping
+    from simcluster.checkpoints.shard import Shard
+    from simcluster.experiment.job import ClusterJob
+    from simcluster.topology import Topology
+    from simcluster_backends.sim.transport import SimTransport
+
+T = TypeVar("T")
+
+__all__ = ["Cluster", "run_bodies", "run_cluster", "verdict_of"]
+
+OPTIONS = {"inbox_bytes": (0, 2**50), "threads": (1, 4096), "dead_s": LIMITS_S, "max_restarts": (0, 1_000_000)}
+"""Name -> (least, most); integer limits demand an integer value."""
+
+
+Wrap: TypeAlias = "Callable[[SimTransport], Any] | None"
+DeviceOf: TypeAlias = Callable[[int, DeviceModel], DeviceModel] | None
+
+
+def run_cluster(job: ClusterJob, wrap: Wrap = None, device_of: DeviceOf = None) -> RunRecord:
+    """Run *job* in virtual time. A failing node does not raise: the record's error says why the run failed.
+
+    *wrap* replaces the node passed to each program, *device_of* each rank's device. With the option `max_restarts`, a
+    run that lost a node is restarted up to that many times, as on real nodes.
+    """
+    _check_options(job.options)
+    heed_portable(job.options)
+    options = {name: value for name, value in job.options.items() if name != "portable"}
+    restarts = Restarts(replace(job, options=options), most=options.pop("max_restarts", 0))
+    while restarts.again(record := _run_once(restarts.job, wrap, device_of)):
+        continue
+    return restarts.told(record)
+
+
+@one_thread()
+def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
+    assert job.topology is not None, "the simulator needs a topology"
+    program = resolve_name(job.program)
+    options = {"threads": usable_cores(), **job.options}
+    faults = Faults(job.faults, options.pop("dead_s", DEAD_S))
+    cluster = Cluster(job.topology, job.seed, faults=faults, **options)
+    if device_of is not None:
+        for member in cluster.members:
+            member.device = device_of(member.rank, member.device)
+    telemetry = _watched(job, cluster, faults.log)
+    if job.keeping is not None:
+        for member in cluster.members:
+            member.recorder.restored = job.keeping.begins_with(member.rank)
+            member.recorder.channel = _Checkpoints(job.keeping, cluster.gone) if job.keeping.keeps else None
+
+    async def body(node: SimTransport) -> Any:
+        return await program(node if wrap is None else wrap(node), node.recorder, job.config_json)
+
+    started = time.perf_counter()  # for reporting only; no decision depends on it
+    error: RunError | None = None
+    unowned: list[Noticed] = []
+    try:
+        with unawaited_noticed(partial(_notice, unowned)), stalls_reported(cluster.loop):
+            cluster.run([body] * len(cluster.members))
+        error = verdict_of(cluster).error
+    except RunError as stuck:
+        error = verdict_of(cluster).error or stuck
+    finally:
+        if job.watcher is not None:
+            job.watcher.end(telemetry(), str(error or ""))
+    records = [member.recorder.record for member in cluster.members]
+    for record in records:
+        record.samples = record.samples or [Ledger().notes()]  # a node that never began has drawn nothing
+    elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
+    extra = {"lost": verdict_of(cluster).lost, "faults": faults.log.rows(), "noticed": unowned}
+    return RunRecord(records, elapsed_s, time.perf_counter() - started, error, extra)
+
+
+def verdict_of(cluster: Cluster) -> Verdict:
+    """Return what went wrong in *cluster*, which has finished, in order of virtual time.
+
+    The error is the cause of the first failure; failures that it caused on other nodes are not shown.
+    """
+    membership, names = cluster.membership, [member.name for member in cluster.members]
+    verdict = Verdict(names, range(len(names)), membership.cut_off, in_order=True)
+    for rank, before in membership.before.items():
+        verdict.came(rank, before[-1].reason)
+    for rank, reason in cluster.gone.items():
+        (verdict.left if rank in cluster.has_left else verdict.died)(rank, reason)
+    ends_s = sorted(departure.time_s for departure in membership.departed.values() if departure.reason == ENDED)
+    for member, error in cluster.failures:
+        failed_s = membership.departed[member.rank].time_s
+        while ends_s and ends_s[0] <= failed_s:
+            del ends_s[0]
+            verdict.ended_well()
+        if not isinstance(error, (NeedsValues, PeerLost)):
+            error = NodeFailed(member.rank, member.name, "".join(traceback.format_exception(error)))
+        verdict.raised(member.rank, error)
+    for _ in ends_s:
+        verdict.ended_well()
+    return verdict
+
+
+def _notice(unowned: list[Noticed], what: str, at: str) -> None:
+    """Note a coroutine that was not awaited with the node that freed it; once a run is over, no node does."""
+    member = owner_of_task.get()
+    if isinstance(member, Member):
+        member.recorder.record.notice(NOT_AWAITED, what, at)
+    else:
+        unowned.append(Noticed(NOT_AWAITED, what, at, 1))
+
+
+class _Checkpoints:
+    """Hand shards to *keeping* in zero virtual time; *lost* has the ranks that have died so far.
+
+    It never yields, so checkpoints do not change a run's trace.
+    """
+
+    def __init__(self, keeping: Keeping, lost: Container[int]) -> None:
+        self._keeping, self._lost = keeping, lost
+
+    async def hand_in(self, make: Callable[[], Shard]) -> None:
+        self._keeping.add(make(), self._lost)
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        return work()
+
+
+def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Callable[[], Telemetry]:
+    """Report every step of a node to the progress bar and the watcher of *job*; return the watcher's telemetry.
+
+    It is what is known at this instant of the simulated clock; observing it does not affect the run.
+    """
+    workers, on_progress = cluster.topology.workers, job.on_progress
+    watcher, follower = job.watcher, job.follower
+    noted = [Noted() for _ in workers]  # remembers what it has read
+
+    def telemetry() -> Telemetry:
+        sent = [node.recorder.record.sent_to for node in cluster.members]
+        links = link_telemetry(workers, cluster.topology, sent)
+        nodes = [_node_telemetry(cluster, *row) for row in zip(cluster.members, noted, strict=True)]
+        return Telemetry(elapsed_s=cluster.loop.time(), nodes=nodes, links=links, faults=log.rows())
+
+    def rows() -> list[NodeRows]:
+        recorders = [node.recorder for node in cluster.members]
+        lost = [not node.alive for node in cluster.members]
+        named = zip(workers, recorders, lost, strict=True)
+        return [NodeRows(name, by.record.metrics, by.evaluations, is_lost) for name, by, is_lost in named]
+
+    def on_step(rank: int, step: int) -> None:
+        if on_progress is not None:
+            on_progress(rank, step)
+        if watcher is not None:
+            watcher.look(telemetry)
+        if follower is not None:
+            follower.look(rows)
+
+    observers: list[Watcher | Follower] = [observer for observer in (watcher, follower) if observer is not None]
+    for observer in observers:
+        observer.begin(run_info(job.names, job.seed, job.about, "sim"))
+    if on_progress is not None or observers:
+        for member in cluster.members:
+            member.on_step = on_step
+    return telemetry
+
+
+def _node_telemetry(cluster: Cluster, node: Member, noted: Noted) -> NodeTelemetry:
+    record, reason = node.recorder.record, cluster.gone.get(node.rank, "")
+    noted.read(record.metrics, record.spans, node.recorder.evaluations)
+    gone = "expected" if reason == ABSENT else "ended" if node.alive else "lost"
+    told = NodeTelemetry(
+        name=node.name,
+        rank=node.rank,
+        state="running" if cluster.lives(node.rank) else gone,
+        bytes_received=record.bytes_received,
+        step=record.steps,
+        compute_s=record.rest.compute_s if record.rest is not None else 0.0,
+        computing=node.device_lock.locked(),
+        waits=node.waits(),
+        reason=reason,
+    )
+    return with_rows(told, noted, record.sent_to)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise UsageError listing every invalid option."""
+    expected = f"one of {', '.join([*OPTIONS, 'portable', 'replicas'])}; is it meant for sockets?"
+    unknown = sorted(set(options) - {*OPTIONS, "portable"})
+    problems = [Problem(name, "unknown option of the simulator", expected) for name in unknown]
+    if not isinstance(options.get("portable", False), bool):
+        problems.append(Problem("portable", describe(options["portable"]), "true or false"))
+    for name, (least, most) in OPTIONS.items():
+        value, is_whole = options.get(name, least), isinstance(least, int)
+        kinds = int if is_whole else (int, float)
+        if not isinstance(value, kinds) or isinstance(value, bool) or not least <= value <= most:
+            limits = f"a {'whole ' * is_whole}number of at least {least:g} and at most {most:.15g}"
+            problems.append(Problem(name, describe(value), limits))
+    if problems:
+        raise UsageError(problems)
+
+
+def run_bodies(
+    bodies: Sequence[Body], topology: Topology | None = None, seed: int = 0, *, comes_back: bool = False
+) -> list[Any]:
+    """Run each body as a node, by default on a star of ideal links; with *comes_back*, a body may raise ComesBack."""
+    cluster = Cluster(topology or star(len(bodies)), seed)
+    cluster.streams.gated = comes_back
+
+    async def life(body: Body, node: SimTransport) -> Any:
+        try:
+            return await body(node)
+        except ComesBack:
+            cluster.crash(node.rank, "crashed", returns=True)
+            cluster.loop.clock.alarm_at(cluster.loop.time(), cluster.revive, node.rank)
+            await asyncio.sleep(0)  # this life is over
+            raise
+
+    return cluster.run([partial(life, body) for body in bodies] if comes_back else bodies)
