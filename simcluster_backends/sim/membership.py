@@ -65,7 +65,7 @@ class Membership:
         return len(self.before.get(rank, ()))
 
     def suspects(self, since: int) -> tuple[Iterable[int], int]:
-        """Return the ranks that have ended since departure number *since*, all if any were cut off, and the next number."""
+        """Return the ranks that have ended since departure *since*, or all ranks after a cut; and the next number."""
         return (range(self._size) if self._severed else self._gone[since:]), len(self._gone)
 
     def listens(self, rank: int, source: int | Any_) -> None:
@@ -73,7 +73,7 @@ class Membership:
         self._listeners.setdefault(source, set()).add(rank)
 
     def listeners(self, source: int) -> set[int]:
-        """Return the ranks that have said that they would wait for *source* or ANY since the last such question."""
+        """Return and forget the ranks that noted *source* or ANY; those that still wait note it again."""
         return self._listeners.pop(source, set()) | self._listeners.pop(ANY, set())
 
     def of(self, rank: int, hearer: int, known: int) -> list[Departure]:
