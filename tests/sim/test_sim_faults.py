@@ -125,7 +125,7 @@ def test_peers_across_a_cut_lose_each_other_after_dead_s_and_keep_the_others() -
     for rank, (told_s, lost, peers) in enumerate(results[:2]):
         assert told_s == 6.0
         assert (lost.rank, lost.reason) == (1 - rank, "out of reach for 5 s: cut off by the fault plan")
-        assert list(peers) == [2]
+        assert peers == [2]
 
 
 def test_a_cut_of_exactly_dead_s_is_survived() -> None:
