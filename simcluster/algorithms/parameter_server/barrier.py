@@ -163,10 +163,10 @@ class Barrier(AsyncIterator[int]):
             self._take(back, on_time)
         peers: Sequence[int] = ()
         able = set(on_time)  # the ranks that have pushed or still can
-        while len(on_time) < max(least, 1):
+        while True:
             if (now := node.peers) is not peers:
                 peers, able = now, {*on_time, *now}
-            if len(on_time) >= max(len(able), 1):
+            if len(on_time) >= max(min(least, len(able)), 1):
                 return
             arrived = await arrival(node, ANY, self.push)
             self._take(arrived, on_time)
