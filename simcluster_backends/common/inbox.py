@@ -46,12 +46,16 @@ class Inbox:
         self._told: set[int] = set()  # only for membership tests
         self._untold: list[int] = []  # the dead not yet raised by any recv(ANY)
         self._to_come: set[int] = set()  # ranks that have never been there; only counted
+        self._peers: tuple[int, ...] | None = None  # until *lost* changes
         self.is_closed = False  # then messages are dropped
 
     @property
-    def peers(self) -> list[int]:
-        """The ranks that are not gone, as far as this node knows."""
-        return [rank for rank in range(len(self.names)) if rank != self._rank and rank not in self.lost]
+    def peers(self) -> tuple[int, ...]:
+        """The ranks that are not gone, as far as this node knows: the same object until that changes."""
+        if self._peers is None:
+            lost, own = self.lost, self._rank
+            self._peers = tuple([rank for rank in range(self._size) if rank != own and rank not in lost])
+        return self._peers
 
     @property
     def has_news(self) -> bool:
@@ -114,7 +118,7 @@ class Inbox:
         """Fail the receivers that wait for *rank*, and if it died, one recv(ANY). Return False if already known."""
         if rank in self.lost:
             return False
-        self.lost[rank] = reason
+        self.lost[rank], self._peers = reason, None
         for receiver in self.mailbox.waiting_for(rank):
             fail(receiver, self.error(rank))
         if reason != ENDED:
@@ -124,7 +128,7 @@ class Inbox:
 
     def misses_from_the_start(self, rank: int, reason: str) -> None:
         """Record that *rank* has never been there: no recv(ANY) raises that, and it may be `found` at any time."""
-        self.lost[rank] = reason
+        self.lost[rank], self._peers = reason, None
         self._told.add(rank)
         self._to_come.add(rank)
 
@@ -137,6 +141,7 @@ class Inbox:
         self._told.discard(rank)
         self._to_come.discard(rank)
         self.lost.pop(rank, None)
+        self._peers = None
         self._untold = [other for other in self._untold if other != rank]
         self.mailbox.drop(rank)
 

@@ -77,7 +77,7 @@ class Node(Generic[S, P]):
         self._news: News = inbox
 
     @property
-    def peers(self) -> list[int]:
+    def peers(self) -> tuple[int, ...]:
         return self._inbox.peers
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:

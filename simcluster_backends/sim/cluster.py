@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import CoroutineType
@@ -79,6 +79,7 @@ class Cluster:
         self._bodies: Sequence[Body] = ()
         self._returns: dict[int, asyncio.Future[None]] = {}  # ranks that will be restarted
         self._ending = False
+        self._all_here = True
         keep = kept_spans(len(topology.workers))
         for rank, name in enumerate(topology.workers):
             device = topology.nodes[name].device
@@ -200,7 +201,7 @@ class Cluster:
             # Drop messages to it from now on. Its send buffer need not be empty: two nodes may hold messages for each
             # other.
             member.inbox.close()
-            for peer in self.living():
+            for peer in self._living(self.streams.sources(member.rank)):
                 peer.pump(member.rank)
             if member.buffer is not None:
                 await member.buffer.flush()
@@ -222,16 +223,22 @@ class Cluster:
 
     def _cancel(self, member: Member, sparing: object = None) -> None:
         """Cancel the tasks of *member*, except the one to spare."""
-        for task in self.loop.unfinished():
-            if task.owner is member and task is not sparing:
+        for task in self.loop.unfinished_of(member):
+            if task is not sparing:
                 task.cancel()
 
     def _depart(self, member: Member, reason: str) -> None:
         """Record that *member* is gone. Peers learn of it one latency later, after every message that it had sent."""
+        # The first departure asks all: until then no node says that it waits.
+        concerned = set(range(len(self.members))) if self._all_here else self.streams.sources(member.rank)
+        self._all_here = False
         self.membership.departs(member.rank, Departure(self.loop.time(), reason))
         self.streams.drain(member.rank)
-        for peer in self.living():
+        for peer in self._living(concerned | self.membership.listeners(member.rank)):
             peer.expect_news_of(member.rank)
+
+    def _living(self, ranks: Iterable[int]) -> list[Member]:
+        return [self.members[rank] for rank in sorted(ranks) if self.lives(rank)]
 
     def _end_all(self) -> None:
         """Cancel all remaining tasks, so that none is destroyed while pending."""

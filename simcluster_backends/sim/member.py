@@ -43,7 +43,7 @@ class Member:
         self.loop, self.device, self.recorder, self.cores = loop, device, recorder, cores
         self.rendezvous = None if streams.limit_B else Rendezvous()  # accepts only what it has asked for
         ask = self.rendezvous.ask if self.rendezvous is not None else None
-        self.inbox = Inbox(rank, names, loop, self._on_room, self.listen, self._on_told, self.known, ask)
+        self.inbox = Inbox(rank, names, loop, self._on_room, self._about_to_wait, self._on_told, self.known, ask)
         self.buffer = SendBuffer(send_buffer_bytes) if send_buffer_bytes else None
         self.alive = True
         self.born_s = loop.time()
@@ -56,6 +56,8 @@ class Member:
         # The incarnation in use of each peer, if not the first.
         self._known = {rank: len(before) for rank, before in membership.before.items()}
         self._back: dict[int, int] = {}  # peers known to be back but not accepted yet
+        self._unheard: dict[int, None] = {}  # peers of which there may be news
+        self._departures = 0  # how many of the membership's are in it
 
     def die(self, fault: Fault | None = None) -> None:
         """Stop receiving."""
@@ -119,7 +121,9 @@ class Member:
                     self.loop.clock.alarm_at(cut.time_s, stream.break_off, partial(self._out_of_reach, rank, cut))
 
     def expect_news_of(self, rank: int) -> None:
-        """Learn of *rank*'s departure in time if anything here waits for *rank*."""
+        """Learn of *rank*'s departure in time if anything here waits for *rank*, and of the next one."""
+        for source in self.inbox.mailbox.awaited():
+            self.membership.listens(self.rank, source)
         if self.inbox.mailbox.waited_for(rank) or (rank in self._streams and self._streams[rank].waiting()):
             self._hear_of(rank)
 
@@ -138,9 +142,17 @@ class Member:
         if not isinstance(source, Any_):
             self._hear_of(source)
             return
-        unheard = [(news.time_s, rank) for rank in self.membership.suspects() for news in self._news(rank)]
+        suspects, self._departures = self.membership.suspects(self._departures)
+        self._unheard.update(dict.fromkeys(suspects))
+        self._unheard = {rank: None for rank in self._unheard if rank not in self.inbox.lost}
+        unheard = [(news.time_s, rank) for rank in self._unheard for news in self._news(rank)]
         for _, rank in sorted(unheard):
             self._hear_of(rank)
+
+    def _about_to_wait(self, source: int | Any_) -> None:
+        if self.membership.has_news:
+            self.membership.listens(self.rank, source)
+            self.listen(source)
 
     async def check_reach(self, to: int) -> None:
         """Raise PeerLost if *to* is known to have died, or to be out of reach."""
@@ -207,4 +219,5 @@ class Member:
             self._known[rank] = self._back.pop(rank)
             self._streams.pop(rank, None)
             self.inbox.found(rank)
+            self._unheard[rank] = None
             self._registry.accept(rank, self.rank)

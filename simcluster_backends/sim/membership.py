@@ -5,10 +5,11 @@ A node that returns is a new incarnation; the end of the previous one is still n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from simcluster.fault_plans.kinds import GIVEN_UP, Fault, Pairs
+from simcluster.transport import ANY, Any_
 
 
 class Departure(NamedTuple):
@@ -42,10 +43,13 @@ class Membership:
         self.departed: dict[int, Departure] = {}
         self.before: dict[int, list[Departure]] = {}  # of ranks that returned, by incarnation
         self._severed: list[Severance] = []
+        self._gone: list[int] = []  # ranks, in the order of their departures
+        self._listeners: dict[int | Any_, set[int]] = {}  # ranks by what they may wait for
         self.has_news = False
 
     def departs(self, rank: int, departure: Departure) -> None:
         self.departed[rank] = departure
+        self._gone.append(rank)
         self.has_news = True
 
     def returns(self, rank: int) -> None:
@@ -60,11 +64,17 @@ class Membership:
         """Return how many times *rank* has returned."""
         return len(self.before.get(rank, ()))
 
-    def suspects(self) -> list[int]:
-        """Return the ranks that may have ended or been cut off, in a fixed order."""
-        if self._severed:
-            return list(range(self._size))
-        return list(dict.fromkeys([*self.before, *self.departed]))
+    def suspects(self, since: int) -> tuple[Iterable[int], int]:
+        """Return the ranks that have ended since departure *since*, or all ranks after a cut; and the next number."""
+        return (range(self._size) if self._severed else self._gone[since:]), len(self._gone)
+
+    def listens(self, rank: int, source: int | Any_) -> None:
+        """Note that *rank* is about to wait for a message from *source*."""
+        self._listeners.setdefault(source, set()).add(rank)
+
+    def listeners(self, source: int) -> set[int]:
+        """Return and forget the ranks that noted *source* or ANY; those that still wait note it again."""
+        return self._listeners.pop(source, set()) | self._listeners.pop(ANY, set())
 
     def of(self, rank: int, hearer: int, known: int) -> list[Departure]:
         """Return the news for *hearer* about the end of incarnation *known* of *rank*; each may be delayed.

@@ -32,6 +32,7 @@ class Streams:
         self._clock, self._network, self._routes = clock, network, routes
         self._membership, self._ends = membership, ends
         self._streams: dict[tuple[int, int], Stream] = {}
+        self._sources: dict[int, set[int]] = {}  # ranks that have had a stream to each, whatever its incarnation
         self._former: dict[int, list[End]] = {}  # earlier incarnations, by rank
         self._retired: list[Stream] = []  # from and to them
         self._unaccepted: dict[tuple[int, int], Stream] = {}  # from new ones, to peers that still use old ones
@@ -57,6 +58,10 @@ class Streams:
         self._retired.append(stream)
         self.on_stream(stream)
         return stream
+
+    def sources(self, to: int) -> set[int]:
+        """Return the ranks that have ever had a stream to *to*."""
+        return self._sources.get(to, set())
 
     def used(self) -> Iterable[Stream]:
         """Return the streams of current incarnations, in order of first use."""
@@ -95,6 +100,7 @@ class Streams:
         assert not any(known_B.values()), f"bytes that no node sent: {known_B}"
 
     def _make(self, sender: End, receiver: End) -> Stream:
+        self._sources.setdefault(receiver.rank, set()).add(sender.rank)
         way, gate = self._routes.way(sender.name, receiver.name), Gate() if self.gated else None
         return Stream(self._clock, self._network, sender, receiver, way, self.limit_B, self.on_drop, gate)
 

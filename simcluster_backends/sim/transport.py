@@ -36,7 +36,7 @@ class SimTransport(Node[Outgoing, Any]):
         self._news, self.ring_ahead = member.membership, partial(enter_ring, member.rank)
 
     @property
-    def peers(self) -> list[int]:
+    def peers(self) -> tuple[int, ...]:
         self._member.listen(ANY)
         return super().peers
 

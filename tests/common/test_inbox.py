@@ -106,7 +106,7 @@ def test_a_good_end_is_told_to_whoever_waits_for_that_peer_alone() -> None:
         await asyncio.sleep(0)
         assert inbox.lose(2, ENDED)
         assert not inbox.lose(2, "died later")
-        assert (inbox.peers, inbox.died(2)) == ([1, 3], False)
+        assert (inbox.peers, inbox.died(2)) == ((1, 3), False)
         return await outcomes(*waiting)
 
     assert with_inbox(test) == ["waits", "lost 2", "waits"]
@@ -194,3 +194,17 @@ def test_whoever_is_cancelled_no_message_is_lost_or_repeated_or_overtaken(steps:
 
     puts, seen = with_inbox(test)
     assert sorted(seen) == list(range(puts))
+
+
+def test_peers_are_those_that_are_not_lost_and_come_back_when_found() -> None:
+    async def test(inbox: Inbox) -> None:
+        assert inbox.peers == (1, 2, 3)
+        inbox.lose(2, "crashed")
+        assert inbox.peers == (1, 3)
+        inbox.misses_from_the_start(3, "absent")
+        assert inbox.peers == (1,)
+        inbox.found(2)
+        assert inbox.peers == (1, 2)
+        assert inbox.peers is inbox.peers, "a barrier sees by the object whether anything has changed"
+
+    with_inbox(test)

@@ -17,8 +17,8 @@ IN_THE_SIMULATOR = [
         1,
         "lost wake-up: the news of an end reaches all who wait but the first",
         CLUSTER,
-        "for peer in self.living():\n            peer.expect_news_of",
-        "for peer in self.living()[1:]:\n            peer.expect_news_of",
+        "| self.membership.listeners(member.rank)):\n            peer.expect_news_of",
+        "| self.membership.listeners(member.rank))[1:]:\n            peer.expect_news_of",
         kinds=LOSSES,
     ),
     plant(

@@ -161,8 +161,17 @@ class Barrier(AsyncIterator[int]):
         node = self._node
         if not node.peers and (back := await heard(node, ANY, self.push)) is not None:
             self._take(back, on_time)
-        while len(on_time) < max(min(least, len({*on_time, *node.peers})), 1):
-            self._take(await arrival(node, ANY, self.push), on_time)
+        peers: Sequence[int] = ()
+        able = set(on_time)  # the ranks that have pushed or still can
+        while True:
+            if (now := node.peers) is not peers:
+                peers, able = now, {*on_time, *now}
+            if len(on_time) >= max(min(least, len(able)), 1):
+                return
+            arrived = await arrival(node, ANY, self.push)
+            self._take(arrived, on_time)
+            if isinstance(arrived, Message) and arrived.source in on_time:
+                able.add(arrived.source)
 
     def _take(self, arrived: Message | PeerLost, on_time: dict[int, Push]) -> None:
         """Keep a gradient of this step, reject an older one; survive a loss while any training rank is left."""

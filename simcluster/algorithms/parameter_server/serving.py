@@ -109,7 +109,8 @@ class Expected(Listener):
 
     def left(self) -> set[int]:
         """Return the ranks that are present and have pushes left."""
-        return {rank for rank, left in self._left.items() if left and rank in (SERVER, *self._node.peers)}
+        there = {SERVER, *self._node.peers}
+        return {rank for rank, left in self._left.items() if left and rank in there}
 
     def came(self, push: Push) -> None:
         self._left[push.rank] = self._left.get(push.rank, self._each) - 1

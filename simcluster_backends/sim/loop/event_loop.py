@@ -13,6 +13,7 @@ import logging
 import math
 import signal
 import sys
+import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -76,6 +77,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._ready: deque[Handle | Timer] = deque()
         self.frozen = Frozen(self._ready)
         self._numbers = itertools.count()
+        self._tasks: dict[object, weakref.WeakSet[SimTask[Any]]] = {}  # by owner
         self._running = self._closed = self._stopping = False
         self._most_at_once = INSTANT_CALLBACKS_LIMIT + nodes * INSTANT_CALLBACKS_PER_NODE
         self.turns = 0  # callbacks so far
@@ -122,7 +124,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: contextvars.Context | None = None
     ) -> SimTask[T]:
         number = next(self._numbers)
-        return SimTask(coro, number, loop=self, name=name or f"task-{number}", context=context)
+        task = SimTask(coro, number, loop=self, name=name or f"task-{number}", context=context)
+        tasks = self._tasks.get(task.owner)
+        if tasks is None:
+            tasks = self._tasks[task.owner] = weakref.WeakSet()
+        tasks.add(task)
+        return task
 
     def begin(self, owner: object, coro: Coroutine[Any, Any, T], name: str) -> SimTask[T]:
         """Return a new task of *owner*; its child tasks and callbacks are the owner's too."""
@@ -136,6 +143,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Return the tasks that have not ended, by number."""
         tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
         return sorted(tasks, key=lambda task: task.number)
+
+    def unfinished_of(self, owner: object) -> list[SimTask[Any]]:
+        """Return the tasks of *owner* that have not ended, by number."""
+        return sorted([task for task in self._tasks.get(owner, ()) if not task.done()], key=lambda task: task.number)
 
     def progress(self) -> None:
         """Note progress: see IDLE_CALLBACKS_LIMIT."""

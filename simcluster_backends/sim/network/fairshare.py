@@ -51,7 +51,7 @@ class FairShare:
 
     def __init__(self) -> None:
         self._touched: dict[Channel, None] = {}
-        self._joined: list[Demand] = []
+        self._joined: dict[Demand, None] = {}
         self._felt_from = inf  # the lowest level that the changes so far affect
         self._stamp = 0
 
@@ -67,7 +67,7 @@ class FairShare:
         if alone:
             demand.rate_Bps, demand.level = rate_Bps, rate_Bps / demand.weight
         else:
-            self._joined.append(demand)
+            self._joined[demand] = None
         return alone
 
     def leave(self, demand: Demand) -> bool:
@@ -80,8 +80,7 @@ class FairShare:
                 felt = True
         if felt:
             self._felt_from = min(self._felt_from, demand.level)
-        if demand in self._joined:
-            self._joined.remove(demand)
+        self._joined.pop(demand, None)
         return felt
 
     def change(self, channel: Channel, capacity_Bps: float) -> None:
@@ -92,12 +91,11 @@ class FairShare:
 
     def settle(self) -> list[tuple[Demand, float]]:
         """Update all rates; return the demands with a changed rate, each with its previous rate."""
-        for demand in self._joined:
-            for channel, _ in demand.uses:
-                self._touched[channel] = None
-                # A channel fills up no earlier than at the common level of all its demands.
-                load = sum([use * other.weight for other, use in channel.demands.items()])
-                self._felt_from = min(self._felt_from, channel.capacity_Bps / load)
+        for channel in dict.fromkeys([channel for demand in self._joined for channel, _ in demand.uses]):
+            self._touched[channel] = None
+            # A channel fills up no earlier than at the common level of all its demands.
+            load = sum([use * other.weight for other, use in channel.demands.items()])
+            self._felt_from = min(self._felt_from, channel.capacity_Bps / load)
         self._joined.clear()
         from_level, touched = self._felt_from, self._touched
         self._felt_from, self._touched = inf, {}

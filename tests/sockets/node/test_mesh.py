@@ -112,7 +112,7 @@ def test_a_peer_that_is_lost_before_a_late_comer_connects_is_not_waited_for_eith
         await a.connect([address(a), ("", 0), ("", 0)], 10.0, {1: ABSENT, 2: ABSENT})
         b.lose(2, "died just now")
         await b.come_late(1, [address(a), ("", 0), dead], {}, timeout_s=25.0)
-        found = b.member.inbox.peers, dict(b.member.inbox.lost)
+        found = list(b.member.inbox.peers), dict(b.member.inbox.lost)
         await close(a, b)
         return found
 

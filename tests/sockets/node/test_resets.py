@@ -159,7 +159,7 @@ def test_a_peer_that_does_not_come_back_in_time_is_lost_with_the_reason_and_send
         here.reset("unplugged")
         await until(lambda: here.is_broken)
         began_s = time.monotonic()
-        assert a.member.inbox.peers == [1], "a broken connection is not a dead node"
+        assert list(a.member.inbox.peers) == [1], "a broken connection is not a dead node"
         with pytest.raises(PeerLost) as lost:
             await SocketTransport(a.member, 0).send(1, "t", 7)
         assert time.monotonic() - began_s > 0.1, "it has waited"

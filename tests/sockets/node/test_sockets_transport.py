@@ -94,7 +94,7 @@ def test_recv_from_any_ends_when_nobody_is_left() -> None:
     async def waiter(node: SocketTransport) -> str:
         with pytest.raises(PeerLost) as lost:
             await node.recv()
-        assert node.peers == []
+        assert not node.peers
         return lost.value.reason
 
     async def leaver(node: SocketTransport) -> None:
