@@ -1,0 +1,1 @@
+"""Inference: a model whose layers are shared between nodes."""
