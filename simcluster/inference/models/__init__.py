@@ -1,0 +1,1 @@
+"""The models that answer: decoders, their weights from files, tokens and sampling."""

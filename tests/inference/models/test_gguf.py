@@ -1,0 +1,44 @@
+"""GGUF files: written here with the package, malformed, and the real model where its package is installed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from simcluster.errors import UsageError
+from simcluster.inference.models.decoder import Part, Share
+from simcluster.inference.models.gguf_file import GgufFile, ModelFileError, model_path
+from simcluster.inference.models.tokenizer import CONTROL, Tokenizer
+
+gguf = pytest.importorskip("gguf")
+
+
+def smollm2():
+    try:
+        return GgufFile(model_path("smollm2"))
+    except UsageError as error:
+        pytest.skip(str(error))
+
+
+def test_the_capital_of_france_is_paris():
+    model = smollm2()
+    value = model.value
+    marks = [i for i, kind in enumerate(value("tokenizer.ggml.token_type")) if kind == CONTROL]
+    pre = value("tokenizer.ggml.pre")
+    unknown = value("tokenizer.ggml.unknown_token_id")
+    tokenizer = Tokenizer(value("tokenizer.ggml.tokens"), value("tokenizer.ggml.merges"), pre, marks, unknown)
+    prompt = torch.tensor(tokenizer.encode("The capital of France is"))
+    # A stage of 10 layers and one of 20.
+    shares = [Share(model.architecture, model.read, *layers) for layers in ((0, 10), (10, 30))]
+    stream = prompt
+    for share in shares:
+        (stream,) = share.forward([Part(share.cache(16), stream)])
+    assert tokenizer.decode([int(stream[-1].argmax())]) == " Paris"
+
+
+def test_a_file_that_is_no_gguf_is_refused_by_name(tmp_path):
+    path = tmp_path / "model.gguf"
+    for content in (b"not a model at all, but long enough", b"GGUF" + b"\xff" * 60, b"GGUF\x03\0\0\0" + b"\xff" * 16):
+        path.write_bytes(content)
+        with pytest.raises(ModelFileError, match=r"model\.gguf: file: found .*, expected a GGUF file"):
+            GgufFile(path)
