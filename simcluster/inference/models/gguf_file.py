@@ -97,6 +97,8 @@ class GgufFile:
     def _architecture(self) -> Architecture:
         if (kind := self.value("general.architecture")) != "llama":
             raise ModelFileError(self.path, "general.architecture", repr(kind), "'llama'")
+        if "rope_freqs.weight" in self._tensors or self.value("llama.rope.scaling.type") not in (None, "none"):
+            raise ModelFileError(self.path, "llama.rope.scaling", "a scaled rotation", "a model without rope scaling")
         layers, width, heads = (self._count(key) for key in ("block_count", "embedding_length", "attention.head_count"))
         feed, context = self._count("feed_forward_length"), self._count("context_length")
         kv_heads = self._count("attention.head_count_kv", heads)

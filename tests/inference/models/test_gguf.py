@@ -42,3 +42,19 @@ def test_a_file_that_is_no_gguf_is_refused_by_name(tmp_path):
         path.write_bytes(content)
         with pytest.raises(ModelFileError, match=r"model\.gguf: file: found .*, expected a GGUF file"):
             GgufFile(path)
+
+
+@pytest.mark.parametrize("scaled", ["type", "tensor"])
+def test_a_model_with_a_scaled_rotation_is_refused_instead_of_computed_wrongly(tmp_path, scaled):
+    path = tmp_path / "scaled.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    if scaled == "type":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+    else:
+        writer.add_tensor("rope_freqs.weight", torch.ones(4).numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(ModelFileError, match="found a scaled rotation"):
+        GgufFile(path)
