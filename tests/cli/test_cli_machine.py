@@ -77,7 +77,6 @@ NEED_TORCH = (
     ["run", "quickstart"],
     ["sweep", "quickstart"],
     ["whatif", "quickstart", "--goal", "energy"],
-    ["list", "workloads"],
     ["verify", "edp"],
     ["calibrate", "this-machine"],
     ["bench", "collective", "--op", "barrier", "--topology", "smolcluster"],

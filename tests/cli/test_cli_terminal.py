@@ -33,7 +33,7 @@ def test_a_shell_completes_names_and_files(words: str, found: list[str], tmp_pat
         (tmp_path / file).touch()
     asked = {
         "_SIMCLUSTER_COMPLETE": "complete_bash",
-        "COMP_WORDS": words,
+        "COMP_WORDS": words.replace(" ", "\n"),  # as the shell's function joins them
         "COMP_CWORD": str(len(words.split()) - 1),
     }
     done = subprocess.run([COMMAND], env={**os.environ, **asked}, cwd=tmp_path, capture_output=True, text=True)

@@ -78,10 +78,10 @@ ARITHMETIC = [
         "8", "gradients are clipped after the optimizer has taken its step", STEPS,
         "    if clip_norm is not None:\n        gradients = _clip(gradients, clip_norm)\n"
         "    for parameter, gradient in zip(parameters, gradients, strict=True):\n"
-        "        parameter.grad = gradient\n    optimizer.step()\n",
+        "        parameter.grad = gradient\n    try:\n        optimizer.step()\n",
         "    for parameter, gradient in zip(parameters, gradients, strict=True):\n"
-        "        parameter.grad = gradient\n    optimizer.step()\n"
-        "    if clip_norm is not None:\n        gradients = _clip(gradients, clip_norm)\n",
+        "        parameter.grad = gradient\n    try:\n        optimizer.step()\n"
+        "        if clip_norm is not None:\n            gradients = _clip(gradients, clip_norm)\n",
         "all_reduce_dp", "clipping",
     ),
     Mutant(
