@@ -42,6 +42,7 @@ ROWS = (
         ("pip install torch", "https://download.pytorch.org/whl/cpu"),
         "torch is not installed",
         {"torch.py": "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"},
-        script="from simcluster.__main__ import main\nimport sys\nsys.argv = ['simcluster', 'run', 'quickstart']\nmain()\n",
+        script="from simcluster.__main__ import main\nimport sys\n"
+        "sys.argv = ['simcluster', 'run', 'quickstart']\nmain()\n",
     ),
 )
