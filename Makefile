@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 #   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 # Enough steps that neither the first ones nor a pause of the machine decide the time; evaluated at the end only.
-DEMO := --topology runs/this-machine.yaml --set stop.steps=2000 --set evaluate_every=2000
+DEMO := --topology runs/this-machine.yaml --set stop.steps=3000 --set evaluate_every=3000
 
 .PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory schemas
 
