@@ -26,7 +26,7 @@ def plan(
         str,
         Option(
             metavar="NAME|FILE",
-            help=f"{', '.join(MODELS)}, or a config.json, .safetensors or .gguf file, of which the header is read.",
+            help=f"{', '.join(MODELS)}, or a config.json, .safetensors or .gguf file; only its header is read.",
             autocompletion=one_of(*MODELS),
         ),
     ],

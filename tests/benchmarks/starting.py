@@ -1,4 +1,4 @@
-"""What a command costs relative to `import torch`: fresh processes, interleaved, CPU time of each."""
+"""The cost of commands relative to `import torch`: fresh processes, interleaved, CPU time of each."""
 
 from __future__ import annotations
 

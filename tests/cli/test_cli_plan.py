@@ -85,3 +85,16 @@ def test_a_wrong_request_is_refused(words: list[str], said: str, command: Any) -
     code, out, err = command("plan", *words)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_json_has_the_bytes_of_activations_that_a_token_sends(command: Any) -> None:
+    _, out, _ = command("plan", "smolcluster", "--model", "8b", "--json")
+    placements = json.loads(out)["rankings"][0]["placements"]
+    sent = {(one["kind"], len(one["nodes"])): one["bytes_per_token"] for one in placements}
+    # Llama 3 8B: 32 layers, 4,096 numbers a token of 4 bytes. Two nodes: 2 (2 - 1) 2 32 4,096 4 = 2,097,152 bytes by
+    # tensor parallelism; a pipeline sends one token's numbers over each hop.
+    width_bytes = 4_096 * 4
+    assert sent["tensor", 2] == 2 * 2 * 32 * width_bytes
+    assert sent["pipeline", 2] == width_bytes
+    assert sent["pipeline", 3] == 2 * width_bytes
+    assert sent["alone", 1] == 0

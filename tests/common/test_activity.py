@@ -1,4 +1,4 @@
-"""What a real node does at a moment, asked by other threads while its loop goes on."""
+"""The activity of a real node at a moment, read by other threads while its loop goes on."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ async def ends_at(node: Transport, end_s: float) -> None:
 
 
 async def loss(node: Transport, source: int | Any_, begin_s: float) -> tuple[int, float, str]:
-    """Wait for *source*, to which nothing was sent, from *begin_s* on; return (rank, time, reason) of the loss."""
+    """Wait from *begin_s* on for *source*, which gets no message; return (rank, time, reason) of the loss."""
     await asyncio.sleep(begin_s)
     with pytest.raises(PeerLost) as lost:
         await node.recv(source)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from simcluster.workloads.models.transformer import Shape
-
 Pairs = Literal["interleaved", "half"]
 Precision = Literal["f32", "bf16", "int8"]
 
@@ -52,19 +50,3 @@ class Architecture:
         """Return the names of a layer's tensors."""
         names = ["norm_attention", "query", "key", "value", "merge", "norm_feed", "up", "down"]
         return [*names, "gate"] if self.gated else names
-
-
-def gpt_architecture(shape: Shape) -> Architecture:
-    """Return the architecture of the workload `gpt` of this *shape*."""
-    return Architecture(
-        layers=shape.layers,
-        width=shape.width,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        head_width=shape.width // shape.heads,
-        feed_forward=shape.feed_forward,
-        vocabulary=shape.vocabulary,
-        context=shape.context,
-        gated=shape.gated,
-        tied=shape.tied,
-    )

@@ -10,7 +10,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.inference.plan.placements import Placement, Ranking, rank
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.shelf import Shelf
-from simcluster.inference.plan.times import Lengths
+from simcluster.inference.plan.times import Lengths, exchanged_bytes
 from simcluster.topology import Topology
 
 MOST_REQUESTS: Final = 1024
@@ -59,7 +59,7 @@ class Plan:
         rankings = [
             {
                 "requests": ranking.requests,
-                "placements": [_placement(one) for one in ranking.placements],
+                "placements": [_placement(one, self.shape) for one in ranking.placements],
                 "refused": [asdict(one) for one in ranking.refused],
                 "left_out": [{"node": name, "best_tokens_per_s": rate} for name, rate in ranking.left_out],
                 "buy": [
@@ -105,11 +105,15 @@ def make_plan(
     return Plan(topology, shape, lengths, rankings, tuple(purchases))
 
 
-def _placement(placement: Placement) -> dict[str, Any]:
+def _placement(placement: Placement, shape: Shape) -> dict[str, Any]:
+    hops = len(placement.parts) - 1 if placement.kind == "pipeline" else 0
+    is_tensor = placement.kind == "tensor"
+    sent = exchanged_bytes(shape, len(placement.parts)) if is_tensor else hops * shape.hidden_bytes(1)
     return {
         "kind": placement.kind,
         "tokens_per_s": placement.tokens_per_s,
         "token_s": placement.token_s,
         "ttft_s": placement.ttft_s,
+        "bytes_per_token": sent,
         "nodes": [asdict(part) for part in placement.parts],
     }

@@ -138,25 +138,12 @@ ROWS = (
         "shape",
         area="data",
     ),
-    typed(
-        "own file as --algorithm",
-        ("--algorithm", "own.py:algo", "--set", "stop.steps=2"),
-        "own",
-        "done",
-        group=PYTHON,
-        own=_F,
-        code=0,
-        area="objects",
-    ),
-    typed(
-        "own file by --set",
-        ("--set", "algorithm={path: own.py:algo}", "--set", "stop.steps=2"),
-        "own",
-        "done",
-        group=PYTHON,
-        own=_F,
-        code=0,
-        area="objects",
+    *(
+        typed(name, (*given, "--set", "stop.steps=2"), "own", "done", group=PYTHON, own=_F, code=0, area="objects")
+        for name, given in (
+            ("own file as --algorithm", ("--algorithm", "own.py:algo")),
+            ("own file by --set", ("--set", "algorithm={path: own.py:algo}")),
+        )
     ),
     _python(
         "graph as topology",
