@@ -17,11 +17,11 @@ from simcluster.cli.complete import words_of_bash
 from simcluster.cli.doctor import doctor
 from simcluster.cli.figure import figure
 from simcluster.cli.help import CLUSTERS, NODES, RESULTS, RUNS, START, WIDTH, Command, Group
+from simcluster.cli.inference.plan import plan
 from simcluster.cli.logs import Said, logged
 from simcluster.cli.new import new, schema
 from simcluster.cli.node import coordinator, key, keys_app, node
 from simcluster.cli.options import Json, names_of
-from simcluster.cli.plan import plan
 from simcluster.cli.run import EXAMPLES, replay, resume, run
 from simcluster.cli.show import wrapped
 from simcluster.cli.simulator import bench_app, calibrate, flows, topology_app

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from simcluster.documents.yaml_errors import explained
+from simcluster.documents.yaml_errors import DEEPER, MAX_DEPTH, explained
 from simcluster.errors import Problem, UsageError
 
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -23,7 +23,6 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 Mark: TypeAlias = tuple[int, int]
 """Line and column, both from 1."""
 
-MAX_DEPTH = 64
 MAX_VALUES = 1_000_000
 """Limit of values in a document; an alias counts all values that it repeats."""
 
@@ -137,7 +136,7 @@ class Builder:
         if event.tag not in (None, "!", _TAG + ("map" if mapping else "seq")):
             raise self._refuse(event, f"the tag {event.tag}", "no tag")
         if len(self._stack) >= MAX_DEPTH:
-            raise self._refuse(event, "deeper nesting", f"at most {MAX_DEPTH} levels")
+            raise self._refuse(event, *DEEPER)
         value: Any = {} if mapping else []
         path, skips = self._add(event, value)
         self._stack.append(_Open(value, path, event.anchor, skips))
@@ -150,7 +149,7 @@ class Builder:
         if self._count > MAX_VALUES:
             raise self._refuse(event, "aliases that repeat too much", f"at most {MAX_VALUES} values")
         if len(self._stack) + depth > MAX_DEPTH:
-            raise self._refuse(event, "deeper nesting", f"at most {MAX_DEPTH} levels")
+            raise self._refuse(event, *DEEPER)
         # A copy, so that later changes in one place do not affect the other.
         self._add(event, copy.deepcopy(value))
 

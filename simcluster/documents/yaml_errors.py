@@ -10,6 +10,9 @@ from simcluster.errors import Problem
 
 _KEY = "YAML syntax"
 
+MAX_DEPTH = 64
+DEEPER = "deeper nesting", f"at most {MAX_DEPTH} levels"
+
 
 def explained(error: yaml.MarkedYAMLError, text: str, file: str | None) -> Problem:
     """Return the problem that *error* is about in *text*."""
@@ -24,7 +27,9 @@ def explained(error: yaml.MarkedYAMLError, text: str, file: str | None) -> Probl
     told = _of_colon(error, lines, file) or _of_indent(error, line, file) or _of_end(error, file)
     if told is not None:
         return told
-    if error.problem == "found character that cannot start any token":
+    if "maximum nesting depth" in (error.problem or ""):  # a limit of libyaml 0.2.6
+        found, expected = DEEPER
+    elif error.problem == "found character that cannot start any token":
         found, expected = f"a value that begins with {line[mark.column]}", "quotes around it"
     else:
         words = _raw(error)

@@ -15,7 +15,7 @@ from typing import Any
 import networkx
 
 from simcluster.documents.yaml import Document, describe, read_text
-from simcluster.documents.yaml_build import MAX_DEPTH
+from simcluster.documents.yaml_errors import MAX_DEPTH
 from simcluster.errors import Problem, UsageError
 from simcluster.topology.read.network import NETWORK_KEYS
 

@@ -1,0 +1,1 @@
+"""The commands about language models: what to place where, and what it says."""

@@ -1,0 +1,37 @@
+"""A request to a language model, and how its tokens are chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Reason = Literal["stop", "length", "cancelled", "error"]
+"""Why an answer ended: with an end token, at *max_tokens* or the context, on demand, or because a node was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a token is chosen. *temperature* 0 takes the likeliest; *top_k* 0 and *top_p* 1 leave none out.
+
+    The token at a place depends on the logits, these numbers and the place alone, never on other requests.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The token ids of a prompt, and the answer asked for: at most *max_tokens*, up to one of *ends*.
+
+    *arrival_s* counts from when the model is loaded on all nodes.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    max_tokens: int
+    sampling: Sampling = Sampling()
+    ends: frozenset[int] = frozenset()
+    arrival_s: float = 0.0
