@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simcluster.cli import plan as page
+from simcluster.cli.inference import plan as page
 from simcluster.inference.plan.shape import FORMATS, PRESETS
 from tests.support.root import ROOT
 
