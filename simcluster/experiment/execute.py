@@ -14,7 +14,7 @@ from typing import Any
 from simcluster.checkpoints.gather import Keeping
 from simcluster.checkpoints.restore import Restored
 from simcluster.checkpoints.store import checkpoints
-from simcluster.documents.captured.source import write_sources
+from simcluster.documents.captured.source import copy_sources, write_sources
 from simcluster.documents.own_frames import own_frames
 from simcluster.documents.user_code import files_of
 from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
@@ -80,6 +80,8 @@ def run_plan(
         log.warning("this process keeps the portable kernels that an earlier run asked for; a new process has its own")
     warn_of_misspelt(plan)
     write_sources(plan.own_code)
+    if begins_with is not None:  # perhaps in another folder
+        copy_sources(plan.own_code, folder)
     keeping, store = keeping_of(plan, folder, begins_with)
     replicas = take_option(plan, given)
     live = LiveFile(folder, plan.topology)

@@ -93,6 +93,15 @@ def test_a_run_that_was_moved_or_copied_resumes_from_its_own_source_to_the_same_
     assert again.summary["resumed"]["step"] == 4, "a checkpoint that was written there"
 
 
+def test_a_run_resumed_into_another_folder_has_its_source_there(mine: Any) -> None:
+    keys: dict[str, Any] = {"algorithm": mine, "checkpoint": {"every": 2}, "report": False}
+    first = simcluster.run("quickstart", **keys, stop={"steps": 4}, out="first").folder
+    simcluster.resume(first, step=2, overrides={"stop.steps": 6}, out="second", report=False)
+    shutil.rmtree(first)
+    again = simcluster.resume("second", step=6, overrides={"stop.steps": 8}, report=False)
+    assert Path(again.config["algorithm"]["path"]).is_relative_to(Path("second").resolve())
+
+
 def test_a_run_that_was_moved_without_its_source_does_not_resume(mine: Any) -> None:
     keys: dict[str, Any] = {"algorithm": mine, "checkpoint": {"every": 2}, "stop": {"steps": 4}, "report": False}
     simcluster.run("quickstart", **keys, out="first").folder.rename("moved")

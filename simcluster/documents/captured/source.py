@@ -91,6 +91,18 @@ def write_sources(references: Iterable[str]) -> None:
             write_whole(place.parent.parent, *names, content=_unwritten.pop(file))
 
 
+def copy_sources(references: Iterable[str], folder: Path) -> None:
+    """Write the files of those *references* that are captured sources of another folder below *folder* as well."""
+    for reference in references:
+        path = Path(reference.rpartition(":")[0])
+        place = path.parent
+        for file in [] if path.is_relative_to(folder.resolve()) else files_with(path):
+            names = (FOLDER, place.name, *file.relative_to(place).parts)
+            with opened(folder, *names[:-1], make=True):
+                pass
+            write_whole(folder, *names, content=file.read_bytes())
+
+
 def is_captured(path: Path) -> bool:
     """Return whether *path* is the file of a captured source, which its directory's name identifies."""
     place = path.parent
