@@ -1,4 +1,4 @@
-"""The guard of an HTTP service: a known host, a permitted caller, a small body."""
+"""The guard of an HTTP service: a known host, a permitted caller, a small body.
 
 There is no CORS, so no other origin can read an answer.
 """
