@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.inference.models.architecture import Architecture, Precision
+from simcluster.inference.models.model_file import ModelFile
+from simcluster.inference.models.open import open_model
 from simcluster.inference.plan.header import shape_of
 from simcluster.inference.plan.plan import MOST_TOKENS
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request, Sampling
-from simcluster.serving.model import ModelFile, open_model
 from simcluster.serving.placing import AUTO, layout_of, limits_of
 from simcluster.serving.setup import Setup
 from simcluster.topology import Topology
@@ -21,6 +23,7 @@ from simcluster.topology import Topology
 WEIGHT_BYTES: Mapping[Precision, float] = {"f32": 4.0, "bf16": 2.0, "int8": 1.0}
 BACKENDS = ("sim", "sockets")
 ID = "0"
+GREEDY = Sampling()
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Asked:
     prompt: str | None = None
     prompt_tokens: int | None = None
     max_tokens: int = 128
-    sampling: Sampling = Sampling()
+    sampling: Sampling = GREEDY
     weights: Precision | None = None
     placement: str = AUTO
     backend: str = "sim"
@@ -92,7 +95,7 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
     request = Request(ID, prompt, asked.max_tokens, asked.sampling, ends)
     layout = layout_of(asked.placement, topology, shape, Lengths(max(len(prompt), 1), asked.max_tokens))
     limits = limits_of(layout, topology, shape, context)
-    numerics = "none" if asked.is_timed else "real"
+    numerics: Literal["real", "none"] = "none" if asked.is_timed else "real"
     is_real = asked.backend != "sim"
     return Setup(asked.model, shape, asked.weights or "f32", numerics, layout, limits, is_real, (request,)), file
 
@@ -111,8 +114,7 @@ def _prompt(file: ModelFile, asked: Asked) -> list[int]:
     """Return the tokens of the text of *asked*: a user's message if the model has a chat template."""
     assert asked.prompt is not None
     if file.chat is not None and not asked.raw:
-        rendered: list[int] = file.chat.render([{"role": "user", "content": asked.prompt}])
-        return rendered
+        return file.chat.render([{"role": "user", "content": asked.prompt}])
     if file.tokenizer is None:
         raise UsageError(Problem("--model", f"{file.name} without a tokenizer", "one with it, or --prompt-tokens"))
     return file.tokenizer.encode(asked.prompt)

@@ -15,14 +15,16 @@ from simcluster.inference.engine.desk import Sink, Source
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.generate import generate
 from simcluster.inference.engine.scheduler import Scheduler
+from simcluster.inference.engine.stage import RealStage, Stage, TimedStage
 from simcluster.inference.models.architecture import Precision
 from simcluster.inference.models.decoder import Share
-from simcluster.inference.engine.stage import RealStage, Stage, TimedStage
+from simcluster.inference.models.model_file import ModelFile
+from simcluster.inference.models.open import open_model
+from simcluster.inference.models.sampling import sampled
 from simcluster.process.memory import peak_rss_bytes
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.serving.desks import BEGAN, GivenSource, RecordingSink
-from simcluster.serving.model import open_model, sampled
 from simcluster.serving.setup import Setup, read_setup
 from simcluster.transport import FREE, Transport
 
@@ -34,7 +36,7 @@ def prepare(config_json: str) -> None:
     """Open the model's file before the clock starts."""
     setup = read_setup(config_json)
     if setup.numerics == "real":
-        open_model(setup.model)
+        _file(setup.model)
 
 
 async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
@@ -76,4 +78,10 @@ def _stage(setup: Setup, place: int) -> Stage:
 @lru_cache(maxsize=32)
 def _share(model: str, first: int, last: int, precision: Precision) -> Share:
     """Return a share of *model*; nodes in one process that hold the same layers share the weights."""
-    return open_model(model).share(first, last, precision)
+    return _file(model).share(first, last, precision)
+
+
+@lru_cache(maxsize=4)
+def _file(model: str) -> ModelFile:
+    """Return the opened *model*, once per process: its nodes read their tensors from the same mapped file."""
+    return open_model(model)

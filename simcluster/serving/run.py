@@ -15,7 +15,7 @@ from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.stage import UNKNOWN
-from simcluster.inference.request import Reason, Request
+from simcluster.inference.request import Reason
 from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster.serving.desks import BEGAN, END, REASONS, TOKEN
 from simcluster.serving.placing import names_of
@@ -56,7 +56,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class NodeUse:
-    """The part of a node in a run. *peak_memory_bytes* is that of its process, or of its weights and cache if simulated."""
+    """The part of a node in a run. *peak_memory_bytes*: of its process; of its weights and cache in the simulator."""
 
     node: str
     layers: int

@@ -1,7 +1,7 @@
 """Continuous batching with chunked prefill over a paged cache: which tokens go through the model next.
 
-Iteration-level scheduling is that of Orca (Yu et al. 2022, section 3.1), the blocks are those of PagedAttention (Kwon et
-al. 2023, section 4), the chunks next to decoding sequences those of Sarathi-Serve (Agrawal et al. 2024, section 4).
+Batches are made for every pass, as in Orca (Yu et al. 2022, section 3.1); the blocks are those of PagedAttention (Kwon
+et al. 2023, section 4), the chunks among decoding sequences those of Sarathi-Serve (Agrawal et al. 2024, section 4).
 
 First come, first served. The scheduler neither waits nor computes. It never looks at the length of an answer, which is
 unknown until its end, nor at a request's limit on it, except to refuse what can never fit.

@@ -76,7 +76,7 @@ class Shape:
         return self.layers_cost(1, [(requests, tokens, context)], share)
 
     def layers_cost(self, layers: int, groups: Iterable[tuple[int, int, int]], share: float = 1.0) -> Cost:
-        """Return the cost of *share* of *layers* for *groups* of requests: (requests, new tokens of each, others before).
+        """Return the cost of *share* of *layers* for *groups* of (requests, new tokens of each, others before them).
 
         A matrix product takes 2 FLOPs per weight and token, attention 4 per head entry and pair of tokens. The weights
         are read once for all requests, every cache once.

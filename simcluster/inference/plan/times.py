@@ -33,7 +33,9 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Pace:
-    """The seconds of one node: *start_s* once, *layer_s* for each layer, *head_s* for the logits, a piece of work itself."""
+    """The seconds of one node: *start_s* once, *layer_s* for each layer, *head_s* for the logits, which are a piece of
+    work of their own.
+    """
 
     start_s: float
     layer_s: float
