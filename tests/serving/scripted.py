@@ -20,7 +20,7 @@ from simcluster.web.login import Login
 from simcluster_backends.sockets.coordinator.service import Server
 
 END = 256
-CONTEXT = 512
+CONTEXT = 4096
 NODES = ("mini1", "mini2", "mini3")
 
 
