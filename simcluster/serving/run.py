@@ -5,7 +5,6 @@ It imports no backend: as for experiments, a backend is imported by name at run 
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from simcluster.inference.engine.stage import UNKNOWN
 from simcluster.inference.request import Reason
 from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster.serving.desks import BEGAN, END, REASONS, TOKEN
+from simcluster.serving.digest import ids_sha256
 from simcluster.serving.placing import names_of
 from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology
@@ -51,7 +51,7 @@ class Answer:
         """A hash of the token ids, as little-endian 32-bit numbers; None if they are unknown."""
         if UNKNOWN in self.tokens:
             return None
-        return hashlib.sha256(b"".join(token.to_bytes(4, "little") for token in self.tokens)).hexdigest()
+        return ids_sha256(self.tokens)
 
 
 @dataclass(frozen=True)

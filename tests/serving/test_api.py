@@ -11,9 +11,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from simcluster.serving.digest import ids_sha256
 from simcluster.serving.front import Front
 from simcluster.serving.web.guard import BODY_LIMIT_BYTES
-from simcluster.serving.web.reply import digest
 from tests.serving.scripted import CONTEXT, END, Engine, Script, engine, server
 
 PATIENT = httpx.Timeout(300.0)
@@ -82,7 +82,7 @@ def test_a_whole_answer_has_openais_fields_and_counts_its_tokens(client: httpx.C
     # "user: The capital of France is\n" has 31 bytes; " Paris. €" has 11, and the end is one token.
     assert found["usage"] == {"prompt_tokens": 31, "completion_tokens": 12, "total_tokens": 43}
     timings = json.loads(answer.headers["x-simcluster-timings"])
-    assert timings["token_ids_sha256"] == digest([*" Paris. €".encode(), END])
+    assert timings["token_ids_sha256"] == ids_sha256([*" Paris. €".encode(), END])
     assert timings["predicted"] == {"ttft_s": 0.5, "tokens_per_s": 20.0}
 
 
@@ -101,7 +101,7 @@ def test_a_stream_begins_with_the_role_has_no_empty_finish_and_ends_with_usage_a
     assert len({one["id"] for one in found}) == 1
     assert "tool" not in json.dumps(found)
     timings = json.loads(comments[-1].removeprefix(": timings "))
-    assert timings["token_ids_sha256"] == digest([*" Paris. €".encode(), END])
+    assert timings["token_ids_sha256"] == ids_sha256([*" Paris. €".encode(), END])
     assert timings["ttft_s"] > 0
 
 
@@ -150,7 +150,12 @@ def test_a_stop_string_over_two_tokens_ends_the_answer_and_the_engine_is_told(
         ({"messages": [{"role": "assistant", "content": "x"}]}, 400, "invalid_request_error", "messages[0].role"),
         ({"max_tokens": 0}, 400, "invalid_request_error", "max_tokens is 0; expected at least 1"),
         ({"max_tokens": CONTEXT}, 400, "invalid_request_error", f"31 tokens of the prompt and {CONTEXT} of the answer"),
-        ({"messages": [{"role": "user", "content": "x" * CONTEXT}]}, 400, "invalid_request_error", f"{CONTEXT + 7} tokens"),
+        (
+            {"messages": [{"role": "user", "content": "x" * CONTEXT}]},
+            400,
+            "invalid_request_error",
+            f"{CONTEXT + 7}",
+        ),
         ({"temperature": -1}, 400, "invalid_request_error", "temperature"),
         ({"temperature": "hot"}, 400, "invalid_request_error", "temperature"),
         ({"top_p": 0}, 400, "invalid_request_error", "top_p"),

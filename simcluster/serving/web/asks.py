@@ -41,7 +41,7 @@ MOST_STOPS: Final = 16
 MOST_STOP: Final = 200
 MOST_MESSAGES: Final = 10_000
 
-Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Stop = Annotated[str, Field(min_length=1, max_length=MOST_STOP)]
 Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 Temperature = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import asdict
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from simcluster.serving.digest import ids_sha256
 from simcluster.serving.front import Answer, End, Front
 from simcluster.serving.web import chunks
 from simcluster.serving.web.chunks import Shape
@@ -22,11 +22,6 @@ from simcluster.web.requests import Receive, Scope, Send
 KEEP_ALIVE_S: Final = 10.0
 TIMINGS: Final = "x-simcluster-timings"
 STREAM: Final = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"))
-
-
-def digest(tokens: list[int]) -> str:
-    """Return the SHA-256 of the token ids, as decimal numbers with commas."""
-    return hashlib.sha256(",".join(map(str, tokens)).encode()).hexdigest()
 
 
 class Reply(Response):
@@ -135,7 +130,7 @@ class Reply(Response):
             "predicted": asdict(predicted) if predicted is not None else None,
             **self._counts(),
             "seed": answer.request.sampling.seed,
-            "token_ids_sha256": digest(self._tokens),
+            "token_ids_sha256": ids_sha256(self._tokens),
         }
 
 

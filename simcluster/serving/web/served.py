@@ -14,7 +14,9 @@ class Language(Protocol):
     """The texts of a model. *ends* are the tokens that end an answer."""
 
     ends: frozenset[int]
-    has_chat: bool
+
+    @property
+    def has_chat(self) -> bool: ...
 
     def encode(self, text: str) -> list[int]: ...
     def decode(self, tokens: Sequence[int]) -> str: ...
