@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Final
 
 import msgspec
 
@@ -24,6 +25,11 @@ from simcluster.serving.setup import Setup
 from simcluster.transport import Transport
 
 PROGRAM = f"{__name__}:serve"
+
+WATCH: Final = "watch"
+"""The tag of messages that are never sent: waiting for one notices the loss of a peer."""
+
+OUTLIVE_S: Final = 5.0
 
 _fronts: dict[str, Front] = {}
 
@@ -60,8 +66,14 @@ def in_this_process(front: Front, key: str) -> Iterator[None]:
 async def serve(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
     """Do this node's part; the first one of the placement has the engine."""
     hosting = _decoder.decode(config_json)
-    if node.rank != hosting.setup.layout.ranks[0]:
-        return await take_part(node, recorder, hosting.setup, _no_desk)
+    first = hosting.setup.layout.ranks[0]
+    if node.rank != first:
+        try:
+            return await take_part(node, recorder, hosting.setup, _no_desk)
+        except BaseException as error:
+            if _loss_in(error) is not None:
+                await _outlive(node, first)
+            raise
     if hosting.port == 0:
         return await _paced(node, recorder, hosting.setup, _fronts[hosting.key])
     return await _bridged(node, recorder, hosting)
@@ -97,16 +109,38 @@ async def _bridged(node: Transport, recorder: Recorder, hosting: Hosting) -> Nod
         return far, far
 
     try:
-        record = await take_part(node, recorder, hosting.setup, desk)
+        async with asyncio.TaskGroup() as tasks:
+            others = [rank for rank in hosting.setup.layout.ranks if rank != node.rank]
+            watches = [tasks.create_task(node.recv(rank, WATCH)) for rank in others]  # raises if the peer is lost
+            record = await take_part(node, recorder, hosting.setup, desk)
+            for watch in watches:
+                watch.cancel()
     except BaseException as error:
         await far.failed(_why(error))
-        raise
+        raise _loss_in(error) or error from None
     await far.failed("the server is stopping")
     return record
 
 
+async def _outlive(node: Transport, first: int) -> None:
+    """Wait until the *first* node has noticed the loss that ended this one, too: it would blame this one otherwise."""
+    with suppress(PeerLost, TimeoutError):
+        async with asyncio.timeout(OUTLIVE_S):
+            await node.recv(first, WATCH)
+
+
+def _loss_in(error: BaseException) -> PeerLost | None:
+    """Return the first loss of a peer in *error*, which may be a group."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((loss for one in error.exceptions if (loss := _loss_in(one)) is not None), None)
+    return error if isinstance(error, PeerLost) else None
+
+
 def _why(error: BaseException) -> str:
     """Return why the engine ends: the lost node's name, if one is lost."""
+    loss = _loss_in(error)
+    if loss is not None:
+        return str(loss)
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return str(error) if isinstance(error, PeerLost) else f"the engine failed: {type(error).__name__}: {error}"
+    return f"the engine failed: {type(error).__name__}: {error}"
