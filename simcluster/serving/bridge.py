@@ -57,8 +57,8 @@ class Bridge:
             if isinstance(hello, lines.Hello) and hmac.compare_digest(hello.key.encode(), self.key.encode()):
                 async with self._turn:
                     await self._serve(reader, writer)
-        except (TimeoutError, ValueError):
-            pass  # not an engine
+        except (TimeoutError, ValueError, asyncio.CancelledError):
+            pass  # not an engine, or the bridge is closed: a cancelled connection would be logged
         finally:
             writer.close()
 

@@ -44,7 +44,7 @@ function remember() {
   conversations = keep([current, ...conversations.filter((one) => one !== current)]);
 }
 function sampling() {
-  const value = (id) => ($(id).value.trim() === "" || !$(id).validity.valid ? undefined : Number($(id).value));
+  const value = (id) => ($(id).value.trim() === "" ? undefined : Number($(id).value));
   const found = { temperature: value("temperature"), top_p: value("top_p"), top_k: value("top_k"), max_tokens: value("max_tokens"), seed: value("seed") };
   return Object.fromEntries(Object.entries(found).filter(([, one]) => one !== undefined));
 }
