@@ -68,9 +68,10 @@ def test_one_request_passes_every_stage_and_hop_and_many_wait_for_the_slowest() 
 
 
 def test_tensor_parallelism_waits_for_the_slowest_rank_and_two_all_reduces_per_layer() -> None:
-    # The slower rank: 4 x 0.02 + 0.1. An all-reduce of 8 numbers of 4 bytes: 0.001 + 32 x 1e-5; 2 x 4 of them.
+    # The slower rank: 4 x 0.02 + 0.1, and 0.5 for the logits. 2 x 4 all-reduces of 8 numbers of
+    # 4 bytes: 0.001 + 32 x 1e-5.
     paces = [Pace(0.0, 0.01, 0.1), Pace(0.0, 0.02, 0.1)]
-    assert tensor_s(TINY, paces, AllReduce(0.001, 1e-5), 1) == pytest.approx(0.18 + 8 * 0.00132, rel=1e-9)
+    assert tensor_s(TINY, paces, AllReduce(0.001, 1e-5), 0.5, 1) == pytest.approx(0.68 + 8 * 0.00132, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["star-8-gigabit", "smolcluster", "thunderbolt-mesh-4", "two-sites-wan"])
@@ -165,9 +166,9 @@ def test_two_numbers_fitted_on_one_and_two_machines_predict_four() -> None:
     # One: memory alone decides, so the bandwidth is 1 GB/s x the time at 1 GB/s / 441.1 ms.
     bandwidth_Bps = 1e9 * slow.token_s / 0.4411
     assert _on_pis(1, bandwidth_Bps, 0.0).token_s == pytest.approx(0.4411, rel=1e-9)
-    # Two: what is left is 64 all-reduces of two exchanges over two links.
+    # Two: what is left is 64 all-reduces of two exchanges, the token's way and the logits', over two links.
     left_s = 0.3415 - _on_pis(2, bandwidth_Bps, 0.0).token_s
-    latency_s = left_s / (64 * 2 * 2)
+    latency_s = left_s / (64 * 2 * 2 + 4)
     assert _on_pis(2, bandwidth_Bps, latency_s).token_s == pytest.approx(0.3415, rel=1e-9)
     predicted_ms = 1e3 * _on_pis(4, bandwidth_Bps, latency_s).token_s
     error = predicted_ms / 219.1 - 1
