@@ -278,7 +278,8 @@ def test_the_metrics_have_vllms_names_and_count_what_happened(client: httpx.Clie
     made.let(1)
     body = {"model": "tiny", "messages": [{"role": "user", "content": "step"}], "stream": True}
     with client.stream("POST", "/v1/chat/completions", json=body) as answer:
-        next(answer.iter_text())
+        pieces = answer.iter_text()  # which would close the connection if it were freed
+        next(pieces)
         found = {
             sample.name + (sample.labels.get("finished_reason") or ""): sample.value
             for family in text_string_to_metric_families(client.get("/metrics").text)

@@ -62,4 +62,4 @@ class Sink(Protocol):
         """Take the end of the request. *message* says why, if the reason is "error"."""
 
     def load(self, load: Load) -> None:
-        """Take the state of the engine, after every batch and when it becomes idle."""
+        """Take the state of the engine, before and after every batch and when it becomes idle."""

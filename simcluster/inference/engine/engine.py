@@ -62,6 +62,7 @@ class Engine:
             self._changed.clear()
             issued = scheduler.next_batch()
             if issued is not None:
+                self._tell(through)  # its requests no longer wait
                 await through.issue(issued)
                 continue
             if scheduler.is_empty:
