@@ -82,6 +82,7 @@ def test_a_request_that_was_preempted_gets_its_tokens_once_and_the_same(model: s
     # Room for 24 tokens; the requests need 13, 11 and 19 of them at their end, in blocks of 4.
     found = answered(model, LAYOUTS["two stages"], requests(), blocks=6)
     assert tokens_of(found) == expected
+    assert found.preemptions > 0
 
 
 def test_a_run_is_repeated_to_the_last_bit(model: str) -> None:
