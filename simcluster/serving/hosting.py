@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from simcluster.errors import Problem, RunError, UsageError, nearest
 from simcluster.experiment.job import ClusterJob, places
-from simcluster.fault_plans.kinds import LIMITS_S
 from simcluster.inference.models.architecture import Precision
 from simcluster.inference.models.model_file import ModelFile
 from simcluster.inference.models.open import open_model
@@ -118,8 +117,6 @@ def host(setup: Setup, topology: Topology, front: Front, backend: str, options: 
     if remotes[first] is not None or addresses[first] is not None:
         expected = "a placement with its first node on this machine, which has the server"
         raise UsageError(Problem("--placement", f"the first node {name} on another machine", expected))
-    # An idle server neither moves nor works: the limits against runs that hang do not apply.
-    patience = dict.fromkeys(("stuck_s", "idle_s"), LIMITS_S[1])
     bridge = Bridge(front, name)
     bridge.start()
     try:
@@ -132,7 +129,7 @@ def host(setup: Setup, topology: Topology, front: Front, backend: str, options: 
                 addresses=addresses,
                 remotes=remotes,
                 topology=topology,
-                options={"order": False, **patience, **options},
+                options={"order": False, **options},
             ),
             backend,
         )

@@ -6,6 +6,7 @@ of the placement, which has the desk.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeAlias
@@ -28,7 +29,7 @@ from simcluster.inference.models.shard import Shard as ShardWeights
 from simcluster.process.memory import peak_rss_bytes
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
-from simcluster.serving.desks import BEGAN, GivenSource, RecordingSink
+from simcluster.serving.desks import BEGAN, PREEMPTIONS, Attended, GivenSource, RecordingSink
 from simcluster.serving.setup import Setup, read_setup
 from simcluster.transport import FREE, Transport
 
@@ -45,8 +46,11 @@ def prepare(config_json: str) -> None:
 
 async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
     """Answer the requests that are given in *config_json*, a Setup; record the tokens at the first node."""
-    setup = read_setup(config_json)
-    return await take_part(node, recorder, setup, lambda: (GivenSource(setup.requests), RecordingSink(node)))
+    setup, sink = read_setup(config_json), RecordingSink(node)
+    record = await take_part(node, recorder, setup, lambda: (GivenSource(setup.requests), sink))
+    if sink.last is not None:
+        recorder.metric_at(recorder.now(), 0, PREEMPTIONS, sink.last.preemptions)
+    return record
 
 
 async def take_part(node: Transport, recorder: Recorder, setup: Setup, desk: Desk) -> NodeRecord:
@@ -58,13 +62,33 @@ async def take_part(node: Transport, recorder: Recorder, setup: Setup, desk: Des
         await barrier(subgroup(node, layout.ranks), "loaded")
         recorder.metric_at(recorder.now(), 0, "loading_s", recorder.record.compute_s)
         recorder.metric_at(recorder.now(), 0, BEGAN, 0.0)
-        await _answer(node, setup, made, desk() if place == 0 else None)
+        if place > 0:
+            await _answer(node, setup, made, None)
+        else:
+            await _with_desk(node, setup, made, desk())
         recorder.metric_at(recorder.now(), 0, "weight_bytes", made.weight_bytes)
         recorder.metric_at(recorder.now(), 0, "cache_bytes", made.peak_cache_bytes)
     if setup.is_real:
         recorder.record.peak_rss_bytes = peak_rss_bytes()
     recorder.record.ended_well = True
     return recorder.finish(None)
+
+
+async def _with_desk(node: Transport, setup: Setup, made: Stage | Shard, desk: tuple[Source, Sink]) -> None:
+    """Do the first node's part. While no request is there, real nodes record that: a watchdog stops those that hang."""
+    attended = Attended(*desk)
+    async with asyncio.TaskGroup() as tasks:
+        beating = tasks.create_task(_beat(node, setup.beat_s, attended)) if setup.is_real else None
+        await _answer(node, setup, made, (attended, attended))
+        if beating is not None:
+            beating.cancel()
+
+
+async def _beat(node: Transport, every_s: float, attended: Attended) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        if not attended.in_hand:
+            node.record(step=0, idle=1)
 
 
 async def _answer(node: Transport, setup: Setup, made: Stage | Shard, desk: tuple[Source, Sink] | None) -> None:

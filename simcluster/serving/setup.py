@@ -29,8 +29,8 @@ class Layout(msgspec.Struct, frozen=True):
 class Setup(msgspec.Struct, frozen=True):
     """What every node is told. *numerics* none: *model* is not opened, and nothing is computed but times.
 
-    *is_real*: nodes are processes. *policy*: which replica gets a request. *requests* are given ones; a program with
-    another source has none.
+    *is_real*: nodes are processes. *policy*: which replica gets a request. *beat_s*: the time between two records
+    of idle real nodes. *requests* are given ones; a program with another source has none.
     """
 
     model: str
@@ -41,6 +41,7 @@ class Setup(msgspec.Struct, frozen=True):
     limits: Limits
     is_real: bool
     policy: Policy = "least_loaded"
+    beat_s: float = 5.0
     requests: tuple[Request, ...] = ()
 
     def written(self) -> str:
