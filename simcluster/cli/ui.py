@@ -56,7 +56,7 @@ def ui(
 
     children = Children(root)
     # Under another name, a proxy may lead from elsewhere to loopback.
-    entrance = Login(said) if login or not all(map(_is_loopback, [host, *names])) else None
+    entrance = Login(said) if login or not all(map(is_loopback, [host, *names])) else None
 
     def app_for(hosts: Collection[str]) -> App:
         return make_app(Shelf(root), children, hosts, entrance, is_tls=tls is not None)
@@ -76,7 +76,7 @@ def ui(
         children.close()
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

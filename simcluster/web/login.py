@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Annotated, Literal
 
@@ -72,7 +72,7 @@ def invitation(url: str, code: str) -> str:
     return f"open this link, which works once, within {EXPIRES_S / 60:.0f} minutes: {url}/#/login/{code}"
 
 
-def session_of(headers: dict[str, list[str]], cookie: str) -> str:
+def session_of(headers: Mapping[str, list[str]], cookie: str) -> str:
     """Return the session in the cookie of that name, or ""."""
     try:
         found = SimpleCookie("; ".join(headers.get("cookie", []))).get(cookie)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -28,19 +28,19 @@ def host_of(header: str) -> str:
     return host.rpartition(":")[0] if host.count(":") == 1 else host
 
 
-def is_own_page(headers: dict[str, list[str]]) -> bool:
+def is_own_page(headers: Mapping[str, list[str]]) -> bool:
     """Return whether a change comes from a page of the service itself: its Origin is the host that was asked."""
     hosts, origins = headers.get("host", []), headers.get("origin", [])
     own = [f"{scheme}://{host.strip().lower()}" for scheme in ("http", "https") for host in hosts]
     return len(origins) == 1 and origins[0].lower() in own
 
 
-def is_json(headers: dict[str, list[str]]) -> bool:
+def is_json(headers: Mapping[str, list[str]]) -> bool:
     """Return whether the body is said to be JSON, which no form of another page can send."""
     return (headers.get("content-type") or [""])[0].partition(";")[0].strip() == "application/json"
 
 
-def is_longer(headers: dict[str, list[str]], limit_bytes: int) -> bool:
+def is_longer(headers: Mapping[str, list[str]], limit_bytes: int) -> bool:
     """Return whether the body is said to be longer than *limit_bytes*, or to have no valid length."""
     length = (headers.get("content-length") or ["0"])[0]
     return not (length.isascii() and length.isdigit() and len(length) < 20) or int(length) > limit_bytes

@@ -6,8 +6,6 @@ answers. It holds no secret, so anyone may have it. Off loopback, its data need 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Collection
 from functools import cache
@@ -23,6 +21,7 @@ from simcluster import __version__
 from simcluster.watching.board import RunInfo, Telemetry, Words
 from simcluster.web.assets import asset, joined
 from simcluster.web.login import Login, add_login
+from simcluster.web.one_page import OnePage
 from simcluster.web.requests import App
 from simcluster_backends.sockets.coordinator.desk import MOST_WORKERS, Desk, Refused
 from simcluster_backends.sockets.coordinator.guard import COOKIE, DASHBOARD, Guard
@@ -123,7 +122,7 @@ def _add_calls_of_launchers(api: FastAPI, desk: Desk) -> None:
 def _add_questions(api: FastAPI, desk: Desk) -> None:
     @api.api_route(DASHBOARD, methods=["GET", "HEAD"], include_in_schema=False)
     def page() -> HTMLResponse:
-        return HTMLResponse(dashboard(), headers=headers())
+        return HTMLResponse(dashboard().content, headers=dashboard().headers)
 
     @api.get("/training/ready")
     def ready(min_workers: Annotated[int, Query(ge=1, le=1_000_000)] = 1) -> dict[str, Any]:
@@ -143,35 +142,8 @@ def _add_questions(api: FastAPI, desk: Desk) -> None:
 
 
 @cache
-def dashboard() -> bytes:
+def dashboard() -> OnePage:
     """Return the page with style and script inlined."""
-    page = asset("dashboard.html", HERE).replace("/*STYLE*/", _style())
-    return page.replace("/*SCRIPT*/", _script()).encode()
-
-
-@cache
-def headers() -> dict[str, str]:
-    """Return headers for the page: run only its own script and style, forbid framing, send no referrer."""
-    policy = (
-        f"default-src 'none'; connect-src 'self'; img-src data:; script-src {_hash(_script())}; "
-        f"style-src {_hash(_style())}; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
-    )
-    return {
-        "Content-Security-Policy": policy,
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-        "Cache-Control": "no-store",
-    }
-
-
-def _style() -> str:
-    return asset("base.css") + asset("live.css") + asset("dashboard.css", HERE)
-
-
-def _script() -> str:
-    return joined(asset("dom.js"), asset("live.js"), asset("login.js"), asset("dashboard.js", HERE))
-
-
-def _hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
+    style = asset("base.css") + asset("live.css") + asset("dashboard.css", HERE)
+    script = joined(asset("dom.js"), asset("live.js"), asset("login.js"), asset("dashboard.js", HERE))
+    return OnePage(asset("dashboard.html", HERE), style, script)

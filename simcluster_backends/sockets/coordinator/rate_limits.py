@@ -19,7 +19,9 @@ ASK_S = 5.0
 """Until the head of a request is complete: since the connection, or since the last answer."""
 
 ANSWER_S = 30.0
-"""Until a request is answered, including its body and sending the answer: with a token both may be long."""
+"""Until a client has sent a body or taken an answer, as often as the service waits for it: with a token both may be
+long. A client waits for an answer as long as it likes, as for the next part of a stream.
+"""
 
 ASKING_LIMIT = 64
 """Connections without a complete request. One more drops the oldest: honest clients have long asked by then, so
@@ -90,7 +92,18 @@ class Patient(H11Protocol):
                 oldest = next(iter(self.asking))
                 del self.asking[oldest]  # its loss is reported later, and the next one may come before that
                 oldest.drop()
-        self._deadline = self.loop.call_later(ANSWER_S if self._is_answered else ASK_S, self.drop)
+        self._deadline = self.loop.call_later(ANSWER_S if self._is_answered else ASK_S, self._late)
+
+    @property
+    def _waits_for_us(self) -> bool:
+        """Whether the client has sent its request and taken all of the answer so far."""
+        return self._is_answered and not self.cycle.more_body and not self.transport.get_write_buffer_size()
+
+    def _late(self) -> None:
+        if self._waits_for_us:
+            self._wait()
+        else:
+            self.drop()
 
     def drop(self) -> None:
         """End the connection immediately, whatever the other end does."""

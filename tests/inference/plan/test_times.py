@@ -48,8 +48,8 @@ def test_a_layer_takes_the_slower_of_arithmetic_and_memory_and_its_overhead() ->
     device = Device("d", flops_per_s=1e6, memory_bandwidth_Bps=1e6, work_overhead_s=1.0, operator_overhead_s=0.01)
     slow = pace(device, TINY, 1, 1, 9)
     assert slow.layer_s == pytest.approx(1504e-6 + 18 * 0.01, rel=1e-9)
-    # The logits: a norm of 8 weights and 32 x 8 weights, 2 bytes each.
-    assert slow.head_s == pytest.approx(528e-6 + 2 * 0.01, rel=1e-9)
+    # The logits, a piece of work of their own: a norm of 8 weights and 32 x 8 weights, 2 bytes each.
+    assert slow.head_s == pytest.approx(1.0 + 528e-6 + 2 * 0.01, rel=1e-9)
     assert slow.stage_s(3, last=True) == pytest.approx(1.0 + 3 * slow.layer_s + slow.head_s, rel=1e-9)
     # With 100 times the bandwidth the arithmetic decides.
     assert pace(replace(device, memory_bandwidth_Bps=1e8), TINY, 1, 1, 9).layer_s == pytest.approx(1472e-6 + 0.18)
@@ -68,9 +68,10 @@ def test_one_request_passes_every_stage_and_hop_and_many_wait_for_the_slowest() 
 
 
 def test_tensor_parallelism_waits_for_the_slowest_rank_and_two_all_reduces_per_layer() -> None:
-    # The slower rank: 4 x 0.02 + 0.1. An all-reduce of 8 numbers of 4 bytes: 0.001 + 32 x 1e-5; 2 x 4 of them.
+    # The slower rank: 4 x 0.02 + 0.1, and 0.5 for the logits. 2 x 4 all-reduces of 8 numbers of
+    # 4 bytes: 0.001 + 32 x 1e-5.
     paces = [Pace(0.0, 0.01, 0.1), Pace(0.0, 0.02, 0.1)]
-    assert tensor_s(TINY, paces, AllReduce(0.001, 1e-5), 1) == pytest.approx(0.18 + 8 * 0.00132, rel=1e-9)
+    assert tensor_s(TINY, paces, AllReduce(0.001, 1e-5), 0.5, 1) == pytest.approx(0.68 + 8 * 0.00132, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["star-8-gigabit", "smolcluster", "thunderbolt-mesh-4", "two-sites-wan"])
@@ -84,7 +85,6 @@ def test_an_all_reduce_takes_the_time_that_the_simulator_gives_the_direct_schedu
 def circulated_s(topology: Topology, shelf: Shelf, layers: Sequence[int], groups: int, rounds: int) -> list[float]:
     """Return when each round of tokens of *groups*, one request each, is back at n0 in the simulator."""
     shape, last = shelf.shape, len(layers) - 1
-    # Memory decides for layers and logits on these devices, so the roofline of their sum is the sum of theirs.
     each = shape.layer_cost(1, 1, shelf.lengths.context)
 
     async def stage(node: Transport) -> list[float]:
@@ -97,7 +97,9 @@ def circulated_s(topology: Topology, shelf: Shelf, layers: Sequence[int], groups
                     await node.recv((i - 1) % len(layers), "hidden")
                     ends_s += [asyncio.get_running_loop().time()] * (number % groups == groups - 1)
                 if i or number < groups * rounds:
-                    await node.compute(lambda: None, cost=work + shape.head_cost(1) if i == last else work)
+                    await node.compute(lambda: None, cost=work)
+                    if i == last:
+                        await node.compute(lambda: None, cost=shape.head_cost(1))
                     hidden = torch.empty(int(size), dtype=torch.uint8)
                     sending.create_task(node.send((i + 1) % len(layers), "hidden", hidden))
         return ends_s
@@ -164,9 +166,9 @@ def test_two_numbers_fitted_on_one_and_two_machines_predict_four() -> None:
     # One: memory alone decides, so the bandwidth is 1 GB/s x the time at 1 GB/s / 441.1 ms.
     bandwidth_Bps = 1e9 * slow.token_s / 0.4411
     assert _on_pis(1, bandwidth_Bps, 0.0).token_s == pytest.approx(0.4411, rel=1e-9)
-    # Two: what is left is 64 all-reduces of two exchanges over two links.
+    # Two: what is left is 64 all-reduces of two exchanges, the token's way and the logits', over two links.
     left_s = 0.3415 - _on_pis(2, bandwidth_Bps, 0.0).token_s
-    latency_s = left_s / (64 * 2 * 2)
+    latency_s = left_s / (64 * 2 * 2 + 4)
     assert _on_pis(2, bandwidth_Bps, latency_s).token_s == pytest.approx(0.3415, rel=1e-9)
     predicted_ms = 1e3 * _on_pis(4, bandwidth_Bps, latency_s).token_s
     error = predicted_ms / 219.1 - 1

@@ -11,10 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from simcluster.watching.board import LinkTelemetry, NodeTelemetry, RunInfo, Telemetry
+from simcluster.web.requests import host_of
 from simcluster_backends.sockets.coordinator import desk
 from simcluster_backends.sockets.coordinator.api import make_api
 from simcluster_backends.sockets.coordinator.desk import Desk
-from simcluster_backends.sockets.coordinator.guard import BODY_LIMIT_BYTES, host_of
+from simcluster_backends.sockets.coordinator.guard import BODY_LIMIT_BYTES
 
 TOKEN = "t" * 40
 QUESTIONS = ("/status", "/history", "/metrics", "/training/ready", "/openapi.json")

@@ -11,7 +11,7 @@ import pytest
 from simcluster.topology import load
 from simcluster.watching.board import LinkTelemetry, NodeTelemetry, RunInfo, Telemetry
 from simcluster.watching.telling import map_of
-from simcluster_backends.sockets.coordinator.api import dashboard, headers
+from simcluster_backends.sockets.coordinator.api import dashboard
 from simcluster_backends.sockets.coordinator.desk import Desk
 from simcluster_backends.sockets.coordinator.service import Service
 from tests.sockets.coordinator.test_coordinator import Calls
@@ -68,19 +68,19 @@ def test_the_page_needs_no_token_but_the_right_host_and_nothing_else_is_open() -
     calls = Calls()
     answer = calls("GET", "/", Authorization="")
     assert answer.status_code == 200
-    assert answer.content == dashboard()
+    assert answer.content == dashboard().content
     assert calls("GET", "/", Authorization="", Host="evil.example").status_code == 421
     for method, path in (("POST", "/"), ("OPTIONS", "/"), ("GET", "/status"), ("GET", "/page")):
         assert calls(method, path, Authorization="").status_code == 401, (method, path)
 
 
 def test_the_page_may_ask_this_service_and_nobody_else_and_be_framed_by_nobody() -> None:
-    policy = headers()["Content-Security-Policy"]
+    policy = dashboard().headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
     assert "connect-src 'self'" in policy
     assert "frame-ancestors 'none'" in policy
     assert "unsafe" not in policy
-    text = dashboard().decode()
+    text = dashboard().content.decode()
     assert "/*S" not in text
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in text

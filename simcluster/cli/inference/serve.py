@@ -1,0 +1,135 @@
+"""The command `simcluster serve`: a language model on a cluster, behind an API in OpenAI's shape and a chat page."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from simcluster.cli.complete import one_of
+from simcluster.cli.inference.generate import MODELS, PLACEMENTS, WEIGHTS
+from simcluster.cli.options import AllowHost, ServeTls, TopologyFile, names_of
+from simcluster.cli.ui import NEEDED, is_loopback
+from simcluster.errors import Problem, UsageError
+from simcluster.process.installed import install_extra
+from simcluster.process.loading import torch_loads
+from simcluster.process.platforms import need_unix
+
+if TYPE_CHECKING:
+    from simcluster.web.requests import App
+
+MOST_QUEUE = 100_000
+
+
+def serve(
+    topology: TopologyFile,
+    model: Annotated[
+        str,
+        Option(
+            metavar="NAME|FILE|RUN",
+            help="smollm2, a .gguf or .safetensors file, or the folder of a run that trained a model.",
+            autocompletion=one_of(MODELS[0]),
+        ),
+    ],
+    backend: Annotated[
+        str,
+        Option(
+            metavar="NAME",
+            help="sim (real tokens at the predicted pace) or sockets.",
+            autocompletion=names_of("backends"),
+        ),
+    ] = "sim",
+    placement: Annotated[
+        str,
+        Option(
+            metavar="NAME|FILE",
+            help="auto (the plan's best), alone, pipeline, tensor, replicas, or a file with a placement.",
+            autocompletion=one_of("auto", "alone", *PLACEMENTS),
+        ),
+    ] = "auto",
+    weights: Annotated[
+        str, Option(metavar="FORMAT", help="f32, bf16 or int8.", autocompletion=one_of(*WEIGHTS))
+    ] = "f32",
+    cache: Annotated[str, Option(metavar="SIZE", help="The most cache of keys and values on each node.")] = "1 GB",
+    queue: Annotated[int, Option(metavar="N", help="The most requests at once; further ones get 503.")] = 256,
+    restarts: Annotated[int, Option(metavar="N", help="On sockets: the most restarts after a node is lost.")] = 10,
+    host: Annotated[str, Option(metavar="HOST", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(metavar="N", min=0, max=65535, help="The port; 0 takes any free one.")] = 8000,
+    token_file: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Ask for this token (api_key), and for a printed link in a browser; required off loopback. "
+            "Any file from `simcluster key`.",
+        ),
+    ] = None,
+    allow_host: AllowHost = None,
+    tls: ServeTls = None,
+    plain_http: Annotated[
+        bool, Option("--plain-http", help="Let token and answers cross a network unencrypted.")
+    ] = False,
+) -> None:
+    """Serve a language model spread over a cluster: OpenAI's API at /v1, /metrics, and a chat page at /."""
+    need_unix("the server")
+    if absent := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise UsageError(Problem("serve", f"no {', '.join(absent)}", f"it to be installed: {install_extra('api')}"))
+    names = allow_host or []
+    token = _token(token_file, all(map(is_loopback, [host, *names])), queue, restarts)
+    with torch_loads():
+        from simcluster.serving.front import Front
+        from simcluster.serving.hosting import Wanted, hosted
+        from simcluster.serving.hosting import host as run_nodes
+        from simcluster.serving.web.app import make_app
+        from simcluster.serving.web.served import Site
+        from simcluster.topology import load
+        from simcluster.web.login import Login, invitation
+
+    wanted = Wanted(model, backend, placement, weights, _size(cache))  # type: ignore[arg-type]
+    cluster = load(topology)
+    setup, served = hosted(wanted, cluster)
+    site = Site(Front(queue), served.name, served)
+    entrance = Login(lambda code: print(invitation(server.page_url, code), flush=True)) if token is not None else None
+
+    def app_for(hosts: Collection[str]) -> App:
+        return make_app(site, hosts, token, entrance, is_tls=tls is not None)
+
+    serving = importlib.import_module("simcluster_backends.sockets.launcher.reporting").serving
+    endpoint = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    server = serving(endpoint, app_for, names, str(tls) if tls is not None else None, plain_http, "serve")
+    parts = ", ".join(f"{part.node} ({part.layers[1] - part.layers[0]} layers)" for part in served.parts)
+    print(f"{served.name} at {server.page_url}/v1, chat at {server.page_url}/; {served.placement}: {parts}", flush=True)
+    server.start()
+    if entrance is not None:
+        entrance.renew()
+    try:
+        run_nodes(setup, cluster, site.front, backend, {"max_restarts": restarts} if backend == "sockets" else {})
+    finally:
+        server.close()
+
+
+def _token(file: Path | None, on_loopback: bool, queue: int, restarts: int) -> str | None:
+    """Return the token in *file*, None without one. Raise UsageError with all that is wrong with the numbers, too."""
+    problems = []
+    if file is None and not on_loopback:
+        problems.append(Problem("--token-file", "none", "the token that every client off this machine must have"))
+    if not 1 <= queue <= MOST_QUEUE:
+        problems.append(Problem("--queue", str(queue), f"a number from 1 to {MOST_QUEUE}"))
+    if restarts < 0:
+        problems.append(Problem("--restarts", str(restarts), "0 or more"))
+    if problems:
+        raise UsageError(problems)
+    keys = importlib.import_module("simcluster_backends.sockets.wire.keys")
+    return None if file is None else str(keys.read_token(file))
+
+
+def _size(text: str) -> int:
+    from simcluster.units import UnitError, parse_size
+
+    try:
+        return parse_size(text)
+    except UnitError as error:
+        raise UsageError(Problem("--cache", error.found, error.expected)) from None

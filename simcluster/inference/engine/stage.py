@@ -1,0 +1,168 @@
+"""A stage: the work of one node's layers on a batch, and what that work costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from simcluster.inference.engine.batch import Batch, Opened
+from simcluster.inference.models.decoder import Cache, Part, Share
+from simcluster.inference.plan.shape import Shape
+from simcluster.inference.request import Sampling
+from simcluster.transport import FREE, Cost
+
+EMPTY = torch.empty(0, 0)
+UNKNOWN = -1
+"""The token that a stage without numerics chooses."""
+
+Sampled = Callable[[Tensor, Sampling, int], int]
+"""The choice of a token from logits, for a sampling and a place in the sequence."""
+
+
+class Stage(Protocol):
+    """The layers of one node. `forward` and `choose` are work for its device."""
+
+    @property
+    def costs(self) -> Costs: ...
+
+    @property
+    def weight_bytes(self) -> float: ...
+
+    @property
+    def peak_cache_bytes(self) -> float:
+        """The most bytes of keys and values that it held at once."""
+
+    def forward(self, batch: Batch, inputs: Tensor) -> Tensor:
+        """Return the stream of *batch*, whose tokens or stream are *inputs*; of the last stage, the logits of every
+        piece that samples.
+        """
+
+    def choose(self, batch: Batch, logits: Tensor) -> Tensor:
+        """Return the tokens that the pieces of *batch* that sample get."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The costs of *layers* of *shape*, of which a node does *share*."""
+
+    shape: Shape
+    layers: int
+    share: float = 1.0
+
+    def layers_of(self, batch: Batch) -> Cost:
+        """Return the cost of the layers. The device reads their weights once for the whole batch."""
+        return self.shape.layers_cost(self.layers, _groups(batch), self.share)
+
+    def attention_of(self, batch: Batch) -> Cost:
+        """Return the cost of one layer's attention."""
+        return self.shape.attention_cost(_groups(batch), self.share)
+
+    def feed_of(self, batch: Batch) -> Cost:
+        """Return the cost of one layer's feed-forward network."""
+        return self.shape.feed_cost(_groups(batch), self.share)
+
+    def head_of(self, batch: Batch) -> Cost:
+        """Return the cost of the logits of the pieces that sample."""
+        return self.shape.head_cost(batch.samples, self.share) if batch.samples else FREE
+
+
+def _groups(batch: Batch) -> list[tuple[int, int, int]]:
+    return [(1, piece.count, piece.start) for piece in batch.pieces]
+
+
+class Held:
+    """The tokens whose keys and values a stage holds, and the peak of the *bytes* that they take."""
+
+    def __init__(self, bytes_per_token: float) -> None:
+        self._per_token, self._lengths = bytes_per_token, dict[int, int]()
+        self.peak_bytes = 0.0
+
+    def note(self, batch: Batch) -> None:
+        for slot in batch.closed:
+            self._lengths.pop(slot, None)
+        for piece in batch.pieces:
+            self._lengths[piece.slot] = piece.start + piece.count
+        self.peak_bytes = max(self.peak_bytes, self._per_token * sum(self._lengths.values()))
+
+
+class Sequences:
+    """The sequences of a stage with real weights: their caches, which *make* makes, and how their tokens are chosen.
+
+    A sequence's room is made for all of its tokens at once. Pages that no token has reached take no memory yet.
+    """
+
+    def __init__(self, make: Callable[[int], Cache], sampled: Sampled) -> None:
+        self._make, self._sampled = make, sampled
+        self._caches: dict[int, Cache] = {}
+        self._opened: dict[int, Opened] = {}
+
+    def parts(self, batch: Batch, inputs: Tensor) -> list[Part]:
+        """Forget and make room as *batch* says; return its pieces with their rows of *inputs*."""
+        for slot in batch.closed:
+            del self._caches[slot], self._opened[slot]
+        for one in batch.opened:
+            self._caches[one.slot], self._opened[one.slot] = self._make(one.capacity), one
+        rows = torch.split(inputs, [piece.count for piece in batch.pieces])
+        return [Part(self._caches[piece.slot], own) for piece, own in zip(batch.pieces, rows, strict=True)]
+
+    def choose(self, batch: Batch, logits: Tensor) -> Tensor:
+        """Return the next tokens of the pieces that sample, from a row of *logits* for each."""
+        places = [(piece.slot, piece.start + piece.count) for piece in batch.pieces if piece.samples]
+        chosen = [
+            self._sampled(row, self._opened[slot].sampling, place)
+            for row, (slot, place) in zip(logits, places, strict=True)
+        ]
+        return torch.tensor(chosen, dtype=torch.int32)
+
+
+class RealStage:
+    """The stage of a *share* of a model, of this *shape*: real weights, a cache for every sequence."""
+
+    def __init__(self, share: Share, shape: Shape, sampled: Sampled) -> None:
+        layers = share.last - share.first
+        self.costs = Costs(shape, layers)
+        self._share, self._sequences = share, Sequences(share.cache, sampled)
+        self._held = Held(shape.cache_bytes(layers, 1))
+        self.choose = self._sequences.choose
+
+    @property
+    def weight_bytes(self) -> float:
+        return self._share.nbytes
+
+    @property
+    def peak_cache_bytes(self) -> float:
+        return self._held.peak_bytes
+
+    def forward(self, batch: Batch, inputs: Tensor) -> Tensor:
+        self._held.note(batch)
+        outputs = self._share.forward(self._sequences.parts(batch, inputs), last=True)
+        if not self._share.ends:
+            return torch.cat(outputs)
+        return torch.cat([row for piece, row in zip(batch.pieces, outputs, strict=True) if piece.samples] or [EMPTY])
+
+
+class TimedStage:
+    """A stage of the layers [*first*, *last*) without weights: tensors have sizes alone, and no token is known."""
+
+    def __init__(self, shape: Shape, first: int, last: int) -> None:
+        self.costs = Costs(shape, last - first)
+        self._ends = last == shape.layers
+        self._held = Held(shape.cache_bytes(last - first, 1))
+        self.weight_bytes = (last - first) * shape.layer_bytes + shape.ends_bytes(first == 0, self._ends)
+
+    @property
+    def peak_cache_bytes(self) -> float:
+        return self._held.peak_bytes
+
+    def forward(self, batch: Batch, inputs: Tensor) -> Tensor:
+        self._held.note(batch)
+        shape = self.costs.shape
+        size = (batch.samples, shape.vocabulary) if self._ends else (batch.tokens, shape.width)
+        return torch.empty(size, device="meta")
+
+    def choose(self, batch: Batch, logits: Tensor) -> Tensor:
+        return torch.full((batch.samples,), UNKNOWN, dtype=torch.int32)

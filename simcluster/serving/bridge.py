@@ -1,0 +1,146 @@
+"""The bridge between a server's desk and an engine in another process of this machine.
+
+The process of the nodes' launcher has the server, so that it survives any node: while nodes are started again it says
+why it takes no requests. The first node of the placement connects to it over loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import threading
+from contextlib import suppress
+from typing import Final
+
+from simcluster.inference.engine.desk import Cancel, Load, Order
+from simcluster.inference.request import Reason, Request
+from simcluster.serving import lines
+from simcluster.serving.front import Front
+
+HOST: Final = "127.0.0.1"
+HELLO_S: Final = 10.0
+LOADING: Final = "the model is being loaded"
+
+
+class Bridge:
+    """Listens for the engine of *front* on the node *name*, which must show *key*. A new one follows the one before."""
+
+    def __init__(self, front: Front, name: str) -> None:
+        self.key, self.port = secrets.token_hex(32), 0
+        self._front, self._name = front, name
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="bridge", daemon=True)
+        self._turn = asyncio.Lock()
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._over.set)
+            self._thread.join()
+
+    async def _run(self) -> None:
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_server(self._meet, HOST, 0, limit=lines.MOST_BYTES)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._over.wait()
+        server.close()
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(HELLO_S):
+                hello = await lines.read_up(reader)
+            if isinstance(hello, lines.Hello) and hmac.compare_digest(hello.key.encode(), self.key.encode()):
+                async with self._turn:
+                    await self._serve(reader, writer)
+        except (TimeoutError, ValueError, asyncio.CancelledError):
+            pass  # not an engine, or the bridge is closed: a cancelled connection would be logged
+        finally:
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass orders down and answers up, until the engine's end."""
+        front, why = self._front, f"{self._name} is lost: its process ended"
+        orders: asyncio.Task[None] | None = None
+        try:
+            while (message := await lines.read_up(reader)) is not None:
+                match message:
+                    case lines.Token(id, token):
+                        front.token(id, token)
+                    case lines.Loaded(load):
+                        front.load(load)
+                    case lines.End(id, reason, words):
+                        front.end(id, reason, words)
+                    case lines.Failed(words):
+                        why = words
+                    case lines.Ready() if orders is None:
+                        front.open(self._loop.call_soon_threadsafe)
+                        orders = asyncio.create_task(self._orders(writer))
+        finally:
+            if orders is not None:
+                orders.cancel()
+                with suppress(asyncio.CancelledError):
+                    await orders
+            front.close(why)
+
+    async def _orders(self, writer: asyncio.StreamWriter) -> None:
+        while (order := await self._front.next()) is not None:
+            writer.write(lines.written(_down(order)))
+            with suppress(ConnectionError):  # the reader sees the end
+                await writer.drain()
+        writer.write(lines.written(lines.Stop()))
+
+
+def _down(order: Order) -> lines.Down:
+    return lines.Ask(order) if isinstance(order, Request) else lines.Drop(order.id)
+
+
+class FarFront:
+    """The other end of a Bridge: the source and the sink of an engine. Connect it, then call `ready`."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def connected(cls, port: int, key: str) -> FarFront:
+        reader, writer = await asyncio.open_connection(HOST, port, limit=lines.MOST_BYTES)
+        writer.write(lines.written(lines.Hello(key)))
+        return cls(reader, writer)
+
+    def ready(self) -> None:
+        self._write(lines.Ready())
+
+    async def failed(self, why: str) -> None:
+        """Say why the engine ends, and close."""
+        self._write(lines.Failed(why))
+        await self.close()
+
+    async def close(self) -> None:
+        self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+    async def next(self) -> Order | None:
+        match await lines.read_down(self._reader):
+            case lines.Ask(request):
+                return request
+            case lines.Drop(id):
+                return Cancel(id)
+        return None
+
+    def token(self, request: str, token: int) -> None:
+        self._write(lines.Token(request, token))
+
+    def end(self, request: str, reason: Reason, message: str = "") -> None:
+        self._write(lines.End(request, reason, message))
+
+    def load(self, load: Load) -> None:
+        self._write(lines.Loaded(load))
+
+    def _write(self, message: lines.Up) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(lines.written(message))

@@ -1,0 +1,144 @@
+"""Host a model for a server: place it, run its nodes on a backend, and let them answer a desk's requests.
+
+It imports no backend: as for experiments, a backend is imported by name at run time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from simcluster.errors import Problem, RunError, UsageError, nearest
+from simcluster.experiment.job import ClusterJob, places
+from simcluster.inference.models.architecture import Precision
+from simcluster.inference.models.model_file import ModelFile
+from simcluster.inference.models.open import open_model
+from simcluster.inference.plan.times import Lengths
+from simcluster.runs.record import RunRecord
+from simcluster.serving.asked import WEIGHT_BYTES, shape_of_architecture
+from simcluster.serving.bridge import Bridge
+from simcluster.serving.foretold import Foretold
+from simcluster.serving.front import Front
+from simcluster.serving.host import PROGRAM, Hosting, in_this_process
+from simcluster.serving.language import FileLanguage
+from simcluster.serving.placing import AUTO, held_bytes, layout_of, limits_of, names_of
+from simcluster.serving.setup import Setup
+from simcluster.serving.web.served import Part, Served
+from simcluster.topology import Topology
+
+BACKENDS: Final = ("sim", "sockets")
+LENGTHS: Final = Lengths()
+"""The prompt and the answer for which the placement is chosen."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to serve: *model* in *weights*, at *placement*, with at most *cache_bytes* of cache on every node."""
+
+    model: str
+    backend: str = "sim"
+    placement: str = AUTO
+    weights: Precision = "f32"
+    cache_bytes: int = 10**9
+
+    def problems(self) -> list[Problem]:
+        found = []
+        if self.backend not in BACKENDS:
+            found.append(Problem("--backend", repr(self.backend), nearest(self.backend, BACKENDS)))
+        if self.weights not in WEIGHT_BYTES:
+            found.append(Problem("--weights", repr(self.weights), nearest(self.weights, WEIGHT_BYTES)))
+        return found
+
+
+def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
+    """Return the setup of *wanted* on *topology*, and the model for the server. Raise UsageError with all problems."""
+    problems = wanted.problems()
+    try:
+        file = open_model(wanted.model)
+    except UsageError as error:
+        raise UsageError([*problems, *error.problems]) from None
+    if problems:
+        raise UsageError(problems)
+    setup = _setup(wanted, topology, file)
+    parts = []
+    for place, name in enumerate(names_of(setup.layout, topology)):
+        layers, is_pipeline = setup.layout.layers[place], setup.layout.kind == "pipeline"
+        first = setup.layout.first_layer(place) if is_pipeline else 0
+        weights_bytes, token_bytes = held_bytes(setup.layout, setup.shape, place)
+        cache_bytes = setup.limits.blocks * setup.limits.block_tokens * token_bytes
+        parts.append(Part(name, (first, first + layers), round(weights_bytes), round(cache_bytes)))
+    served = Served(
+        name=file.name,
+        context=min(setup.limits.context, setup.limits.blocks * setup.limits.block_tokens),
+        vocabulary=file.architecture.vocabulary,
+        language=FileLanguage(file),
+        placement=setup.layout.kind,
+        backend=wanted.backend,
+        parts=tuple(parts),
+        predict=Foretold(setup, topology),
+        created=int(time.time()),
+    )
+    return setup, served
+
+
+def _setup(wanted: Wanted, topology: Topology, file: ModelFile) -> Setup:
+    shape = shape_of_architecture(file.architecture, wanted.weights, file.name)
+    layout = layout_of(wanted.placement, topology, shape, LENGTHS)
+    limits = limits_of(layout, topology, shape, file.architecture.context)
+    most = max(held_bytes(layout, shape, place)[1] for place in range(len(layout.ranks)))
+    blocks = math.floor(wanted.cache_bytes / (most * limits.block_tokens))
+    if blocks < 1:
+        expected = f"room for {limits.block_tokens} tokens, {math.ceil(most * limits.block_tokens)} B"
+        raise UsageError(Problem("--cache", f"{wanted.cache_bytes} B", expected))
+    limits = replace(limits, blocks=min(limits.blocks, blocks))
+    return Setup(wanted.model, shape, wanted.weights, "real", layout, limits, wanted.backend != "sim")
+
+
+def host(setup: Setup, topology: Topology, front: Front, backend: str, options: Mapping[str, Any]) -> RunRecord:
+    """Run the nodes until *front* is stopped. Raise UsageError, or RunError if they fail for good.
+
+    On sockets, lost nodes are started again as often as the option `max_restarts` says. Until the model is loaded
+    again, *front* takes no requests and says why.
+    """
+    options = dict(options)
+    if backend == "sim":
+        key = secrets.token_hex(32)
+        with in_this_process(front, key):
+            return _run(ClusterJob(topology.workers, Hosting(setup, key, 0).written(), program=PROGRAM,
+                                   topology=topology, options=options), backend)  # fmt: skip
+    addresses, remotes = places(topology, options)
+    first = setup.layout.ranks[0]
+    name = topology.workers[first]
+    if remotes[first] is not None or addresses[first] is not None:
+        expected = "a placement with its first node on this machine, which has the server"
+        raise UsageError(Problem("--placement", f"the first node {name} on another machine", expected))
+    bridge = Bridge(front, name)
+    bridge.start()
+    try:
+        config_json = Hosting(setup, bridge.key, bridge.port).written()
+        return _run(
+            ClusterJob(
+                names=topology.workers,
+                config_json=config_json,
+                program=PROGRAM,
+                addresses=addresses,
+                remotes=remotes,
+                topology=topology,
+                options={"order": False, **options},
+            ),
+            backend,
+        )
+    finally:
+        bridge.close()
+
+
+def _run(job: ClusterJob, backend: str) -> RunRecord:
+    record: RunRecord = importlib.import_module(f"simcluster_backends.{backend}").run_cluster(job)
+    if record.error is not None:
+        raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
+    return record

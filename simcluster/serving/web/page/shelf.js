@@ -1,0 +1,100 @@
+// The picture of the shelf: nodes with their layers, memory and load, and the way of the current token through them.
+import { $, element, number, percent, seconds, shape, size, table } from "./dom.js";
+
+const WIDE = 300, HIGH = 78, GAP = 26, LEFT = 26, SPAN_S = 3, MOST_MS = 1500;
+let shelf = null, drawn = [], loads = [], flight = 0;
+
+export function drawShelf(found) {
+  shelf = found;
+  const root = $("shelf"), parts = shelf.parts, chain = shelf.placement === "pipeline" || parts.length === 1;
+  const top = (place) => 4 + place * (HIGH + GAP), middle = (WIDE + LEFT) / 2;
+  const largest = Math.max(...parts.map((part) => part.weights_bytes + part.cache_bytes));
+  root.setAttribute("viewBox", `0 0 ${WIDE} ${top(parts.length - 1) + HIGH + 4}`);
+  root.replaceChildren();
+  drawn = parts.map((part, place) => {
+    const y = top(place), inside = WIDE - LEFT - 24, x = LEFT + 12;
+    if (place) root.append(shape("path", { class: "way", d: `M${middle} ${y - GAP}V${y}` }));
+    const node = shape("rect", { class: "node", x: LEFT, y, width: WIDE - LEFT - 2, height: HIGH, rx: 10 });
+    const layers = chain ? `layers ${part.layers[0]} to ${part.layers[1] - 1}` : `${part.layers[1] - part.layers[0]} layers`;
+    const load = shape("text", { x: WIDE - 14, y: y + 20, "text-anchor": "end" }, "idle");
+    const room = (part.weights_bytes + part.cache_bytes) / largest * inside, held = part.weights_bytes / largest * inside;
+    const cache = shape("rect", { class: "cache", x: x + held, y: y + 30, width: 0, height: 8 });
+    const busy = shape("rect", { class: "busy", x, y: y + 43, width: 0, height: 5, rx: 2 });
+    const memory = shape("text", { x, y: y + 66 });
+    root.append(node, shape("text", { class: "title", x, y: y + 20 }, part.node),
+      shape("text", { x: x + 9 * part.node.length + 6, y: y + 20 }, layers), load,
+      shape("rect", { class: "room", x, y: y + 30, width: room, height: 8, rx: 2 }),
+      shape("rect", { class: "weights", x, y: y + 30, width: held, height: 8, rx: 2 }), cache,
+      shape("rect", { class: "room", x, y: y + 43, width: inside, height: 5, rx: 2 }), busy, memory);
+    return { part, node, load, cache, busy, memory, inside, largest, y };
+  });
+  if (chain && parts.length > 1) {
+    root.append(shape("path", { class: "way back", d: `M${LEFT} ${top(parts.length - 1) + HIGH / 2}H12V${top(0) + HIGH / 2}H${LEFT}` }));
+  }
+  root.append(shape("circle", { class: "token", r: 6, visibility: "hidden" }));
+  $("shelf-words").textContent = `${shelf.placement} on ${parts.length} ${parts.length === 1 ? "node" : "nodes"}, ${shelf.backend === "sim" ? "simulated at the predicted pace" : "real"}`;
+  showLoad(shelf.load);
+}
+const busyOf = (load, name) => (load.nodes.find((node) => node.name === name) || { busy_s: 0 }).busy_s;
+
+export function showLoad(load) {
+  loads.push(load);
+  while (loads.length > 2 && loads[1].at_s < load.at_s - SPAN_S) loads.shift();
+  const first = loads[0], before = loads[loads.length - 2] || load, span_s = load.at_s - first.at_s;
+  const spent = drawn.map((one) => busyOf(load, one.part.node) - busyOf(before, one.part.node));
+  drawn.forEach((one, place) => {
+    const part = one.part, used = load.cache_share * part.cache_bytes;
+    const share = span_s > 0 ? Math.min(1, (busyOf(load, part.node) - busyOf(first, part.node)) / span_s) : 0;
+    one.cache.setAttribute("width", used / one.largest * one.inside);
+    one.busy.setAttribute("width", share * one.inside);
+    one.load.textContent = share > 0.005 ? `${percent(100 * share)} busy` : "idle";
+    one.memory.textContent = `${size(part.weights_bytes)} weights, ${size(used)} of ${size(part.cache_bytes)} cache`;
+    one.node.classList.toggle("lit", spent[place] > 0);
+  });
+  const card = (title, text) => { const made = element("div"); made.append(element("dt", "", title), element("dd", "", text)); return made; };
+  $("loads").replaceChildren(card("running", String(load.running)), card("waiting", String(load.waiting)), card("cache", percent(100 * load.cache_share)));
+  $("lag").hidden = !(load.lag_s > 0.5);
+  $("lag").textContent = `This machine computes slower than the simulated cluster would: ${seconds(load.lag_s)} late. What is measured is too slow by that.`;
+  if (spent.some((one) => one > 0)) fly(spent, (load.at_s - before.at_s) * 1000);
+}
+/** Shows no node as busy, once nothing was heard for a while. */
+export function quiet() {
+  if (!loads.length || !loads[loads.length - 1].nodes.length) return;
+  const last = loads[loads.length - 1];
+  loads = [{ ...last, running: 0 }];
+  if (last.running === 0) drawn.forEach((one) => { one.node.classList.remove("lit"); one.busy.setAttribute("width", 0); one.load.textContent = "idle"; });
+}
+/** Moves the token through the nodes that worked for it, each as long as its share of the work, and back. */
+function fly(spent, took_ms) {
+  const token = $("shelf").querySelector(".token"), reduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const stops = drawn.map((one, place) => [one.y + HIGH / 2, spent[place]]).filter(([, share]) => share > 0);
+  if (shelf.placement !== "pipeline" || reduced || stops.length < 2) { token.setAttribute("visibility", "hidden"); return; }
+  const whole = stops.reduce((sum, [, share]) => sum + share, 0), ms = Math.min(MOST_MS, Math.max(120, took_ms)), start = performance.now();
+  const mine = ++flight;
+  const turn = (now) => {
+    if (mine !== flight) return;
+    const at = (now - start) / ms;
+    if (at >= 1) { token.setAttribute("visibility", "hidden"); return; }
+    token.setAttribute("visibility", "visible");
+    let gone = at * 1.2 * whole, place = 0; // the last sixth is the way back of the token's number
+    while (place < stops.length && gone > stops[place][1]) { gone -= stops[place][1]; place += 1; }
+    if (place >= stops.length) {
+      const back = Math.min(1, gone / (0.2 * whole)), low = stops[stops.length - 1][0], high = stops[0][0];
+      token.setAttribute("cx", 12);
+      token.setAttribute("cy", low + (high - low) * back);
+    } else {
+      const share = gone / stops[place][1], y = stops[place][0] - HIGH / 2, from = place ? y - GAP : y;
+      token.setAttribute("cx", (WIDE + LEFT) / 2);
+      token.setAttribute("cy", from + (y + HIGH - from) * share);
+    }
+    requestAnimationFrame(turn);
+  };
+  requestAnimationFrame(turn);
+}
+export function showMeasured(timings) {
+  const predicted = timings.predicted || {};
+  table("measured", [["last answer", true], ["predicted", false], ["measured", false]], [
+    [["first token", seconds(predicted.ttft_s), seconds(timings.ttft_s)], ""],
+    [["tokens/s", number(predicted.tokens_per_s, 3), number(timings.tokens_per_s, 3)], ""],
+  ]);
+}

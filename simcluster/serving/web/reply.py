@@ -1,0 +1,156 @@
+"""The reply to a request: whole, or as a stream. A client that leaves ends its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from simcluster.serving.digest import ids_sha256
+from simcluster.serving.front import Answer, End, Front
+from simcluster.serving.web import chunks
+from simcluster.serving.web.chunks import Shape
+from simcluster.serving.web.errors import ApiError
+from simcluster.serving.web.served import Served
+from simcluster.serving.web.words import Words
+from simcluster.web.requests import Receive, Scope, Send
+
+KEEP_ALIVE_S: Final = 10.0
+TIMINGS: Final = "x-simcluster-timings"
+STREAM: Final = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"))
+
+
+class Reply(Response):
+    """Sends *answer*, which *words* spell, in *shape*. A client's *stream* begins with the first token.
+
+    Before that, an error still has a status; a stream that waits for longer begins with a keep-alive.
+    """
+
+    def __init__(
+        self, front: Front, served: Served, answer: Answer, shape: Shape, words: Words, *, streams: bool, usage: bool
+    ) -> None:
+        super().__init__(None)
+        self._front, self._served, self._answer = front, served, answer
+        self._shape, self._words, self._streams, self._usage = shape, words, streams, usage
+        self._tokens: list[int] = []
+        self._has_begun = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        leaving = asyncio.create_task(_gone(receive))
+        sending = asyncio.create_task(self._stream(send) if self._streams else self._whole(send))
+        try:
+            await asyncio.wait({leaving, sending}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._front.cancel(self._answer)
+            leaving.cancel()
+            sending.cancel()
+            await asyncio.gather(leaving, sending, return_exceptions=True)
+        if not sending.cancelled():
+            sending.result()
+
+    async def _pieces(self) -> AsyncIterator[tuple[str, End | None]]:
+        """Yield text and, with the last, the end; nothing new, from time to time, while there is none."""
+        while True:
+            try:
+                tokens, end = await asyncio.wait_for(self._answer.more(), KEEP_ALIVE_S)
+            except TimeoutError:
+                yield "", None
+                continue
+            text = ""
+            for token in tokens:
+                self._tokens.append(token)
+                text += self._words.push([token])
+                if self._words.is_stopped:
+                    self._front.cancel(self._answer)
+                    end = End("stop")
+                    break
+            if end is not None:
+                text += self._words.end()
+            if end is not None or tokens:
+                yield text, end
+            if end is not None:
+                return
+
+    async def _stream(self, send: Send) -> None:
+        async def out(*events: bytes) -> None:
+            if not self._has_begun:
+                self._has_begun = True
+                await send({"type": "http.response.start", "status": 200, "headers": list(STREAM)})
+                if self._shape.kind == "chat":
+                    events = (self._shape.chunk("", role="assistant"), *events)
+            await send({"type": "http.response.body", "body": b"".join(events), "more_body": True})
+
+        async for text, end in self._pieces():
+            if end is None:
+                await out(self._shape.chunk(text) if text else chunks.KEEP_ALIVE)
+                continue
+            error = _error_of(end)
+            if error is not None and not self._has_begun:
+                await _send_error(send, error)
+                return
+            if text:
+                await out(self._shape.chunk(text))
+            if error is not None:
+                await out(chunks.event(error.to_dict()))
+            else:
+                await out(self._shape.chunk(None, finish=end.reason), *self._last_events())
+            await send({"type": "http.response.body", "body": chunks.DONE, "more_body": False})
+
+    def _last_events(self) -> list[bytes]:
+        usage = [self._shape.usage(self._counts())] if self._usage else []
+        return [*usage, chunks.comment("timings", self._timings())]
+
+    async def _whole(self, send: Send) -> None:
+        said = ""
+        async for text, end in self._pieces():
+            said += text
+            if end is None:
+                continue
+            error = _error_of(end)
+            if error is not None:
+                await _send_error(send, error)
+                return
+            found = self._shape.whole(said, end.reason, self._counts())
+            timings = (TIMINGS.encode(), json.dumps(self._timings()).encode())
+            await _send(send, 200, json.dumps(found).encode(), timings)
+
+    def _counts(self) -> dict[str, int]:
+        return chunks.usage_of(len(self._answer.request.prompt), len(self._tokens))
+
+    def _timings(self) -> dict[str, Any]:
+        answer = self._answer
+        predicted = self._served.predict(len(answer.request.prompt), len(self._tokens))
+        return {
+            "ttft_s": answer.ttft_s,
+            "tokens_per_s": answer.tokens_per_s,
+            "predicted": asdict(predicted) if predicted is not None else None,
+            **self._counts(),
+            "seed": answer.request.sampling.seed,
+            "token_ids_sha256": ids_sha256(self._tokens),
+        }
+
+
+async def _gone(receive: Receive) -> None:
+    """Return when the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _error_of(end: End) -> ApiError | None:
+    if end.reason == "error":
+        return ApiError(503, end.message or "the engine failed")
+    return ApiError(503, "the answer was cancelled") if end.reason == "cancelled" else None
+
+
+async def _send_error(send: Send, error: ApiError) -> None:
+    await _send(send, error.status, error.to_json())
+
+
+async def _send(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    given = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": given})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,233 @@
+"""The desk between two threads: what is asked comes out once, and nothing is left after an end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from simcluster.inference.engine.desk import Cancel, Load
+from simcluster.inference.request import Request
+from simcluster.serving.bridge import Bridge, FarFront
+from simcluster.serving.front import End, Front, Unavailable
+from simcluster.serving.pacer import TICK_S, pace
+from simcluster_backends.sim.run import run_bodies
+
+
+def request(number: int, most: int = 4) -> Request:
+    return Request(str(number), (1, 2, 3), most)
+
+
+def a_front(**settings: Any) -> Front:
+    """Return an open desk of the running loop."""
+    front = Front(**settings)
+    front.open(asyncio.get_running_loop().call_soon_threadsafe)
+    return front
+
+
+def test_an_answer_has_its_tokens_in_order_and_one_end() -> None:
+    async def run() -> None:
+        front = a_front()
+        answer = front.ask(request(0))
+        assert await front.next() == request(0)
+        front.token("0", 7)
+        front.token("0", 8)
+        assert await answer.more() == ([7, 8], None)
+        front.end("0", "stop")
+        front.end("0", "error", "a second end")
+        front.token("0", 9)
+        assert await answer.more() == ([], End("stop"))
+        assert (answer.tokens, front.open_requests, front.is_idle) == ([7, 8], 0, True)
+
+    asyncio.run(run())
+
+
+def test_a_request_of_another_thread_wakes_the_engines_loop() -> None:
+    async def engine(front: Front, order: list[Any]) -> None:
+        front.open(asyncio.get_running_loop().call_soon_threadsafe)
+        opened.set()
+        order.append(await front.next())
+        front.token("0", 7)
+        front.end("0", "length")
+
+    async def ask(front: Front) -> tuple[list[int], End | None]:
+        answer = front.ask(request(0))
+        tokens: list[int] = []
+        while True:
+            more, end = await answer.more()
+            tokens += more
+            if end is not None:
+                return tokens, end
+
+    front, orders, opened = Front(), list[Any](), threading.Event()
+    thread = threading.Thread(target=lambda: asyncio.run(engine(front, orders)))
+    thread.start()
+    opened.wait()
+    assert asyncio.run(ask(front)) == ([7], End("length"))
+    thread.join()
+    assert orders == [request(0)]
+
+
+def test_a_limited_number_of_requests_is_open_and_none_before_the_model_is_loaded() -> None:
+    async def run() -> None:
+        with pytest.raises(Unavailable, match="the model is being loaded"):
+            Front().ask(request(0))
+        front = a_front(most=2)
+        front.ask(request(0))
+        front.ask(request(1))
+        with pytest.raises(Unavailable, match="2 requests are open, the most that are taken"):
+            front.ask(request(2))
+        front.end("0", "stop")
+        front.ask(request(2))
+
+    asyncio.run(run())
+
+
+def test_a_cancel_is_one_order_and_none_for_an_answer_that_has_ended() -> None:
+    async def run() -> None:
+        front = a_front()
+        first, second = front.ask(request(0)), front.ask(request(1))
+        front.end("1", "stop")
+        front.cancel(first)
+        front.cancel(second)
+        assert [await front.next() for _ in range(3)] == [request(0), request(1), Cancel("0")]
+        front.stop()
+        assert await front.next() == Cancel("0")  # as at any stop
+        assert await front.next() is None
+
+    asyncio.run(run())
+
+
+def test_a_closed_desk_ends_its_answers_with_the_reason_and_can_be_opened_again() -> None:
+    async def run() -> None:
+        front = a_front()
+        answer = front.ask(request(0))
+        front.close("rank 1 (b) is lost")
+        assert await answer.more() == ([], End("error", "rank 1 (b) is lost"))
+        with pytest.raises(Unavailable, match="rank 1"):
+            front.ask(request(1))
+        front.open(asyncio.get_running_loop().call_soon_threadsafe)
+        front.ask(request(2))
+        assert await front.next() == request(2)  # the orders of before are gone
+
+    asyncio.run(run())
+
+
+def test_the_queue_ends_with_the_load_that_has_begun_it() -> None:
+    """Two of three requests still wait, so the first has begun; the clock is 1 then, and 2 at its token."""
+
+    async def run() -> None:
+        now_s = [0.0]
+        front = a_front(now=lambda: now_s[0])
+        answers = [front.ask(request(number)) for number in range(3)]
+        for _ in answers:
+            await front.next()
+        now_s[0] = 1.0
+        front.load(Load(1, 2, 0.5, 0, ()))
+        now_s[0] = 2.0
+        front.token("0", 7)
+        assert [answer.begun_s for answer in answers] == [1.0, None, None]
+        assert answers[0].ttft_s == 2.0
+
+    asyncio.run(run())
+
+
+def test_virtual_time_is_at_most_a_tick_ahead_of_real_time_and_stands_still_while_idle() -> None:
+    """In real time every computation of 1 s virtual takes 0.3 s here, then 2 s: it is blocked for the rest, or late."""
+    now_s, blocked_s = [100.0], list[float]()
+
+    class Idle(Front):
+        def wait(self, most_s: float) -> None:
+            now_s[0] += 50.0  # a night without requests
+            self.is_asked = True
+
+        @property
+        def is_idle(self) -> bool:
+            return not getattr(self, "is_asked", False)
+
+    def block(seconds: float) -> None:
+        blocked_s.append(seconds)
+        now_s[0] += seconds
+
+    async def body(node: Any) -> list[float]:
+        loop = asyncio.get_running_loop()
+        front = Idle()
+        pacing = asyncio.create_task(pace(front, lambda: now_s[0], block))
+        await asyncio.sleep(2 * TICK_S)
+        start_s, real_s, ends_s = loop.time(), now_s[0], list[float]()
+        for work_s in (0.3, 2.0):
+            now_s[0] += work_s  # computed at once, as the simulator does
+            await asyncio.sleep(1.0)
+            ends_s += [now_s[0] - real_s, loop.time() - start_s, front.lag_s]
+        pacing.cancel()
+        return ends_s
+
+    (found,) = run_bodies([body])
+    first_s, first_virtual_s, lag_s, second_s, second_virtual_s, second_lag_s = found
+    assert first_virtual_s == pytest.approx(1.0)
+    assert first_s == pytest.approx(1.0, abs=2 * TICK_S)
+    assert lag_s == 0.0
+    # 1 s real, then 2 s that virtual time takes 1 s for: all of that second is late.
+    assert second_virtual_s == pytest.approx(2.0)
+    assert second_s == pytest.approx(3.0, abs=2 * TICK_S)
+    assert second_lag_s == pytest.approx(1.0, abs=2 * TICK_S)
+
+
+class Opening(Front):
+    """Says when it is opened, to the loop in which it was made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop, self.opened = asyncio.get_running_loop(), asyncio.Event()
+
+    def open(self, wake: Any = None) -> None:
+        super().open(wake)
+        self._loop.call_soon_threadsafe(self.opened.set)
+
+
+def test_an_engine_elsewhere_serves_over_the_bridge_and_says_why_it_ends() -> None:
+    async def run() -> None:
+        front = Opening()
+        bridge = Bridge(front, "a")
+        bridge.start()
+        stranger = await FarFront.connected(bridge.port, "another key")
+        stranger.ready()
+        assert await stranger.next() is None  # its connection was closed
+        await stranger.close()
+        assert front.why_not == "the model is being loaded"
+
+        far = await FarFront.connected(bridge.port, bridge.key)
+        far.ready()
+        await front.opened.wait()
+        first, second = front.ask(request(0)), front.ask(request(1))
+        assert [await far.next(), await far.next()] == [request(0), request(1)]
+        far.token("0", 7)
+        far.end("0", "stop")
+        while (await first.more())[1] is None:
+            continue
+        assert first.tokens == [7]
+        front.cancel(second)
+        assert await far.next() == Cancel("1")
+        await far.failed("rank 1 (b) is lost")
+        assert await second.more() == ([], End("error", "rank 1 (b) is lost"))
+        bridge.close()
+
+    asyncio.run(run())
+
+
+def test_an_engine_whose_process_dies_is_named() -> None:
+    async def run() -> None:
+        front = Opening()
+        bridge = Bridge(front, "a")
+        bridge.start()
+        far = await FarFront.connected(bridge.port, bridge.key)
+        far.ready()
+        await front.opened.wait()
+        answer = front.ask(request(0))
+        await far.close()
+        assert await answer.more() == ([], End("error", "a is lost: its process ended"))
+        bridge.close()
+
+    asyncio.run(run())

@@ -1,0 +1,148 @@
+"""The command `simcluster serve` with a tiny model: on both backends, with a node killed, and ended by Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from simcluster.serving.digest import ids_sha256
+from simcluster.workloads.models.gpt import gpt
+
+SIZES = {"layers": 3, "width": 48, "heads": 6, "context": 2048}
+PATIENT = httpx.Timeout(300.0)
+PLACED = {"kind": "pipeline", "nodes": {"a": 1, "b": 1, "c": 1}}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run's folder with a seeded GPT on bytes, and a placement of it on three nodes."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    (folder / "checkpoints").mkdir(parents=True)
+    torch.manual_seed(3)
+    made = gpt(**SIZES).model()  # type: ignore[arg-type]
+    (folder / "config.yaml").write_text(yaml.safe_dump({"workload": {"name": "gpt"} | SIZES}))
+    save_file(
+        {name: one.detach().contiguous() for name, one in made.named_parameters()},
+        folder / "checkpoints" / "final.safetensors",
+    )
+    (folder / "placement.yaml").write_text(yaml.safe_dump(PLACED))
+    return folder
+
+
+def greedy(prompt: bytes, count: int) -> list[int]:
+    """Return the likeliest tokens after *prompt*, by the workload's own model."""
+    torch.manual_seed(3)
+    made, tokens = gpt(**SIZES).model(), list(prompt)  # type: ignore[arg-type]
+    for _ in range(count):
+        tokens.append(int(made(torch.tensor([tokens]))[0, -1].argmax()))
+    return tokens[len(prompt) :]
+
+
+class Serving:
+    """A running command, and the address that it printed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.line = process.stdout.readline()
+        found = re.search(r"at (http://\S+)/v1", self.line)
+        assert found, self.line + (process.stderr.read() if process.stderr is not None else "")
+        self.client = httpx.Client(base_url=found[1], timeout=PATIENT)
+
+    def wait(self) -> None:
+        """Return when the model is loaded."""
+        while self.client.get("/health").status_code != 200:
+            assert self.process.poll() is None, self.process.communicate()
+            time.sleep(0.05)
+
+    def complete(self, **more: object) -> httpx.Response:
+        body = {"model": "tiny", "prompt": "hello", "max_tokens": 8, "temperature": 0, **more}
+        return self.client.post("/v1/completions", json=body)
+
+
+@contextmanager
+def serving(model: Path, backend: str, *more: str) -> Iterator[Serving]:
+    command = ("serve", "this-machine", "--model", str(model), "--placement", str(model / "placement.yaml"))
+    with subprocess.Popen(
+        [sys.executable, "-m", "simcluster", *command, "--backend", backend, "--port", "0", *more],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            found = Serving(process)
+            with found.client:
+                found.wait()
+                yield found
+        finally:
+            process.kill()
+
+
+def nodes_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Return the processes of the nodes, by rank: children of the process that forks them."""
+    children = psutil.Process(process.pid).children()
+    return sorted((node for child in children for node in child.children()), key=lambda node: node.pid)
+
+
+@pytest.mark.parametrize("backend", ["sim", "sockets"])
+def test_both_backends_give_the_same_tokens_and_end_with_ctrl_c(model: Path, backend: str) -> None:
+    with serving(model, backend) as found:
+        whole = found.complete()
+        assert whole.json()["usage"] == {"prompt_tokens": 5, "completion_tokens": 8, "total_tokens": 13}
+        digest = json.loads(whole.headers["x-simcluster-timings"])["token_ids_sha256"]
+        assert digest == ids_sha256(greedy(b"hello", 8))
+        streamed = found.complete(stream=True).text
+        assert digest in streamed
+        assert streamed.endswith("data: [DONE]\n\n")
+        shelf = found.client.get("/shelf").json()
+        assert [(part["node"], part["layers"]) for part in shelf["parts"]] == [
+            ("a", [0, 1]), ("b", [1, 2]), ("c", [2, 3])
+        ]  # fmt: skip
+        assert shelf["chat"] is False
+        chat = {"model": "tiny", "messages": [{"role": "user", "content": "x"}]}
+        assert found.client.post("/v1/chat/completions", json=chat).status_code == 501
+        family = psutil.Process(found.process.pid).children(recursive=True)
+        found.process.send_signal(signal.SIGINT)
+        _, errors = found.process.communicate()
+        assert found.process.returncode == 130
+        assert errors.strip() == "interrupted"
+        _, left = psutil.wait_procs(family, timeout=60)
+        assert left == []
+
+
+@pytest.mark.parametrize(("rank", "name"), [(0, "a"), (1, "b"), (2, "c")])
+def test_a_node_killed_in_an_answer_is_named_and_the_server_serves_again(model: Path, rank: int, name: str) -> None:
+    with serving(model, "sockets") as found:
+        before = found.complete()
+        body = {"model": "tiny", "prompt": "hello", "max_tokens": 2000, "stream": True}
+        with found.client.stream("POST", "/v1/completions", json=body) as answer:
+            pieces = answer.iter_text()
+            text = next(pieces)
+            nodes_of(found.process)[rank].kill()
+            text += "".join(pieces)
+        error, done = text.strip().split("\n\n")[-2:]
+        assert done == "data: [DONE]"
+        assert f"{name}) is lost" in error or f"{name} is lost" in error
+        assert json.loads(error.removeprefix("data: "))["error"]["type"] == "unavailable_error"
+        found.wait()
+        assert found.complete().json()["choices"] == before.json()["choices"]
+
+
+def test_a_server_that_may_not_restart_ends_with_the_loss(model: Path) -> None:
+    with serving(model, "sockets", "--restarts", "0") as found:
+        nodes_of(found.process)[1].kill()
+        _, errors = found.process.communicate()
+        assert found.process.returncode == 1
+        assert "error: PeerLost: rank 1 (b) is lost" in errors
