@@ -231,7 +231,7 @@ class FairShare:
 
 
 def _is_apart(channel: Channel, loose: Channel) -> bool:
-    """Return whether *channel* holds all demands on it that are above their limits, and these share no other channel."""
+    """Return whether limits hold all demands on *channel*, except those that share no other channel."""
     if len(channel.reach) > (channel in channel.reach):
         return False
     if any(holder is not channel and holder is not loose for holder in channel.parts):

@@ -1,8 +1,8 @@
 """When flows at one level end, in virtual time: the service per unit of weight, as in generalised processor sharing.
 
 A flow that joins with n bytes left ends n / weight of service later, whatever the level will be. So the order of ends
-never changes, and a change of the level moves one clock (Parekh and Gallager, "A generalized processor sharing approach to
-flow control in integrated services networks", IEEE/ACM Transactions on Networking 1 (3), 1993).
+never changes, and a change of the level moves one clock (Parekh and Gallager, "A generalized processor sharing approach
+to flow control in integrated services networks", IEEE/ACM Transactions on Networking 1 (3), 1993).
 """
 
 from __future__ import annotations
