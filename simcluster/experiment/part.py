@@ -71,9 +71,9 @@ class Part:
     async def run(self) -> None:
         """Run the algorithm to its end; after a loss, restart it with the ranks left, if possible."""
         is_late = self._recorder.incarnation and self.time_left_s is not None and self.time_left_s <= 0
-        others = [rank for rank in range(len(self._names)) if rank != self._whole.rank]
-        if is_late and others:  # all others have ended by now
-            raise PeerLost(others[0], self._names[others[0]], TIME_IS_UP)
+        if is_late and len(self._names) > 1:  # all others have ended by now
+            other = int(self._whole.rank == 0)
+            raise PeerLost(other, self._names[other], TIME_IS_UP)
         if can_regroup(self._experiment):
             await Supervisor(self._whole, self._names, self, self._recorder.incarnation).run()
         else:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any
 
 from simcluster.watching.board import Board, plain
@@ -95,11 +95,16 @@ def slowness(values: Mapping[str, float], compared: Sequence[str]) -> dict[str, 
 
     Of the others only: with its own value included, one of two nodes could never be twice the median.
     """
+    known = {name: values[name] for name in compared if name in values}
+    ordered = sorted(known.values())
     found = {}
     for name, value in values.items():
-        others = [values[other] for other in compared if other != name and other in values]
-        if others and median(others) > 0:
-            found[name] = value / median(others)
+        place = bisect_left(ordered, value) if name in known else len(ordered)
+        number = len(ordered) - (name in known)
+        if number:
+            middle = [ordered[at + (at >= place)] for at in ((number - 1) // 2, number // 2)]
+            if sum(middle) > 0:
+                found[name] = value / (sum(middle) / 2)
     return found
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
 from simcluster.payload import Message
 from simcluster.transport import OWN_TAGS, Any_
 
 R = TypeVar("R")
+
+FEW = 16
+"""Entries of messages that are gone, above one for each queue, that a heap may have."""
 
 
 @dataclass(slots=True)
@@ -27,12 +31,17 @@ class Awaited(Generic[R]):
 
 @dataclass(slots=True)
 class Mailbox(Generic[R]):
-    """Messages queue by (source, tag) with their arrival number, so ANY finds the earliest of all."""
+    """Messages queue by (source, tag) with their arrival number, so ANY finds the earliest of all.
+
+    For a tag that is received from ANY source, *_first* is a heap of (arrival, source) of the first message of each of
+    its queues; entries of messages that are gone stay until they are found.
+    """
 
     _queues: dict[tuple[int, str], deque[Message]] = field(default_factory=dict)
     _waiting: list[Awaited[R]] = field(default_factory=list)
     _queued_bytes: dict[int, int] = field(default_factory=dict)
     _arrivals: int = 0
+    _first: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
     def deliver(self, message: Message) -> R | None:
         """Return the first receiver that accepts *message*; if there is none, queue the message."""
@@ -52,6 +61,8 @@ class Mailbox(Generic[R]):
         while place and queue[place - 1].arrival > message.arrival:
             place -= 1
         queue.insert(place, message)
+        if not place:
+            self._note_first(message)
         self._count(message, +1)
         return None
 
@@ -63,21 +74,50 @@ class Mailbox(Generic[R]):
             key = (source, tag)
             if key not in self._queues:
                 return None
+        elif isinstance(source, Any_) and not isinstance(tag, Any_):
+            if (first := self._first_source(tag)) is None:
+                return None
+            key = (first, tag)
         else:
             matching = (
                 (queue[0].arrival, key)
                 for key, queue in self._queues.items()
-                if (isinstance(source, Any_) or key[0] == source) and (isinstance(tag, Any_) or key[1] == tag)
+                if isinstance(source, Any_) or key[0] == source
             )
             if (earliest := min(matching, default=None)) is None:
                 return None
             key = earliest[1]
         queue = self._queues[key]
         message = queue.popleft()
-        if not queue:
+        if queue:
+            self._note_first(queue[0])
+        else:
             del self._queues[key]
         self._count(message, -1)
         return message
+
+    def _note_first(self, message: Message) -> None:
+        """Note that *message* is the first of its queue."""
+        if (first := self._first.get(message.tag)) is not None:
+            heappush(first, (message.arrival, message.source))
+            if len(first) > 2 * len(self._queues) + FEW:
+                del self._first[message.tag]
+
+    def _first_source(self, tag: str) -> int | None:
+        """Return the source of the earliest queued message with *tag*, if any."""
+        first = self._first.get(tag)
+        if first is None:
+            first = [(queue[0].arrival, key[0]) for key, queue in self._queues.items() if key[1] == tag]
+            heapify(first)
+            self._first[tag] = first
+        while first:
+            arrival, source = first[0]
+            queue = self._queues.get((source, tag))
+            if queue is not None and queue[0].arrival == arrival:
+                return source
+            heappop(first)
+        del self._first[tag]
+        return None
 
     def has(self, source: int, tag: str) -> bool:
         """Return whether a message from *source* with *tag* is queued."""

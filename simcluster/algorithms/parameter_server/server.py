@@ -38,9 +38,9 @@ class Push:
         return self.message[name]
 
 
-def trainers(size: int, server_trains: bool) -> list[int]:
+def trainers(size: int, server_trains: bool) -> range:
     """Return the ranks that compute gradients. Raise UsageError if there are none."""
-    ranks = [rank for rank in range(size) if server_trains or rank != SERVER]
+    ranks = range(0 if server_trains else SERVER + 1, size)
     if not ranks:
         found = "false in a world of one rank, the server: no rank trains"
         raise UsageError(Problem("server_trains", found, "true, or a world of at least two ranks"))

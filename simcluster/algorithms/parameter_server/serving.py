@@ -106,6 +106,10 @@ class Expected(Listener):
         super().__init__(node, self._may_come)
         self._each = -(-replica.steps // batches)
         self._left = {rank: self._each - -(-replica.done_by(rank) // batches) for rank in ranks}
+        self._note_workers()
+
+    def _note_workers(self) -> None:
+        self._to_come = {rank: None for rank, left in self._left.items() if left and rank != SERVER}
 
     def left(self) -> set[int]:
         """Return the ranks that are present and have pushes left."""
@@ -113,23 +117,27 @@ class Expected(Listener):
         return {rank for rank, left in self._left.items() if left and rank in there}
 
     def came(self, push: Push) -> None:
-        self._left[push.rank] = self._left.get(push.rank, self._each) - 1
-        self.is_through = self.is_through or not self._left[push.rank]
+        self._left[push.rank] = left = self._left.get(push.rank, self._each) - 1
+        if not left:
+            self._to_come.pop(push.rank, None)
+            self.is_through = True
+        elif push.rank != SERVER:
+            self._to_come[push.rank] = None
 
     def lost(self, loss: PeerLost) -> None:
         """Handle *loss*, raised after all messages of that rank. A worker that ended well raises none."""
-        there = (SERVER, *self._node.peers)
+        there = {SERVER, *self._node.peers}  # only for membership tests
         self._left = {rank: left for rank, left in self._left.items() if rank in there and rank != loss.rank}
+        self._note_workers()
 
     def gone(self, rank: int) -> None:
         """Handle a failed reply to *rank*, which may rejoin before its loss is raised."""
         self._left.pop(rank, None)
+        self._to_come.pop(rank, None)
 
     def _may_come(self) -> bool:
         """Return whether any worker has pushes left or has just joined."""
-        return any(left for rank, left in self._left.items() if rank != SERVER) or any(
-            rank not in self._left for rank in self._node.peers
-        )
+        return bool(self._to_come) or any(rank not in self._left for rank in self._node.peers)
 
 
 class Rounds(Listener):

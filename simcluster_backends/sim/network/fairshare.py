@@ -4,176 +4,237 @@ Max-min fairness (Bertsekas and Gallager, Data Networks, 6.5.2): no demand's rat
 one shrinking. Certificate: every demand is bound, or crosses a full channel on which no demand is faster. With weights,
 "faster" compares rate / weight, a demand's *level*.
 
-Progressive filling: all levels rise together; the channel that fills up first freezes its demands at that level, which
-can only raise the level at which others fill up; hence one heap with lazy updates. Demands frozen below the level at
-which a change first matters keep their rates: filling would proceed identically up to there.
+A change is solved again from the lowest level that it affects (filling.py), for the channels that it reaches. A channel
+whose demands share no other channel is a component of its own: its level is one division.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from bisect import insort
 from math import inf
+from typing import NamedTuple
+
+from simcluster_backends.sim.network.channels import Channel, Demand
+from simcluster_backends.sim.network.filling import fill
+
+__all__ = ["Channel", "Demand", "FairShare", "Settled"]
 
 
-@dataclass(slots=True, eq=False)
-class Channel:
-    """A capacity shared by demands. *demands* maps each demand to the share of its rate that counts here."""
+class Settled(NamedTuple):
+    """The channels whose level has changed, and the demands that something else holds than before."""
 
-    name: str
-    capacity_Bps: float
-    demands: dict[Demand, float] = field(default_factory=dict)  # in order of joining; a set would iterate by address
-    _stamp: int = 0
-    _left_Bps: float = 0.0
-    _load: float = 0.0
-    _waiting: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Demand:
-    """One flow's demand for bandwidth. *uses* are (channel, share of the rate that counts there), each channel once.
-
-    *bound_Bps* is its maximum rate regardless of sharing.
-    """
-
-    uses: Sequence[tuple[Channel, float]]
-    bound_Bps: float = inf
-    weight: float = 1.0
-    rate_Bps: float = 0.0
-    level: float = inf  # not frozen anywhere yet
-    frozen: bool = True  # except while its rate is computed
-    _stamp: int = 0
+    channels: list[Channel]
+    demands: list[Demand]
 
 
 class FairShare:
-    """The demands of one network. After `join` and `leave`, `settle` updates the rates."""
+    """The demands of one network. After `join`, `leave` and `change`, `settle` updates the rates."""
 
     def __init__(self) -> None:
+        self._loose = Channel("loose", inf)  # holds the demands that nothing else holds yet
+        self._loose.is_open = True
+        self._unsettled: dict[Demand, None] = {}  # the demands that it holds
         self._touched: dict[Channel, None] = {}
-        self._joined: dict[Demand, None] = {}
         self._felt_from = inf  # the lowest level that the changes so far affect
-        self._stamp = 0
+        self._stamp = self._joined = 0
 
     def join(self, demand: Demand) -> bool:
         """Add *demand*. Return True if it shares no channel: its rate is set and need not be settled."""
-        rate_Bps, alone = demand.bound_Bps, True
+        self._joined += 1
+        demand.number = self._joined
+        limit_Bps, alone = demand.bound_Bps, True
         for channel, use in demand.uses:
-            if channel.demands:
+            others = channel.demands
+            if others:
                 alone = False
-            elif channel.capacity_Bps < rate_Bps * use:
-                rate_Bps = channel.capacity_Bps / use
-            channel.demands[demand] = use
+                if len(others) == 1:
+                    self._share(channel)
+            elif channel.capacity_Bps < limit_Bps * use:
+                limit_Bps = channel.capacity_Bps / use
+            others[demand] = use
+        demand.limit_Bps, demand.limit = limit_Bps, limit_Bps / demand.weight
         if alone:
-            demand.rate_Bps, demand.level = rate_Bps, rate_Bps / demand.weight
+            demand.own_Bps = limit_Bps
         else:
-            self._joined[demand] = None
+            self._loosen(demand)
         return alone
 
     def leave(self, demand: Demand) -> bool:
         """Remove *demand*. Return True if that may change other rates."""
-        felt = False
+        holder = demand.holder
+        if holder is not None:
+            demand.set_limit(inf)
         for channel, _ in demand.uses:
-            del channel.demands[demand]
-            if channel.demands:
-                self._touched[channel] = None
-                felt = True
-        if felt:
-            self._felt_from = min(self._felt_from, demand.level)
-        self._joined.pop(demand, None)
-        return felt
+            others = channel.demands
+            if len(others) > 1:
+                if holder is None:
+                    channel.unlimit(demand)
+                else:
+                    holder.free(channel, demand)
+                del others[demand]
+                if channel.level < inf:  # a channel that holds no demands delays none
+                    self._touched[channel] = None
+                    self._felt_from = min(self._felt_from, channel.level)
+                if len(others) == 1:
+                    self._unshare(channel)
+            else:
+                del others[demand]
+        if holder is self._loose:
+            del self._unsettled[demand]
+        demand.holder, demand.own_Bps = None, 0.0
+        return bool(self._touched or self._unsettled)
 
     def change(self, channel: Channel, capacity_Bps: float) -> None:
         """Change the capacity of *channel*."""
         channel.capacity_Bps = capacity_Bps
-        self._touched[channel] = None
-        self._felt_from = 0.0
-
-    def settle(self) -> list[tuple[Demand, float]]:
-        """Update all rates; return the demands with a changed rate, each with its previous rate."""
-        for channel in dict.fromkeys([channel for demand in self._joined for channel, _ in demand.uses]):
+        if len(channel.demands) > 1:
             self._touched[channel] = None
-            # A channel fills up no earlier than at the common level of all its demands.
-            load = sum([use * other.weight for other, use in channel.demands.items()])
-            self._felt_from = min(self._felt_from, channel.capacity_Bps / load)
-        self._joined.clear()
-        from_level, touched = self._felt_from, self._touched
-        self._felt_from, self._touched = inf, {}
-        demands, channels = self._affected(touched, from_level)
-        before = [(demand, demand.rate_Bps) for demand in demands]
-        _fill(demands, channels, from_level)
-        return [(demand, rate_Bps) for demand, rate_Bps in before if demand.rate_Bps != rate_Bps]
+            self._felt_from = 0.0
+            return
+        for demand in channel.demands:
+            level = demand.level
+            if demand.holder is None:
+                self._loosen_limited(demand)
+            else:
+                self._touched[demand.holder] = None
+            demand.set_limit(demand.limit_now())
+            self._felt_from = min(self._felt_from, level, demand.limit)
 
-    def _affected(self, touched: dict[Channel, None], from_level: float) -> tuple[list[Demand], list[Channel]]:
-        """Return the demands at or above *from_level* connected to *touched* via each other, and their channels.
+    def settle(self) -> Settled:
+        """Update all rates; return what has changed."""
+        loose = self._loose
+        changed: dict[Channel, None] = {}
+        moved: dict[Demand, None] = {}
+        touched = {channel: None for channel in self._touched if len(channel.demands) > 1}
+        touched.update(dict.fromkeys(loose.reach))
+        for channel in list(touched):
+            if _is_apart(channel, loose) and self._settle_apart(channel, changed, moved):
+                del touched[channel]
+        if touched or self._unsettled:
+            level = min([self._felt_from, *[channel.fills_from(loose) for channel in loose.reach]])
+            level = min([level, *[channel.level for channel in touched]])
+            fill(self._affected(touched, level), self._unsettled, loose, level, changed, moved)
+        self._unsettled.clear()
+        self._touched.clear()
+        self._felt_from = inf
+        return Settled(list(changed), list(moved))
 
-        Set each channel's *_left_Bps* to the capacity that lower demands leave, *_load* to what the affected demands
-        use per level, and *_waiting* to their number.
+    def _settle_apart(self, channel: Channel, changed: dict[Channel, None], moved: dict[Demand, None]) -> bool:
+        """Settle *channel*, whose demands share no other; return False if one that has to be loosened does.
+
+        Each turn finds a higher level, and never one above the final level.
         """
+        loose = self._loose
+        if (new := channel.parts.get(loose)) is not None:
+            for demand in list(new.loads):
+                demand.move(channel)
+                moved[demand] = None
+                del self._unsettled[demand]
+        elif channel not in channel.parts and channel.limited.load > channel.capacity_Bps:
+            return False  # the capacity has changed
+        changed[channel] = None
+        while (own := channel.parts.get(channel)) is not None:
+            # Rounding must not make a level negative.
+            channel.level = level = max(0.0, (channel.capacity_Bps - channel.limited.load) / own.load)
+            if channel.limits and channel.limits[0][0] < level:
+                demand = channel.limits[0][2]
+                demand.stop_at_limit()
+            elif channel.slow and channel.slow[-1][0] > level:
+                demand = channel.slow[-1][2]
+                if not demand.is_only_on(channel):
+                    self._felt_from = min(self._felt_from, level)
+                    return False
+                self._loosen_limited(demand)
+                del self._unsettled[demand]
+                demand.move(channel)
+            else:
+                return True
+            moved[demand] = None
+        channel.level = inf
+        return True
+
+    def _affected(self, touched: dict[Channel, None], level: float) -> list[Channel]:
+        """Return *touched* and the channels connected to them via demands at or above *level*; loosen limited ones."""
         self._stamp = stamp = self._stamp + 1
-        demands: list[Demand] = []
+        self._loose.stamp = stamp
         channels = list(touched)
         for channel in channels:
-            channel._stamp = stamp
+            channel.stamp = stamp
         for channel in channels:
-            left_Bps, load, waiting = channel.capacity_Bps, 0.0, 0
-            for demand, use in channel.demands.items():
-                if demand.level < from_level:
-                    left_Bps -= demand.rate_Bps * use
-                    continue
-                load += demand.weight * use
-                waiting += 1
-                if demand._stamp != stamp:
-                    demand._stamp = stamp
-                    demand.frozen = False
-                    demands.append(demand)
-                    for other, _ in demand.uses:
-                        if other._stamp != stamp:
-                            other._stamp = stamp
-                            channels.append(other)
-            channel._left_Bps, channel._load, channel._waiting = left_Bps, load, waiting
-        return demands, channels
+            while channel.slow and channel.slow[-1][0] >= level:
+                demand = channel.slow[-1][2]
+                self._loosen_limited(demand)
+                for other, _ in demand.uses:
+                    if other.stamp != stamp and len(other.demands) > 1:
+                        other.stamp = stamp
+                        channels.append(other)
+            for near in (channel.parts, channel.reach):
+                for other in near:
+                    if other.stamp != stamp and other.level >= level:
+                        other.stamp = stamp
+                        channels.append(other)
+        return channels
+
+    # from and to the demands that nothing holds
+
+    def _loosen(self, demand: Demand) -> None:
+        """Let nothing hold *demand*, which is registered nowhere."""
+        loose = self._loose
+        demand.holder = loose
+        self._unsettled[demand] = None
+        for channel, use in demand.uses:
+            if len(channel.demands) > 1:
+                loose.hold(channel, demand, demand.weight * use)
+        if demand.limit < inf:
+            insort(loose.limits, (demand.limit, demand.number, demand))
+
+    def _loosen_limited(self, demand: Demand) -> None:
+        """Let nothing hold *demand*, which its limit has held."""
+        for channel, _ in demand.uses:
+            if len(channel.demands) > 1:
+                channel.unlimit(demand)
+        self._loosen(demand)
+
+    def _share(self, channel: Channel) -> None:
+        """Make *channel*, so far a limit of its only demand, ready for another."""
+        ((demand, use),) = channel.demands.items()
+        limit_Bps = demand.limit_now(without=channel)
+        if demand.holder is not None:
+            demand.holder.hold(channel, demand, demand.weight * use)
+            demand.set_limit(limit_Bps)
+        elif limit_Bps > demand.limit_Bps:
+            self._loosen_limited(demand)
+            self._loose.hold(channel, demand, demand.weight * use)
+            demand.set_limit(limit_Bps)
+        else:
+            channel.limit(demand, use)
+
+    def _unshare(self, channel: Channel) -> None:
+        """Make *channel* a limit of the only demand that is left."""
+        ((demand, use),) = channel.demands.items()
+        holder = demand.holder
+        if holder is None:
+            channel.unlimit(demand)  # the limit that holds it is lower than what it has here
+            return
+        holder.free(channel, demand)
+        demand.set_limit(min(demand.limit_Bps, channel.capacity_Bps / use))
+        if holder is channel:
+            own_Bps = demand.rate_Bps
+            for other, _ in demand.uses:
+                if len(other.demands) > 1:
+                    holder.free(other, demand)
+            if demand.limit < inf:
+                holder.limits.clear()
+            demand.own_Bps = own_Bps
+            channel.level = inf
+            self._loosen(demand)
 
 
-def _fill(demands: list[Demand], channels: list[Channel], level: float) -> None:
-    """Raise the level of *demands*, all unfrozen, from *level* on until each is frozen."""
-    heap: list[tuple[float, int, Channel | Demand]] = [
-        (channel._left_Bps / channel._load, number, channel)
-        for number, channel in enumerate(channels)
-        if channel._waiting
-    ]
-    # A bound acts like a private channel of the demand.
-    heap += [
-        (demand.bound_Bps / demand.weight, number, demand)
-        for number, demand in enumerate(demands, start=len(channels))
-        if demand.bound_Bps < inf
-    ]
-    heapify(heap)
-    to_freeze = len(demands)
-    while to_freeze:
-        share, number, full = heappop(heap)
-        if isinstance(full, Demand):
-            if not full.frozen:
-                # In exact arithmetic no share is below the last freezing level; rounding must not break that.
-                level = max(level, share)
-                _freeze(full, level, full.bound_Bps)
-                to_freeze -= 1
-        elif full._waiting:
-            now = max(level, full._left_Bps / full._load)
-            if now > share:
-                heappush(heap, (now, number, full))
-                continue
-            level = now
-            for demand in [demand for demand in full.demands if not demand.frozen]:
-                _freeze(demand, level, level * demand.weight)
-                to_freeze -= 1
-
-
-def _freeze(demand: Demand, level: float, rate_Bps: float) -> None:
-    demand.frozen = True
-    demand.level, demand.rate_Bps = level, rate_Bps
-    weight = demand.weight
-    for channel, use in demand.uses:
-        channel._left_Bps -= rate_Bps * use
-        channel._load -= weight * use
-        channel._waiting -= 1
+def _is_apart(channel: Channel, loose: Channel) -> bool:
+    """Return whether limits hold all demands on *channel*, except those that share no other channel."""
+    if len(channel.reach) > (channel in channel.reach):
+        return False
+    if any(holder is not channel and holder is not loose for holder in channel.parts):
+        return False
+    new = channel.parts.get(loose)
+    return new is None or all(demand.is_only_on(channel) for demand in new.loads)

@@ -1,6 +1,7 @@
 """Flows over shared channels in virtual time: the rate of each, and when it finishes.
 
-Only flows whose rate changes are updated, so the end of all others stays exact.
+A flow is updated when something else holds it than before; otherwise its end stays exact. A change of the rate that all
+flows on a full channel have moves the clock of its service, and none of these flows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from simcluster_backends.sim.loop.clock import Alarm, Clock
 from simcluster_backends.sim.network.fairshare import Channel, Demand, FairShare
+from simcluster_backends.sim.network.service import End, Service
 
 ROUNDING_B = 1e-3
 """Fewer bytes than this are a rounding error: they finish even on a channel without capacity."""
@@ -27,18 +29,23 @@ class Route(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Flow(Demand):
-    """Bytes in flight; *on_done* is called when the last one has passed."""
+    """Bytes in flight; *on_done* is called when the last one has passed.
+
+    It has an *end* in the service of the full channel that holds it, or else an *alarm* of its own.
+    """
 
     left_B: float = field(kw_only=True)
     on_done: Callable[[], None] = field(kw_only=True)
     since_s: float = 0.0
+    pace_Bps: float = 0.0  # since then
     paused: bool = False
-    alarm: Alarm | None = None  # at its end; None while its rate is 0
+    alarm: Alarm | None = None  # None while its rate is 0
+    end: End | None = None
 
     def lay(self, route: Route) -> None:
         """Use *route* from now on. Allowed only while the flow is off the network."""
         self.uses, self.bound_Bps, self.weight = route
-        self.level, self.rate_Bps = inf, 0.0
+        self.own_Bps = 0.0
 
 
 class Network:
@@ -49,6 +56,8 @@ class Network:
         self._fair = FairShare()
         self._full_Bps: dict[Channel, float] = {}  # capacities before faults, of channels that have changed
         self._left: dict[Channel, float] = {}
+        self._services: dict[Channel, Service] = {}
+        self._unarmed: dict[Service, None] = {}  # with another first end, or another pace
 
     def put(self, flow: Flow) -> None:
         """Start *flow* on its route."""
@@ -62,12 +71,13 @@ class Network:
         """Remove *flow* if it is active; the others get its share at this instant."""
         if flow.alarm is not None:
             flow.alarm.cancelled = True
+        self._drop(flow)
         if not flow.paused:
             self.leave(flow)
 
     def pause(self, flow: Flow) -> None:
         """Remove *flow* temporarily; it keeps its remaining bytes."""
-        self._note_progress(flow, flow.rate_Bps)
+        self._note_progress(flow)
         self.cancel(flow)
         flow.paused = True
 
@@ -79,7 +89,6 @@ class Network:
 
     def join(self, demand: Demand) -> None:
         """Give *demand* a share alongside the flows until it leaves; it may join again."""
-        demand.level, demand.rate_Bps = inf, 0.0
         if not self._fair.join(demand):
             self.clock.settle = self._settle
 
@@ -101,30 +110,90 @@ class Network:
         self.change(channel, full_Bps)
 
     def _settle(self) -> None:
-        for flow, before_Bps in self._fair.settle():
-            if isinstance(flow, Flow):  # other demands only take their share
-                self._note_progress(flow, before_Bps)
-                self._expect(flow)
-
-    def _note_progress(self, flow: Flow, rate_Bps: float) -> None:
-        """Subtract the bytes that *flow* has sent at *rate_Bps* since the last update."""
         now = self.clock._now
-        if flow.alarm is not None:
-            flow.left_B = max(0.0, flow.left_B - rate_Bps * (now - flow.since_s))
+        settled = self._fair.settle()
+        for channel in settled.channels:
+            service = self._services.get(channel)
+            if service is None:
+                service = self._services[channel] = Service()
+            service.run(now, channel.level if channel.level < inf else 0.0)
+            self._unarmed[service] = None
+        for flow in settled.demands:
+            if isinstance(flow, Flow):  # other demands only take their share
+                self._serve(flow)
+        unarmed, self._unarmed = self._unarmed, {}
+        for service in unarmed:
+            self._arm(service)
+
+    def _serve(self, flow: Flow) -> None:
+        """Let *flow* continue with what holds it now."""
+        if flow.holder is None:
+            if flow.alarm is None or flow.pace_Bps != flow.own_Bps:
+                self._note_progress(flow)
+                self._expect(flow)
+            return
+        service = self._services[flow.holder]
+        if flow.end is None or flow.end.service is not service:
+            self._note_progress(flow)
+            flow.end = service.add(flow, flow.left_B, self.clock._now)
+            self._unarmed[service] = None
+
+    def _note_progress(self, flow: Flow) -> None:
+        """Subtract the bytes that *flow* has sent since the last update; it has no end until there is a new one."""
+        now = self.clock._now
+        if flow.end is not None:
+            flow.left_B = flow.end.service.left_B(flow.end, now)
+            self._drop(flow)
+        elif flow.alarm is not None:
+            flow.left_B = max(0.0, flow.left_B - flow.pace_Bps * (now - flow.since_s))
             flow.alarm.cancelled = True
             flow.alarm = None
         flow.since_s = now
 
+    def _drop(self, flow: Flow) -> None:
+        if flow.end is not None:
+            self._unarmed[flow.end.service] = None
+            flow.end.service.drop(flow.end)
+            flow.end = None
+
     def _expect(self, flow: Flow) -> None:
         """Set the alarm for the flow's end at its current rate; none if the rate is 0."""
-        if flow.rate_Bps > 0:
-            end_s = self.clock._now + flow.left_B / flow.rate_Bps
+        flow.pace_Bps = flow.own_Bps
+        if flow.pace_Bps > 0:
+            end_s = self.clock._now + flow.left_B / flow.pace_Bps
             flow.alarm = self.clock.alarm_at(end_s, self._finish, flow)
         elif flow.left_B < ROUNDING_B:
             flow.alarm = self.clock.alarm_at(self.clock._now, self._finish, flow)
+
+    def _arm(self, service: Service) -> None:
+        """Set the alarm for the first end of *service*; none if there is none, or its rate is 0."""
+        if service.alarm is not None:
+            service.alarm.cancelled = True
+            service.alarm = None
+        first = service.first()
+        if first is None:
+            service.rest(self.clock._now)
+            return
+        if service.pace > 0:
+            end_s = service.since_s + (first.at - service.virtual) / service.pace
+            service.alarm = self.clock.alarm_at(end_s, self._finish_first, service)
+        elif (first.at - service.virtual) * first.flow.weight < ROUNDING_B:
+            service.alarm = self.clock.alarm_at(self.clock._now, self._finish_first, service)
 
     def _finish(self, flow: Flow) -> None:
         flow.alarm = None  # which refers to the flow: no garbage in circles
         if self._fair.leave(flow):
             self.clock.settle = self._settle
         flow.on_done()
+
+    def _finish_first(self, service: Service) -> None:
+        now, service.alarm = self.clock._now, None
+        flow = service.finish(now)
+        assert isinstance(flow, Flow)
+        flow.end = None
+        following = service.first()
+        if following is not None and following.at <= service.virtual:
+            service.alarm = self.clock.alarm_at(now, self._finish_first, service)
+        else:
+            self._unarmed[service] = None  # the others' level rises
+        self._finish(flow)

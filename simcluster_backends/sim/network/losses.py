@@ -102,7 +102,7 @@ class StallingFlow(Flow):
             return
         self.left_B = end_B - stall.before_B
         # As if paused from outside, which may also happen meanwhile.
-        self.paused, self.rate_Bps = True, 0.0
+        self.paused, self.pace_Bps = True, 0.0
         clock = self._network.clock
         self.alarm = clock.alarm_at(clock._now + stall.pause_s, self._go_on)
 

@@ -99,15 +99,13 @@ class Watched(Network):
         """Counts what has moved since the last time that anything changed."""
         now_s = self.clock.now
         for flow in self.flows:
-            if flow.alarm is not None and not flow.paused:
+            if not flow.paused:
                 self.flows[flow] += flow.rate_Bps * (now_s - self._since_s)
         self._since_s = now_s
 
     def _finish(self, flow: Flow) -> None:
         self.note()
         super()._finish(flow)
-        if not flow.paused:
-            flow.alarm = None
 
     def _settle(self) -> None:
         self.note()
