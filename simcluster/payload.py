@@ -15,6 +15,8 @@ import msgspec
 import torch
 from torch import Tensor
 
+from simcluster.process.late_copies import late_copy
+
 Scalar: TypeAlias = bool | int | float | str | None
 """The values that a message may carry besides tensors."""
 
@@ -38,6 +40,12 @@ class Payload:
 
 class Lent(Payload):
     """A payload whose tensors the sender does not change until `send` has returned or raised: see `lend`."""
+
+    __slots__ = ()
+
+
+class Given(Lent):
+    """A payload whose tensors the sender never changes again: see `give`."""
 
     __slots__ = ()
 
@@ -85,6 +93,11 @@ def pack(*tensors: Tensor, **values: Scalar) -> Payload:
 def lend(*tensors: Tensor, **values: Scalar) -> Payload:
     """Like `pack`, but promise not to change *tensors* until `send` has returned or raised: they need no copy."""
     return Lent(tensors, values)
+
+
+def give(*tensors: Tensor, **values: Scalar) -> Payload:
+    """Like `pack`, but promise never to change *tensors* again: the simulator need not copy them."""
+    return Given(tensors, values)
 
 
 def as_payload(content: Sendable) -> Payload:
@@ -196,8 +209,9 @@ def _tensor_header_bytes(dtype: torch.dtype, layout: torch.layout, shape: torch.
 
 
 def freeze(content: Payload) -> Payload:
-    """Return a copy that is independent of the sender's tensors."""
-    return Payload(tuple([_copy(tensor) for tensor in content.tensors]), dict(content.values))
+    """Return a copy that is independent of the sender's tensors; those given are copied only when they are changed."""
+    copy = _late_copy if isinstance(content, Given) else _copy
+    return Payload(tuple([copy(tensor) for tensor in content.tensors]), dict(content.values))
 
 
 def _copy(tensor: Tensor) -> Tensor:
@@ -206,3 +220,7 @@ def _copy(tensor: Tensor) -> Tensor:
     if tensor.is_cpu:
         return tensor.clone(memory_format=torch.contiguous_format)
     return tensor if tensor.is_meta else tensor.cpu().contiguous()
+
+
+def _late_copy(tensor: Tensor) -> Tensor:
+    return late_copy(tensor) if tensor.is_cpu and not tensor.requires_grad else _copy(tensor)

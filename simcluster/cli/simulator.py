@@ -27,6 +27,7 @@ from simcluster.cli.options import (
 )
 from simcluster.cli.show import check_target, write_file
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.process.loading import torch_loads
 
 topology_app = typer.Typer(
     help="Check and draw topology files.",
@@ -215,8 +216,9 @@ def calibrate(
 
     The new file is TOPOLOGY with the measured numbers.
     """
-    from simcluster.calibrate import calibrate as measure
-    from simcluster.calibrate.write import calibrated_document, calibrated_text, describe
+    with torch_loads():
+        from simcluster.calibrate import calibrate as measure
+        from simcluster.calibrate.write import calibrated_document, calibrated_text, describe
     from simcluster.topology import load
 
     if backend not in names("backends"):

@@ -15,6 +15,7 @@ from simcluster.cli.complete import one_of, set_keys
 from simcluster.cli.options import overrides
 from simcluster.cli.show import progress_bar
 from simcluster.cli.track import TrackAtEnd, tracked
+from simcluster.process.loading import torch_loads
 
 if TYPE_CHECKING:
     from simcluster.sweeps import PlannedSweep
@@ -70,7 +71,8 @@ def sweep(
 
     Runs that the folder already holds are not repeated.
     """
-    from simcluster.sweeps import sweep as run_sweep
+    with torch_loads():
+        from simcluster.sweeps import sweep as run_sweep
 
     bar = progress_bar(Path(experiment).stem, silent=as_json, estimate_s=ESTIMATE_S)
     with tracked(track, silent=as_json) as tracking, bar as progress:
@@ -141,7 +143,8 @@ def whatif(
 
     Every link, device and setting is changed, one at a time.
     """
-    from simcluster.what_if.run import whatif as ask
+    with torch_loads():
+        from simcluster.what_if.run import whatif as ask
 
     with progress_bar(Path(experiment).stem, silent=as_json, estimate_s=ESTIMATE_S) as progress:
         found = ask(

@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from simcluster.cli.options import Json, names_of, overrides
 from simcluster.errors import Problem, UsageError
+from simcluster.process.loading import torch_loads
 
 
 def verify(
@@ -44,8 +45,9 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Test an algorithm against its claim and general laws."""
-    from simcluster.verify import verify as hold
-    from simcluster.verify.subject import workload_block
+    with torch_loads():
+        from simcluster.verify import verify as hold
+        from simcluster.verify.subject import workload_block
 
     settings, changes = _settings(sets)
     if changes and workload is None:

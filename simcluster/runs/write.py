@@ -178,7 +178,10 @@ def _write_metrics(record: RunRecord, file: BinaryIO) -> None:
 
 
 def _write_samples(samples: Samples, file: BinaryIO) -> None:
-    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    kinds = {"epoch": "int32", "sample": "int64", "node": "category", "used": "int32", "lost": "int32"}
-    pd.DataFrame(dict(samples.columns)).astype(kinds).to_parquet(file, index=False)
+    kinds = {"epoch": pa.int32(), "sample": pa.int64(), "node": pa.string(), "used": pa.int32(), "lost": pa.int32()}
+    columns = {name: pa.array(samples.columns[name], kind) for name, kind in kinds.items()}
+    columns["node"] = columns["node"].dictionary_encode()
+    pq.write_table(pa.table(columns), file)

@@ -9,30 +9,53 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import torch
 from pydantic import Field
 from torch import nn
+from torch.optim import Optimizer
+from torch.optim import optimizer as torch_optimizer
 
 from simcluster.errors import Problem, UsageError
 
+_GLOBAL_HOOKS = torch_optimizer._global_optimizer_pre_hooks, torch_optimizer._global_optimizer_post_hooks
+
 PositiveFinite = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-MakeOptimizer: TypeAlias = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+MakeOptimizer: TypeAlias = Callable[[list[nn.Parameter]], Optimizer]
+
+
+def _bare(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *step*, an optimizer's, without torch's wrappers.
+
+    Some import its compiler, which takes 1.3 s at the start of every command; one labels each step for its profiler,
+    which costs as much as the step of a small model. The label stays if there are hooks, and wherever it is seen: while
+    torch profiles, or operators are counted, as they are with any optimizer of torch's own.
+    """
+    bare = torch.no_grad()(inspect.unwrap(step))
+    labelled = Optimizer.profile_hook_step(bare)
+
+    def step_of(self: Optimizer, closure: Callable[[], float] | None = None) -> float | None:
+        hooks = self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks, *_GLOBAL_HOOKS
+        is_seen = torch._C._len_torch_dispatch_stack() or torch._C._autograd._profiler_enabled() or any(hooks)
+        return (labelled if is_seen else bare)(self, closure)  # type: ignore[no-any-return]
+
+    step_of.hooked = True  # type: ignore[attr-defined]  # else torch wraps it
+    return step_of
 
 
 class SGD(torch.optim.SGD):
-    """torch's SGD without the wrappers that import its compiler, which takes 1.3 s at the start of every command."""
+    """torch's SGD with a bare step."""
 
-    step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
-    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    step = _bare(torch.optim.SGD.step)
+    add_param_group = inspect.unwrap(Optimizer.add_param_group)
 
 
 class AdamW(torch.optim.AdamW):
-    """torch's AdamW without these wrappers."""
+    """torch's AdamW with a bare step."""
 
-    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
-    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    step = _bare(torch.optim.AdamW.step)
+    add_param_group = inspect.unwrap(Optimizer.add_param_group)
 
 
 # foreach=False: one kernel per parameter, in order. For small models it is also faster.
@@ -59,15 +82,13 @@ def named_optimizer(name: Literal["sgd", "adamw"], learning_rate: float, momentu
     return adamw(learning_rate)
 
 
-def learning_rate_of(optimizer: torch.optim.Optimizer) -> float | None:
+def learning_rate_of(optimizer: Optimizer) -> float | None:
     """Return the rate of the first group of parameters; None if the optimizer has none."""
     rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
     return None if rate is None else float(rate)
 
 
-def explain_overflow(
-    error: RuntimeError, optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], step: int
-) -> None:
+def explain_overflow(error: RuntimeError, optimizer: Optimizer, parameters: Sequence[nn.Parameter], step: int) -> None:
     """If *error* says that a factor is beyond the kind of *parameters*, raise OverflowError with setting and step."""
     if "without overflow" not in str(error):
         return

@@ -33,6 +33,22 @@ def test_adamw_first_steps_by_its_learning_rate_and_decays():
 
 
 @pytest.mark.parametrize("make", [sgd, adamw])
+def test_a_step_calls_its_hooks_and_shows_in_a_profile(make):
+    weight = nn.Parameter(torch.ones(2))
+    optimizer, called = make(0.1)([weight]), []
+    weight.grad = torch.ones(2)
+    optimizer.step()
+    handle = optimizer.register_step_post_hook(lambda *_: called.append("after"))
+    optimizer.step()
+    handle.remove()
+    optimizer.step()
+    assert called == ["after"]
+    with torch.autograd.profiler.profile() as profile:
+        optimizer.step()
+    assert any(event.name.startswith("Optimizer.step#") for event in profile.function_events)
+
+
+@pytest.mark.parametrize("make", [sgd, adamw])
 @pytest.mark.parametrize("learning_rate", [math.nan, math.inf, 0.0, -0.1])
 def test_a_learning_rate_that_cannot_learn_is_refused(make, learning_rate):
     with pytest.raises(UsageError, match="learning_rate: found"):

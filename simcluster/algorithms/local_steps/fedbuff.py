@@ -25,7 +25,7 @@ from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
-from simcluster.payload import pack
+from simcluster.payload import give, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -113,7 +113,7 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
         # Phase 2, push: the change, and the version of the weights that it started from.
         delta = await timed(node, outer_gradient, state.w, replica.parameters)
         small = await codec.compress(node, unflatten(delta, replica.parameters))
-        await push_to_server(node, replica, *small, version=state.version, last=done == replica.steps)
+        await push_to_server(node, replica, give(*small, version=state.version, last=done == replica.steps))
         node.record(step=done, loss=loss, pushed=-(-done // interval))
 
         # Phase 3, pull: the current weights.

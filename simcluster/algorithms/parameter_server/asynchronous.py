@@ -15,7 +15,7 @@ from simcluster.algorithms.parameter_server.serving import PUSH, Listener
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.compression import Codec
 from simcluster.errors import PeerLost
-from simcluster.payload import Message, Payload, Scalar, pack
+from simcluster.payload import Message, Payload, Scalar, give, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Group, Replica
 
@@ -153,7 +153,7 @@ class Server(AsyncIterator[Any]):
         """
         replica, version = self._replica, self._state.version
         wanted = push.rank != SERVER and (version > push["version"] or not only_newer)
-        self.answer(push, pack(*replica.snapshot() if wanted else (), version=version))
+        self.answer(push, give(*replica.snapshot() if wanted else (), version=version))
 
     async def keep(self, step: int, *, batches: int | None = None, loose: bool = True) -> None:
         """Write a checkpoint at *step* if one is due."""
@@ -245,10 +245,10 @@ class Server(AsyncIterator[Any]):
             self._listener.gone(worker)
 
 
-async def push_to_server(node: Transport, replica: Replica, *tensors: Tensor, **values: Scalar) -> None:
-    """Push a worker's result of the batches drawn since its last push."""
+async def push_to_server(node: Transport, replica: Replica, result: Payload) -> None:
+    """Push a worker's *result* of the batches drawn since its last push."""
     replica.ledger.hand_in(replica.ledger.drawn)
-    await node.send(SERVER, PUSH, pack(*tensors, **values))
+    await node.send(SERVER, PUSH, result)
 
 
 async def push_gradients(node: Transport, replica: Replica, *, loose: bool, says_last: bool = False) -> None:
@@ -261,7 +261,7 @@ async def push_gradients(node: Transport, replica: Replica, *, loose: bool, says
 
         # Phase 2, push.
         last = {"last": step == replica.steps} if says_last else {}
-        await push_to_server(node, replica, *gradients, version=state.version, loss=loss, **last)
+        await push_to_server(node, replica, give(*gradients, version=state.version, loss=loss, **last))
 
         # Phase 3, pull: answered when the algorithm allows.
         message = await node.recv(SERVER, "weights")

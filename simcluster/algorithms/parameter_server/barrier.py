@@ -12,7 +12,7 @@ from simcluster.algorithms.parameter_server.serving import PUSH, Listener
 from simcluster.algorithms.steps import resumable
 from simcluster.errors import PeerLost
 from simcluster.overlays.hearing import arrival, heard
-from simcluster.payload import Message, Payload, pack
+from simcluster.payload import Message, Payload, give, pack
 from simcluster.transport import ANY, Transport
 from simcluster.workloads import Batch, Replica
 
@@ -30,7 +30,7 @@ class Replies:
 
     def send(self, worker: int, step: int, weights: Sequence[Tensor]) -> None:
         self._told[worker] = step
-        self._under_way[worker] = self._group.create_task(self._send(worker, pack(*weights, step=step)))
+        self._under_way[worker] = self._group.create_task(self._send(worker, give(*weights, step=step)))
 
     def newer_than(self, step: int, worker: int) -> bool:
         """Return whether *worker*, which pushed at *step*, has been sent a later one."""
@@ -296,8 +296,8 @@ class Worker(AsyncIterator[Batch]):
         return batch
 
     async def push(self, tag: str, gradients: Sequence[Tensor], loss: float) -> None:
-        """Record a gradient of this step, and push it to the server under *tag*."""
+        """Record a gradient of this step, and push it to the server under *tag*; it must not change any more."""
         self._pushed += 1
         self._node.record(step=self.step, loss=loss, pushed=self._pushed)
         self._replica.ledger.hand_in(self._replica.ledger.drawn)
-        await self._node.send(SERVER, tag, pack(*gradients, step=self.step, loss=loss))
+        await self._node.send(SERVER, tag, give(*gradients, step=self.step, loss=loss))

@@ -20,6 +20,7 @@ from simcluster.algorithms.parameter_server.server import SERVER, blended, check
 from simcluster.algorithms.parameter_server.serving import Expected
 from simcluster.algorithms.steps import resumable
 from simcluster.compression import Codec, Compression
+from simcluster.payload import give, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -104,7 +105,8 @@ async def _work(node: Transport, replica: Replica, codec: Codec, pull_interval: 
         # Phase 2, push: the gradient or the weights, and the version of the weights that they started from.
         if push:
             small = await codec.compress(node, replica.parameters if blend else gradients)
-            await push_to_server(node, replica, *small, version=version, loss=loss, pull=pull)
+            result = (pack if blend else give)(*small, version=version, loss=loss, pull=pull)
+            await push_to_server(node, replica, result)
 
         # Phase 3, pull, or continue alone until the next pull.
         if pull:
