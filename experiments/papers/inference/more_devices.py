@@ -104,8 +104,8 @@ def measure(lab: Lab) -> Sequence[Check]:
 
 EIGHT = (
     "from four to eight machines the measured transfers of a token of 7B grow from 34 to 290 ms, although its bytes "
-    "take 4 ms at 1 Gbps. Two machines show no sign of it: a cheap switch with eight senders at once delays or drops what "
-    "four get through. Such a latency must be measured on the shelf itself (`simcluster calibrate`)."
+    "take 4 ms at 1 Gbps. Two machines show no sign of it: a cheap switch with eight senders at once delays or drops "
+    "what four get through. Such a latency must be measured on the shelf itself (`simcluster calibrate`)."
 )
 
 PAPER = Paper(
