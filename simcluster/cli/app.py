@@ -17,6 +17,7 @@ from simcluster.cli.complete import words_of_bash
 from simcluster.cli.doctor import doctor
 from simcluster.cli.figure import figure
 from simcluster.cli.help import CLUSTERS, NODES, RESULTS, RUNS, START, WIDTH, Command, Group
+from simcluster.cli.inference.generate import generate
 from simcluster.cli.inference.plan import plan
 from simcluster.cli.logs import Said, logged
 from simcluster.cli.new import new, schema
@@ -160,6 +161,7 @@ _command(RUNS)(logged("run")(resume))
 _command(RUNS)(sweep)
 _command(RUNS)(whatif)
 _command(RUNS)(plan)
+_command(RUNS)(logged("generate")(generate))
 _command(RUNS)(verify)
 _command(START)(new)
 

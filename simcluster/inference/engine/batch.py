@@ -1,0 +1,75 @@
+"""A batch: the next tokens of some sequences, which go through all stages together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from simcluster.inference.request import Sampling
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True):
+    """The tokens [*start*, *start* + *count*) of the sequence *slot*. If it *samples*, the last one's logits give the
+    next token.
+    """
+
+    slot: int
+    start: int
+    count: int
+    samples: bool
+
+
+class Opened(msgspec.Struct, frozen=True, array_like=True):
+    """A sequence that begins with this batch, with room for *capacity* tokens, and how its tokens are chosen."""
+
+    slot: int
+    capacity: int
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """The *pieces* of a batch, at most one of a sequence. Before it, stages forget the slots in *closed*, and make room
+    for those *opened*.
+    """
+
+    pieces: tuple[Piece, ...]
+    opened: tuple[Opened, ...] = ()
+    closed: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        return sum(piece.count for piece in self.pieces)
+
+    @property
+    def samples(self) -> int:
+        """The tokens that its end gives."""
+        return sum(piece.samples for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A batch with the *tokens* of its pieces, one after another: what only the first stage needs."""
+
+    batch: Batch
+    tokens: tuple[int, ...]
+
+
+_decoder = msgspec.json.Decoder(Batch)
+
+
+def written(batch: Batch) -> str:
+    """Return *batch* as a message has it."""
+    return msgspec.json.encode(batch).decode()
+
+
+def read(text: str) -> Batch:
+    """Return the batch that `written` wrote. Raises msgspec.ValidationError for anything else."""
+    return _decoder.decode(text)

@@ -1,0 +1,84 @@
+"""The engine on a placement's first node: it takes requests, keeps batches in flight, and gives out tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from simcluster.inference.engine.batch import Issued
+from simcluster.inference.engine.desk import Cancel, Load, NodeLoad, Sink, Source
+from simcluster.inference.engine.scheduler import Scheduler
+
+
+class Through(Protocol):
+    """A way through the model. Batches come out in the order in which they went in."""
+
+    async def issue(self, issued: Issued) -> None:
+        """Start a batch; return when the next one may start."""
+
+    async def tokens(self) -> list[int]:
+        """Wait for the oldest batch that is not out yet; return the tokens that it chose."""
+
+    async def end(self) -> None:
+        """Let the other nodes end: no batch follows."""
+
+    @property
+    def loads(self) -> tuple[NodeLoad, ...]:
+        """The nodes so far."""
+
+
+class Engine:
+    """Answers the requests of *source* to *sink*, in batches that *scheduler* makes."""
+
+    def __init__(self, scheduler: Scheduler, source: Source, sink: Sink) -> None:
+        self._scheduler, self._source, self._sink = scheduler, source, sink
+        self._changed = asyncio.Event()
+        self._is_closed = False
+
+    async def run(self, through: Through) -> None:
+        """Return when the source has ended and every request has its answer."""
+        async with asyncio.TaskGroup() as tasks:
+            orders = tasks.create_task(self._orders())
+            answers = tasks.create_task(self._answers(through))
+            await self._batches(through)
+            orders.cancel()
+            answers.cancel()
+
+    async def _orders(self) -> None:
+        scheduler, sink = self._scheduler, self._sink
+        while (order := await self._source.next()) is not None:
+            if isinstance(order, Cancel):
+                if scheduler.cancel(order.id):
+                    sink.end(order.id, "cancelled")
+            elif why := scheduler.add(order):
+                sink.end(order.id, "error", why)
+            self._changed.set()
+        self._is_closed = True
+        self._changed.set()
+
+    async def _batches(self, through: Through) -> None:
+        scheduler = self._scheduler
+        while not (self._is_closed and scheduler.is_empty):
+            self._changed.clear()
+            issued = scheduler.next_batch()
+            if issued is not None:
+                await through.issue(issued)
+                continue
+            if scheduler.is_empty:
+                self._tell(through)
+            await self._changed.wait()
+        await through.end()
+
+    async def _answers(self, through: Through) -> None:
+        while True:
+            for answer in self._scheduler.take(await through.tokens()):
+                self._sink.token(answer.request, answer.token)
+                if answer.reason is not None:
+                    self._sink.end(answer.request, answer.reason)
+            self._tell(through)
+            self._changed.set()
+
+    def _tell(self, through: Through) -> None:
+        scheduler, blocks = self._scheduler, self._scheduler.blocks
+        share = 1 - blocks.free / blocks.total
+        self._sink.load(Load(scheduler.running, scheduler.waiting, share, scheduler.preemptions, through.loads))

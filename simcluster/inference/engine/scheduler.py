@@ -1,0 +1,261 @@
+"""Continuous batching with chunked prefill over a paged cache: which tokens go through the model next.
+
+Batches are made for every pass, as in Orca (Yu et al. 2022, section 3.1); the blocks are those of PagedAttention (Kwon
+et al. 2023, section 4), the chunks among decoding sequences those of Sarathi-Serve (Agrawal et al. 2024, section 4).
+
+First come, first served. The scheduler neither waits nor computes. It never looks at the length of an answer, which is
+unknown until its end, nor at a request's limit on it, except to refuse what can never fit.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from simcluster.inference.engine.batch import Batch, Issued, Opened, Piece
+from simcluster.inference.engine.blocks import Blocks
+from simcluster.inference.request import Reason, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of an engine: *blocks* of *block_tokens* each, and *context* tokens of a sequence.
+
+    A batch prefills at most *chunk_tokens*. At most *running* sequences hold blocks, and *batches* are in flight.
+    """
+
+    blocks: int
+    context: int
+    vocabulary: int
+    block_tokens: int = 16
+    chunk_tokens: int = 512
+    running: int = 256
+    batches: int = 1
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """A request, the *tokens* of its prompt and answer, and how many of them have gone through the model or are on
+    their way: *issued*. *flying* counts its pieces in flight. *number* is its place in the order of arrival.
+    """
+
+    request: Request
+    number: int
+    tokens: list[int]
+    slot: int = -1
+    issued: int = 0
+    flying: int = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.tokens) - self.issued
+
+    @property
+    def decodes(self) -> bool:
+        """Whether its next piece is the one token that was chosen last."""
+        return self.issued > 0 and self.left == 1 and len(self.tokens) > len(self.request.prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The next *token* of a request, and why the answer ends with it, if it does."""
+
+    request: str
+    token: int
+    reason: Reason | None
+
+
+@dataclass
+class Scheduler:
+    """Call `add` and `cancel` for requests, `next_batch` whenever the first stage is idle, `take` for the tokens that a
+    batch gave. Batches end in the order in which they were made.
+    """
+
+    limits: Limits
+    preemptions: int = 0
+    _waiting: list[_Sequence] = field(default_factory=list)
+    _running: list[_Sequence] = field(default_factory=list)
+    _in_flight: list[Batch] = field(default_factory=list)
+    _opened: list[Opened] = field(default_factory=list)
+    _closed: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.blocks = Blocks(self.limits.blocks, self.limits.block_tokens)
+        self._numbers, self._slots = count(), count()
+        self._by_slot: dict[int, _Sequence] = {}
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._waiting or self._running or self._in_flight)
+
+    def add(self, request: Request) -> str:
+        """Put *request* into the queue and return "", or return why it can never be answered."""
+        if why := self.refusal(request):
+            return why
+        insort(self._waiting, _Sequence(request, next(self._numbers), list(request.prompt)), key=_number)
+        return ""
+
+    def refusal(self, request: Request) -> str:
+        """Return why *request* can never be answered, or ""."""
+        limits, most = self.limits, len(request.prompt) + request.max_tokens
+        if not request.prompt:
+            return "the prompt has no token"
+        if request.max_tokens < 1:
+            return f"max_tokens: found {request.max_tokens}, expected at least 1"
+        if strange := [token for token in request.prompt if not 0 <= token < limits.vocabulary]:
+            return f"the prompt has the token {strange[0]}, but the vocabulary ends at {limits.vocabulary - 1}"
+        prompt = f"{len(request.prompt):,} tokens of prompt and {request.max_tokens:,} of answer"
+        if most > limits.context:
+            return f"{prompt} exceed the context of {limits.context:,}"
+        if self.blocks.needed(most) > limits.blocks:
+            return f"{prompt} exceed the cache of {limits.blocks * limits.block_tokens:,} tokens"
+        return ""
+
+    def cancel(self, request: str) -> bool:
+        """End *request* and free its blocks now; return False if it is unknown or has ended."""
+        for sequence in (*self._running, *self._waiting):
+            if sequence.request.id == request:
+                self._close(sequence)
+                (self._running if sequence in self._running else self._waiting).remove(sequence)
+                return True
+        return False
+
+    def next_batch(self) -> Issued | None:
+        """Return the next batch; None if *batches* are in flight, or no sequence can go on before one of them ends.
+
+        Decoding sequences come first, in equal groups for the batches in flight; then prompts, by chunks.
+        """
+        if len(self._in_flight) == self.limits.batches:
+            return None
+        before = self.preemptions
+        chosen = [(sequence, 1) for sequence in self._decoding()]
+        if self.preemptions == before:
+            self._admit()
+        chosen += self._prefilling()
+        if not chosen:
+            return None
+        pieces, tokens = [], list[int]()
+        for sequence, size in chosen:
+            start, end = sequence.issued, sequence.issued + size
+            pieces.append(Piece(sequence.slot, start, size, end == len(sequence.tokens)))
+            tokens += sequence.tokens[start:end]
+            sequence.issued, sequence.flying = end, sequence.flying + 1
+        batch = Batch(tuple(pieces), tuple(self._opened), tuple(self._closed))
+        self._opened, self._closed = [], []
+        self._in_flight.append(batch)
+        return Issued(batch, tuple(tokens))
+
+    def take(self, tokens: Sequence[int]) -> list[Answer]:
+        """End the oldest batch in flight, which chose *tokens*; return them by request, without those cancelled."""
+        batch = self._in_flight.pop(0)
+        chosen, answers = iter(tokens), []
+        for piece in batch.pieces:
+            token = next(chosen) if piece.samples else None
+            sequence = self._by_slot.get(piece.slot)
+            if sequence is None:
+                continue  # cancelled in the meantime
+            sequence.flying -= 1
+            if token is not None:
+                answers.append(self._answer(sequence, token))
+        return answers
+
+    def _answer(self, sequence: _Sequence, token: int) -> Answer:
+        request = sequence.request
+        sequence.tokens.append(token)
+        reason: Reason | None = None
+        if token in request.ends:
+            reason = "stop"
+        elif len(sequence.tokens) == len(request.prompt) + request.max_tokens:
+            reason = "length"
+        if reason is not None:
+            self._close(sequence)
+            self._running.remove(sequence)
+        return Answer(request.id, token, reason)
+
+    def _decoding(self) -> list[_Sequence]:
+        """Return the decoding sequences of the next batch, each with a block for its token."""
+        most = -(-len(self._running) // self.limits.batches)
+        found: list[_Sequence] = []
+        for sequence in list(self._running):
+            if len(found) == most:
+                break
+            if sequence.slot >= 0 and sequence.decodes and self._grow(sequence):
+                found.append(sequence)
+        return found
+
+    def _grow(self, sequence: _Sequence) -> bool:
+        """Let *sequence* hold blocks for all its tokens, if need be those of sequences that came after it."""
+        while not self.blocks.hold(sequence.number, len(sequence.tokens)):
+            later = [one for one in self._running if one.number > sequence.number and not one.flying]
+            if not later:
+                return False
+            self._preempt(later[-1])
+        return True
+
+    def _preempt(self, sequence: _Sequence) -> None:
+        """Take the blocks of *sequence*, which waits again; its tokens will go through the model once more."""
+        self._running.remove(sequence)
+        self._close(sequence)
+        sequence.slot, sequence.issued = -1, 0
+        insort(self._waiting, sequence, key=_number)
+        self.preemptions += 1
+
+    def _admit(self) -> None:
+        """Start waiting sequences in their order, as far as all their tokens get blocks."""
+        while self._waiting and len(self._running) < self.limits.running:
+            sequence = self._waiting[0]
+            if not self.blocks.hold(sequence.number, len(sequence.tokens)):
+                return
+            del self._waiting[0]
+            sequence.slot = next(self._slots)
+            self._by_slot[sequence.slot] = sequence
+            insort(self._running, sequence, key=_number)
+            sampling, most = sequence.request.sampling, len(sequence.request.prompt) + sequence.request.max_tokens
+            self._opened.append(
+                Opened(sequence.slot, most, sampling.temperature, sampling.top_k, sampling.top_p, sampling.seed)
+            )
+
+    def _prefilling(self) -> list[tuple[_Sequence, int]]:
+        """Return the next chunks of sequences that are not decoding yet, in their order.
+
+        A chunk ends at a multiple of *chunk_tokens* of its sequence, whatever else is in the batch: so a request's
+        numbers do not depend on its neighbours.
+        """
+        room = each = self.limits.chunk_tokens
+        found = []
+        for sequence in self._running:
+            if sequence.left and not sequence.decodes:
+                size = min(sequence.left, each - sequence.issued % each)
+                if size > room:
+                    break
+                found.append((sequence, size))
+                room -= size
+        return found
+
+    def _close(self, sequence: _Sequence) -> None:
+        """Free the blocks of *sequence*, and let the stages forget it."""
+        self.blocks.release(sequence.number)
+        if sequence.slot < 0 or self._by_slot.pop(sequence.slot, None) is None:
+            return
+        if any(one.slot == sequence.slot for one in self._opened):
+            self._opened = [one for one in self._opened if one.slot != sequence.slot]  # no stage has heard of it
+        else:
+            self._closed.append(sequence.slot)
+
+
+def _number(sequence: _Sequence) -> int:
+    return sequence.number

@@ -1,0 +1,1 @@
+"""Files of models: their headers and pieces, read within limits. They may come from anywhere."""

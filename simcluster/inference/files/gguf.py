@@ -1,0 +1,113 @@
+"""The header of a GGUF file: facts by name, and where its tensors are. No tensor is read."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+MOST_HEAD: Final = 64 * 2**20
+MOST_ENTRIES: Final = 2**20
+MOST_TEXT: Final = 2**16
+MOST_DIMENSIONS: Final = 8
+"""Limits: bytes of a header, its entries and those of a list, bytes of a text, dimensions of a tensor."""
+
+SCALARS: Final[Mapping[int, str]] = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
+"""The type numbers of GGUF's scalars -> their letters in `struct`; 8 is text, 9 an array."""
+
+TEXT, ARRAY = 8, 9
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A tensor in a file: its *shape* (rows first), its *kind* as GGUF numbers them, and its *offset* in the file."""
+
+    shape: tuple[int, ...]
+    kind: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """Facts and tensors of a file by name, and where its tensors *begin*. Arrays are lists of texts or numpy's."""
+
+    facts: dict[str, Any]
+    tensors: dict[str, Stored]
+    begin: int
+
+
+class _Reader:
+    """Numbers and texts from the front of a file, of which no more than MOST_HEAD bytes are read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._content, self.at, self._texts = file, bytearray(), 0, 0
+
+    def take(self, size: int) -> int:
+        """Move past the next *size* bytes and return where they begin."""
+        begin, end = self.at, self.at + size
+        if end > MOST_HEAD:
+            raise ValueError(f"a header of more than {MOST_HEAD:,} bytes")
+        while len(self._content) < end:
+            piece = self._file.read(max(2**20, end - len(self._content)))
+            if not piece:
+                raise ValueError(f"an end after {len(self._content):,} bytes, in the middle of the header")
+            self._content += piece
+        self.at = end
+        return begin
+
+    def number(self, letter: str) -> Any:
+        return struct.unpack_from(f"<{letter}", self._content, self.take(struct.calcsize(f"<{letter}")))[0]
+
+    def text(self) -> str:
+        begin = self.take(self.number("Q"))
+        return self._content[begin : self.at].decode("utf-8", "replace")
+
+    def value(self) -> Any:
+        """Return the next fact; None for a text that is longer than any that is used."""
+        kind = self.number("I")
+        if kind in SCALARS:
+            return self.number(SCALARS[kind])
+        if kind == TEXT:
+            text = self.text()
+            return text if len(text) <= MOST_TEXT else None
+        if kind != ARRAY:
+            raise ValueError(f"a value of type {kind}")
+        inner, count = self.number("I"), self.number("Q")
+        if inner in SCALARS:
+            kind_of = np.dtype(f"<{SCALARS[inner]}")
+            begin = self.take(count * kind_of.itemsize)
+            return np.frombuffer(bytes(self._content[begin : self.at]), kind_of)
+        self._texts += count
+        if inner != TEXT or self._texts > 4 * MOST_ENTRIES:
+            raise ValueError(f"an array of {count:,} values of type {inner}")
+        return [self.text() for _ in range(count)]
+
+
+def read_header(file: BinaryIO) -> Header:
+    """Return the header at the beginning of *file*. Raises ValueError if there is none."""
+    reader = _Reader(file)
+    if reader.number("I") != int.from_bytes(b"GGUF", "little"):
+        raise ValueError("no GGUF file: it begins otherwise")
+    version, tensors, entries = (reader.number(letter) for letter in "IQQ")
+    if version not in (2, 3) or max(tensors, entries) > MOST_ENTRIES:
+        raise ValueError(f"GGUF version {version} with {tensors:,} tensors and {entries:,} entries")
+    facts = {reader.text(): reader.value() for _ in range(entries)}
+    stored = dict(_tensors(reader, tensors))
+    alignment = facts.get("general.alignment", 32)
+    if type(alignment) is not int or not 0 < alignment <= 2**20:
+        raise ValueError(f"general.alignment {alignment!r}")
+    begin = -(-reader.at // alignment) * alignment
+    placed = {name: Stored(one.shape, one.kind, begin + one.offset) for name, one in stored.items()}
+    return Header(facts, placed, begin)
+
+
+def _tensors(reader: _Reader, count: int) -> Iterator[tuple[str, Stored]]:
+    for _ in range(count):
+        name, rank = reader.text(), reader.number("I")
+        if rank > MOST_DIMENSIONS:
+            raise ValueError(f"a tensor of {rank:,} dimensions")
+        shape = [reader.number("Q") for _ in range(rank)]
+        yield name, Stored(tuple(reversed(shape)), reader.number("I"), reader.number("Q"))

@@ -1,0 +1,120 @@
+"""What a command or a caller asks of a model, checked and turned into a setup before any node starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.inference.models.architecture import Architecture, Precision
+from simcluster.inference.models.model_file import ModelFile
+from simcluster.inference.models.open import open_model
+from simcluster.inference.plan.header import shape_of
+from simcluster.inference.plan.plan import MOST_TOKENS
+from simcluster.inference.plan.shape import Shape
+from simcluster.inference.plan.times import Lengths
+from simcluster.inference.request import Request, Sampling
+from simcluster.serving.placing import AUTO, layout_of, limits_of
+from simcluster.serving.setup import Setup
+from simcluster.topology import Topology
+
+WEIGHT_BYTES: Mapping[Precision, float] = {"f32": 4.0, "bf16": 2.0, "int8": 1.0}
+BACKENDS = ("sim", "sockets")
+ID = "0"
+GREEDY = Sampling()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request: a text, or the number of tokens of one if only times are wanted, and how it is answered.
+
+    *weights* None: f32, or the format of a preset if only times are wanted. *raw*: the model goes on with the text,
+    instead of answering it as a user's message.
+    """
+
+    model: str
+    prompt: str | None = None
+    prompt_tokens: int | None = None
+    max_tokens: int = 128
+    sampling: Sampling = GREEDY
+    weights: Precision | None = None
+    placement: str = AUTO
+    backend: str = "sim"
+    raw: bool = False
+
+    @property
+    def is_timed(self) -> bool:
+        return self.prompt_tokens is not None
+
+    def problems(self) -> list[Problem]:
+        """Return what is wrong with the numbers and names, whatever the model."""
+        sampling = self.sampling
+        checks = (
+            ("--max-tokens", self.max_tokens, "a number from 1 to 1,000,000", 0 < self.max_tokens <= MOST_TOKENS),
+            ("--prompt-tokens", self.prompt_tokens, "a number from 1 to 1,000,000",
+             self.prompt_tokens is None or 0 < self.prompt_tokens <= MOST_TOKENS),
+            ("--temperature", sampling.temperature, "a number from 0 to 100", 0 <= sampling.temperature <= 100),
+            ("--top-k", sampling.top_k, "a whole number of at least 0; 0 for all tokens", 0 <= sampling.top_k < 2**31),
+            ("--top-p", sampling.top_p, "a number above 0, up to 1", 0 < sampling.top_p <= 1),
+            ("--seed", sampling.seed, "a whole number from 0 to 2**63 - 1", 0 <= sampling.seed < 2**63),
+            ("--backend", repr(self.backend), nearest(self.backend, BACKENDS), self.backend in BACKENDS),
+            ("--weights", repr(self.weights), nearest(str(self.weights), WEIGHT_BYTES),
+             self.weights is None or self.weights in WEIGHT_BYTES),
+            ("--prompt", "none" if self.prompt is None else "one, and --prompt-tokens",
+             "a text; or --prompt-tokens for times alone", (self.prompt is None) == self.is_timed),
+            ("--prompt-tokens", f"it with --backend {self.backend}", "--backend sim, which needs no numbers",
+             not self.is_timed or self.backend == "sim"),
+        )  # fmt: skip
+        return [Problem(flag, str(found), expected) for flag, found, expected, is_well in checks if not is_well]
+
+
+def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]:
+    """Return the setup of *asked* on *topology*, and the opened model unless only times are wanted.
+
+    Raises UsageError with all that is wrong.
+    """
+    problems = asked.problems()
+    file: ModelFile | None = None
+    try:
+        if asked.is_timed:
+            shape, context = shape_of(asked.model), 2 * MOST_TOKENS
+            if asked.weights is not None:
+                shape = replace(shape, weight_bytes=WEIGHT_BYTES.get(asked.weights, math.nan))
+        else:
+            file = open_model(asked.model)
+            shape = shape_of_architecture(file.architecture, asked.weights or "f32", file.name)
+            context = file.architecture.context
+    except UsageError as error:
+        raise UsageError([*problems, *error.problems]) from None
+    if problems:
+        raise UsageError(problems)
+    prompt = (0,) * (asked.prompt_tokens or 0) if file is None else tuple(_prompt(file, asked))
+    ends = frozenset[int]() if file is None else file.ends
+    request = Request(ID, prompt, asked.max_tokens, asked.sampling, ends)
+    layout = layout_of(asked.placement, topology, shape, Lengths(max(len(prompt), 1), asked.max_tokens))
+    limits = limits_of(layout, topology, shape, context)
+    numerics: Literal["real", "none"] = "none" if asked.is_timed else "real"
+    is_real = asked.backend != "sim"
+    return Setup(asked.model, shape, asked.weights or "f32", numerics, layout, limits, is_real, (request,)), file
+
+
+def shape_of_architecture(architecture: Architecture, precision: Precision, name: str) -> Shape:
+    """Return the shape of a model that is loaded in *precision*."""
+    a = architecture
+    weight_bytes = WEIGHT_BYTES.get(precision, math.nan)
+    return Shape(
+        name, a.layers, a.width, a.heads, a.kv_heads, a.head_width, a.feed_forward, a.vocabulary, a.tied, weight_bytes,
+        gated=a.gated,
+    )  # fmt: skip
+
+
+def _prompt(file: ModelFile, asked: Asked) -> list[int]:
+    """Return the tokens of the text of *asked*: a user's message if the model has a chat template."""
+    assert asked.prompt is not None
+    if file.chat is not None and not asked.raw:
+        return file.chat.render([{"role": "user", "content": asked.prompt}])
+    if file.tokenizer is None:
+        raise UsageError(Problem("--model", f"{file.name} without a tokenizer", "one with it, or --prompt-tokens"))
+    return file.tokenizer.encode(asked.prompt)

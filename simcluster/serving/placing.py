@@ -1,0 +1,138 @@
+"""Where a model's parts go: the plan's best placement, or one from a file; and the cache that then has room."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from simcluster.documents.yaml import load as load_yaml
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.plan.placements import Kind, Placement, rank
+from simcluster.inference.plan.shape import Shape
+from simcluster.inference.plan.shelf import Shelf
+from simcluster.inference.plan.times import Lengths
+from simcluster.serving.setup import Layout
+from simcluster.topology import Topology
+from simcluster.units import format_size
+
+KINDS: Final[tuple[Kind, ...]] = ("alone", "pipeline", "tensor", "replicas")
+AUTO: Final = "auto"
+
+
+def layout_of(placement: str, topology: Topology, shape: Shape, lengths: Lengths, requests: int = 1) -> Layout:
+    """Return the placement of *shape* that *placement* asks for: auto, a kind, or the path of a file.
+
+    Raises UsageError with all that is wrong, or with the memory that is missing.
+    """
+    if placement != AUTO and placement not in KINDS:
+        return _of_file(placement, topology, shape)
+    ranking = rank(Shelf(topology, shape, lengths), max(requests, 2) if placement == "replicas" else requests)
+    fitting = [one for one in ranking.placements if placement in (AUTO, one.kind)]
+    if fitting:
+        return _of_plan(fitting[0], topology)
+    refused = [one for one in ranking.refused if placement in (AUTO, one.kind)]
+    least = min((one for one in refused if one.missing_bytes), key=lambda one: one.missing_bytes or 0, default=None)
+    why = "; ".join(one.why for one in refused if one.why) or "one that the topology has nodes for"
+    if least is not None:
+        why = f"{format_size(least.missing_bytes or 0)} more memory at {least.where}"
+    raise UsageError(Problem("--placement", f"{placement} for {shape.name}", why))
+
+
+def _of_plan(placement: Placement, topology: Topology) -> Layout:
+    ranks = {name: rank for rank, name in enumerate(topology.workers)}
+    parts = placement.parts
+    return Layout(placement.kind, tuple(ranks[part.node] for part in parts), tuple(part.layers for part in parts))
+
+
+def _of_file(path: str, topology: Topology, shape: Shape) -> Layout:
+    """Return the placement in a file: its `kind`, and `nodes`, in order, with the layers of each in a pipeline."""
+    document = load_yaml(path)
+    data = document.data if isinstance(document.data, dict) else {}
+    problems = [
+        document.problem((key,), expected="kind or nodes", found=f"unknown key {key!r}", at_key=True)
+        for key in data
+        if key not in ("kind", "nodes")
+    ]
+    kind, nodes = data.get("kind"), data.get("nodes")
+    if kind not in KINDS:
+        problems.append(document.problem(("kind",), expected=f"one of {', '.join(KINDS)}"))
+        raise UsageError(problems)
+    layers = _layers_of(kind, nodes, shape)
+    if layers is None:
+        form = "node names -> layers" if kind == "pipeline" else "a list of node names"
+        problems.append(document.problem(("nodes",), expected=form))
+        raise UsageError(problems)
+    workers = {name: rank for rank, name in enumerate(topology.workers)}
+    problems += [
+        document.problem(("nodes",), expected=f"a worker: {nearest(str(name), workers)}", found=repr(name))
+        for name in layers
+        if name not in workers
+    ]
+    total = sum(layers.values())
+    if kind == "pipeline" and total != shape.layers:
+        problems.append(document.problem(("nodes",), expected=f"{shape.layers}", found=f"{total} layers in all"))
+    if kind == "alone" and len(layers) != 1:
+        problems.append(document.problem(("nodes",), expected="one", found=f"{len(layers)} nodes"))
+    if kind == "tensor" and shape.kv_heads % len(layers):
+        expected = f"a number that divides the {shape.kv_heads} KV heads"
+        problems.append(document.problem(("nodes",), expected=expected, found=f"{len(layers)} nodes"))
+    if problems:
+        raise UsageError(problems)
+    return Layout(kind, tuple(workers[name] for name in layers), tuple(layers.values()))
+
+
+def _layers_of(kind: Kind, nodes: Any, shape: Shape) -> Mapping[str, int] | None:
+    """Return the layers of each node, in order; None if *nodes* has another form."""
+    if kind == "pipeline":
+        well = isinstance(nodes, dict) and nodes and all(type(n) is int and n > 0 for n in nodes.values())
+        return nodes if well else None
+    if not (isinstance(nodes, list) and nodes and len(set(map(str, nodes))) == len(nodes)):
+        return None
+    return dict.fromkeys(map(str, nodes), shape.layers)
+
+
+def limits_of(
+    layout: Layout, topology: Topology, shape: Shape, context: int, *, batches: int | None = None, **settings: int
+) -> Limits:
+    """Return the limits of an engine: as many blocks as fit the node of *layout* with the least room.
+
+    Raises UsageError with what a node's memory lacks for its weights. *settings* are other fields of Limits. As many
+    *batches* are in flight as there are stages, by default.
+    """
+    limits = Limits(0, context, shape.vocabulary, **settings)
+    counts, problems = [], []
+    for place, rank_ in enumerate(layout.ranks):
+        name = topology.workers[rank_]
+        device = topology.nodes[name].device
+        memory = device.memory_bytes if device is not None else None
+        weights_bytes, token_bytes = held_bytes(layout, shape, place)
+        if memory is None:
+            continue
+        room = memory - weights_bytes
+        if room < token_bytes * limits.block_tokens:
+            found = f"{format_size(memory)} of memory for {format_size(weights_bytes)} of weights"
+            problems.append(Problem(f"node {name}", found, "room for them and a block of the cache"))
+        counts.append(math.floor(room / (token_bytes * limits.block_tokens)))
+    if problems:
+        raise UsageError(problems)
+    whole = limits.running * -(-context // limits.block_tokens)
+    stages = len(layout.ranks) if layout.kind == "pipeline" else 1
+    return Limits(min([whole, *counts]), context, shape.vocabulary, batches=batches or stages, **settings)
+
+
+def held_bytes(layout: Layout, shape: Shape, place: int) -> tuple[float, float]:
+    """Return (bytes of weights, bytes of cache per token) of the *place*-th node of *layout*."""
+    layers, count = layout.layers[place], len(layout.ranks)
+    if layout.kind == "pipeline":
+        ends = shape.ends_bytes(place == 0, place == count - 1)
+        return layers * shape.layer_bytes + ends, shape.cache_bytes(layers, 1)
+    share = 1 / count if layout.kind == "tensor" else 1.0
+    whole = layers * shape.layer_bytes + shape.ends_bytes(True, True)
+    return share * whole, share * shape.cache_bytes(layers, 1)
+
+
+def names_of(layout: Layout, topology: Topology) -> Sequence[str]:
+    """Return the names of the nodes of *layout*, in its order."""
+    return [topology.workers[rank_] for rank_ in layout.ranks]

@@ -1,0 +1,53 @@
+"""The configuration of a serving program: the model, where its parts are, the limits, the given requests."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.models.architecture import Precision
+from simcluster.inference.plan.placements import Kind
+from simcluster.inference.plan.shape import Shape
+from simcluster.inference.request import Request
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """A placement by rank: rank *ranks*[i] holds *layers*[i] layers; under `tensor` and `replicas` a share of all."""
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    layers: tuple[int, ...]
+
+    def first_layer(self, place: int) -> int:
+        """Return the first layer of the *place*-th node of a pipeline."""
+        return sum(self.layers[:place])
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """What every node is told. *numerics* none: *model* is not opened, and nothing is computed but times.
+
+    *is_real*: nodes are processes. *requests* are given ones; a program with another source has none.
+    """
+
+    model: str
+    shape: Shape
+    precision: Precision
+    numerics: Literal["real", "none"]
+    layout: Layout
+    limits: Limits
+    is_real: bool
+    requests: tuple[Request, ...] = ()
+
+    def written(self) -> str:
+        """Return this as a job's configuration."""
+        return msgspec.json.encode(self).decode()
+
+
+_decoder = msgspec.json.Decoder(Setup)
+
+
+def read_setup(config_json: str) -> Setup:
+    """Return the setup that `Setup.written` wrote."""
+    return _decoder.decode(config_json)
