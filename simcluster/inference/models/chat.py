@@ -11,6 +11,8 @@ from simcluster.inference.models.tokens import Tokens
 
 BEGIN, END = "<|im_start|>", "<|im_end|>"
 ROLES: Final = ("system", "user", "assistant")
+MOST_TEMPLATE: Final = 2_000
+"""Limit on the characters of a template: those of ChatML have about 400."""
 
 _TAG = re.compile(r"(\{%-?(?:[^'\"%]|'[^']*'|\"[^\"]*\")*-?%\}|\{\{-?(?:[^'\"}]|'[^']*'|\"[^\"]*\")*-?\}\})")
 _PART = re.compile(r"'[^']*'|\"[^\"]*\"|[^'\"]+")
@@ -29,7 +31,7 @@ class Chat:
     """The template of a model's file. Raises ValueError for one that is not ChatML, or without its marks as tokens."""
 
     def __init__(self, template: str, tokenizer: Tokens) -> None:
-        found = _CHATML.fullmatch(_plain(template))
+        found = _CHATML.fullmatch(_plain(template)) if len(template) <= MOST_TEMPLATE else None
         if found is None:
             shown = "".join(filter(str.isprintable, template[:100]))
             raise ValueError(f"a template of {len(template):,} characters that begins with {shown!r}")
@@ -65,14 +67,14 @@ class Chat:
 
 def _plain(template: str) -> str:
     """Return *template* without the blanks that print nothing, and each expression in one spelling."""
-    pieces, before = [], ""
-    for piece in _TAG.split(template):
-        if _TAG.fullmatch(piece):
-            pieces.append(_one_spelling(piece))
-            before = piece
-        elif piece.strip() or (piece and not before.endswith(("-}}", "-%}", "%}"))):
-            return template  # it prints text outside the tags, which ChatML does not
-    return "".join(pieces)
+    pieces = ["", *_TAG.split(template), ""]  # text, and tags in between
+    for before, text, after in zip(pieces[:-1:2], pieces[1::2], pieces[2::2], strict=True):
+        if text.strip() or not (before.endswith(("-%}", "-}}")) or after.startswith(("{%-", "{{-"))):
+            # Jinja as it is set up for templates drops a line break after a block, and blanks between that and a block.
+            rest = text.removeprefix("\n") if before.endswith("%}") else text
+            if rest.strip(" \t") or (rest and not (rest != text and after.startswith("{%"))):
+                return template  # it prints text outside the tags, which ChatML does not
+    return "".join(map(_one_spelling, pieces[2::2]))
 
 
 def _one_spelling(tag: str) -> str:

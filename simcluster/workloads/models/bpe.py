@@ -42,10 +42,15 @@ class Tokenizer:
 
     def decode(self, tokens: Iterable[int]) -> bytes:
         """Return the text that *tokens* stand for."""
+        spelt = self.spelt()
+        return b"".join(spelt[token] for token in tokens)
+
+    def spelt(self) -> list[bytes]:
+        """Return the bytes of every token."""
         spelt = [bytes([byte]) for byte in range(BYTES)]
         for first, second in self.merges:
             spelt.append(spelt[first] + spelt[second])
-        return b"".join(spelt[token] for token in tokens)
+        return spelt
 
     def _word(self, word: bytes) -> list[int]:
         if word not in self._known:

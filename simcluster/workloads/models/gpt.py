@@ -79,10 +79,8 @@ def gpt(
     is then per token. *data* is a file; by default a public-domain text of 600 kB in the package, of prose and C. The
     last tenth is held out. Raises UsageError for settings that contradict each other and for a text that is too short.
     """
-    if tokenizer == "bpe" and vocabulary is None and SIZES[size].vocabulary == BYTES:
-        vocabulary = TOKENS
-    shape = _shape(
-        size, layers=layers, width=width, heads=heads, kv_heads=kv_heads, feed_forward=feed_forward,
+    shape = shape_of(
+        size, tokenizer, layers=layers, width=width, heads=heads, kv_heads=kv_heads, feed_forward=feed_forward,
         vocabulary=vocabulary, context=context,
     )  # fmt: skip
     make_optimizer = named_optimizer(optimizer, learning_rate, momentum)
@@ -103,9 +101,11 @@ def gpt(
     )
 
 
-def _shape(size: Size, **changes: int | None) -> Shape:
-    """Return the shape of *size* with those *changes* that are not None."""
+def shape_of(size: Size, tokenizer: Literal["bytes", "bpe"], **changes: int | None) -> Shape:
+    """Return the shape of *size* with those *changes* that are not None. Raises UsageError."""
     given = {name: value for name, value in changes.items() if value is not None}
+    if tokenizer == "bpe" and SIZES[size].vocabulary == BYTES:
+        given.setdefault("vocabulary", TOKENS)
     if "heads" in given:
         given.setdefault("kv_heads", given["heads"])
     if "width" in given:

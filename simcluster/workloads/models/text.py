@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from simcluster.errors import Problem, UsageError
-from simcluster.workloads.models.bpe import train
+from simcluster.workloads.models.bpe import Tokenizer, train
 from simcluster.workloads.samples import Samples
 
 EMBEDDED = Path(__file__).parent / "data" / "sqlite3.h.xz"
@@ -44,8 +44,13 @@ def _mapped(path: Path) -> Tensor:
 @lru_cache(maxsize=4)
 def read_tokens(file: str | None, vocabulary: int) -> Tensor:
     """Return the text in up to *vocabulary* kinds of tokens, learnt from the training part."""
+    return tokenizer(file, vocabulary).encode(read_text(file).numpy().tobytes())
+
+
+def tokenizer(file: str | None, vocabulary: int) -> Tokenizer:
+    """Return the tokenizer with up to *vocabulary* tokens that the training part of the text teaches."""
     text = read_text(file).numpy().tobytes()
-    return train(text[: len(text) - len(text) // HELD_OUT], vocabulary).encode(text)
+    return train(text[: len(text) - len(text) // HELD_OUT], vocabulary)
 
 
 def cut(text: Tensor, context: int, most_held_out: int, unit: str = "bytes") -> tuple[Samples, Samples]:

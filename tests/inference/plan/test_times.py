@@ -48,8 +48,8 @@ def test_a_layer_takes_the_slower_of_arithmetic_and_memory_and_its_overhead() ->
     device = Device("d", flops_per_s=1e6, memory_bandwidth_Bps=1e6, work_overhead_s=1.0, operator_overhead_s=0.01)
     slow = pace(device, TINY, 1, 1, 9)
     assert slow.layer_s == pytest.approx(1504e-6 + 18 * 0.01, rel=1e-9)
-    # The logits: a norm of 8 weights and 32 x 8 weights, 2 bytes each.
-    assert slow.head_s == pytest.approx(528e-6 + 2 * 0.01, rel=1e-9)
+    # The logits, a piece of work of their own: a norm of 8 weights and 32 x 8 weights, 2 bytes each.
+    assert slow.head_s == pytest.approx(1.0 + 528e-6 + 2 * 0.01, rel=1e-9)
     assert slow.stage_s(3, last=True) == pytest.approx(1.0 + 3 * slow.layer_s + slow.head_s, rel=1e-9)
     # With 100 times the bandwidth the arithmetic decides.
     assert pace(replace(device, memory_bandwidth_Bps=1e8), TINY, 1, 1, 9).layer_s == pytest.approx(1472e-6 + 0.18)
@@ -84,7 +84,6 @@ def test_an_all_reduce_takes_the_time_that_the_simulator_gives_the_direct_schedu
 def circulated_s(topology: Topology, shelf: Shelf, layers: Sequence[int], groups: int, rounds: int) -> list[float]:
     """Return when each round of tokens of *groups*, one request each, is back at n0 in the simulator."""
     shape, last = shelf.shape, len(layers) - 1
-    # Memory decides for layers and logits on these devices, so the roofline of their sum is the sum of theirs.
     each = shape.layer_cost(1, 1, shelf.lengths.context)
 
     async def stage(node: Transport) -> list[float]:
@@ -97,7 +96,9 @@ def circulated_s(topology: Topology, shelf: Shelf, layers: Sequence[int], groups
                     await node.recv((i - 1) % len(layers), "hidden")
                     ends_s += [asyncio.get_running_loop().time()] * (number % groups == groups - 1)
                 if i or number < groups * rounds:
-                    await node.compute(lambda: None, cost=work + shape.head_cost(1) if i == last else work)
+                    await node.compute(lambda: None, cost=work)
+                    if i == last:
+                        await node.compute(lambda: None, cost=shape.head_cost(1))
                     hidden = torch.empty(int(size), dtype=torch.uint8)
                     sending.create_task(node.send((i + 1) % len(layers), "hidden", hidden))
         return ends_s

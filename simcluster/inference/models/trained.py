@@ -1,0 +1,109 @@
+"""A GPT that a run has trained: its settings from the run's config.yaml, its weights from final.safetensors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from torch import Tensor
+
+from simcluster.documents.settings import validate
+from simcluster.documents.yaml import MAX_BYTES, loads
+from simcluster.errors import Problem, UsageError
+from simcluster.inference.files.error import ModelFileError, refusing
+from simcluster.inference.models.architecture import Architecture
+from simcluster.inference.models.model_file import ModelFile
+from simcluster.inference.models.tensor_files import TensorFiles
+from simcluster.inference.models.tokens import Tokens
+from simcluster.paths.inside import read
+from simcluster.workloads.models.bpe import Tokenizer
+from simcluster.workloads.models.gpt import gpt, shape_of
+from simcluster.workloads.models.text import tokenizer
+
+CONFIG: Final = "config.yaml"
+CHECKPOINTS, WEIGHTS = "checkpoints", "final.safetensors"
+_SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "vocabulary", "context")
+_FUSED = {"query": "split", "key": "split", "value": "split", "gate": "up"}
+"""Tensors that are some of the rows of another one in the file."""
+
+
+class TrainedGpt(ModelFile):
+    """The GPT in the run directory *folder*."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, folder.resolve().name)
+        self._settings = self._read_settings()
+        sizes = {name: self._settings[name] for name in _SIZES}
+        shape = shape_of(self._settings["size"], self._settings["tokenizer"], **sizes)
+        self.architecture = Architecture(
+            shape.layers, shape.width, shape.heads, shape.kv_heads, shape.width // shape.heads, shape.feed_forward,
+            shape.vocabulary, shape.context, gated=shape.gated, tied=shape.tied,
+        )  # fmt: skip
+        self._tensors = TensorFiles(folder / CHECKPOINTS, [WEIGHTS])
+
+    def read(self, name: str, layer: int | None) -> Tensor:
+        """Return one tensor in f32."""
+        sizes = self.architecture
+        rows, *rest = sizes.shapes(name)
+        if layer is None:
+            return self._tensors.read(f"{name}.weight", (rows, *rest))
+        key = f"blocks.{layer}.{_FUSED.get(name, name)}.weight"
+        if name in ("query", "key", "value"):
+            kv = sizes.kv_heads * sizes.head_width
+            all_rows, first = sizes.width + 2 * kv, {"query": 0, "key": sizes.width, "value": sizes.width + kv}[name]
+        elif name in ("up", "gate") and sizes.gated:
+            all_rows, first = 2 * rows, 0 if name == "gate" else rows
+        else:
+            all_rows, first = rows, 0
+        return self._tensors.read(key, (all_rows, *rest), first, rows)
+
+    def _read_settings(self) -> dict[str, Any]:
+        """Return the settings of the run's workload, with defaults."""
+        path = self.path / CONFIG
+        with refusing(path, "file", "the config of a run"):
+            found = loads(read(self.path, CONFIG, most_bytes=MAX_BYTES).decode(), str(path)).data["workload"]
+            given = dict(found)
+            if (name := given.pop("name")) != "gpt":
+                raise ModelFileError(path, "workload.name", repr(name)[:100], "'gpt'")
+            settings, problems = validate(gpt, given)
+        if problems:
+            raise UsageError([Problem(f"workload.{one.name}", one.found, one.expected, str(path)) for one in problems])
+        return settings
+
+    def _tokenizer(self) -> Tokens | None:
+        if self._settings["tokenizer"] == "bytes":
+            return TextTokens(Tokenizer(()), self.architecture.vocabulary)
+        data = self._settings["data"]
+        if data is not None and not os.path.isfile(data):
+            raise ModelFileError(self.path / CONFIG, "workload.data", repr(data), "the text that taught the tokens")
+        return TextTokens(tokenizer(data, self.architecture.vocabulary), self.architecture.vocabulary)
+
+    def _template(self) -> str | None:
+        return None
+
+    def _ends(self) -> Sequence[object]:
+        return []
+
+
+class TextTokens:
+    """The bytes or tokens of a workload's text. It has no marks."""
+
+    def __init__(self, tokens: Tokenizer, vocabulary: int) -> None:
+        self.marks: dict[str, int] = {}
+        self._tokens, spelt = tokens, tokens.spelt()
+        self._octets = spelt + [b""] * (vocabulary - len(spelt))  # a text may teach fewer
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of *text*."""
+        found: list[int] = self._tokens.encode(text.encode("utf-8", "replace")).tolist()
+        return found
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Return the text of *tokens*; bytes that are no UTF-8 become the replacement character."""
+        return self.octets(tokens).decode("utf-8", "replace")
+
+    def octets(self, tokens: Iterable[int]) -> bytes:
+        """Return the bytes of *tokens*."""
+        return b"".join(self._octets[token] for token in tokens)

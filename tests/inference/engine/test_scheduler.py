@@ -1,0 +1,277 @@
+"""Laws of the scheduler, for any requests, limits, lengths of answers and cancellations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcluster.inference.engine.batch import Batch, read, written
+from simcluster.inference.engine.scheduler import Limits, Scheduler
+from simcluster.inference.request import Request
+
+END, OTHER = 7, 3
+
+
+@dataclass
+class Run:
+    """A driver of a scheduler: *lengths* are the true lengths of the answers, *cancels* the batch before which a
+    request is cancelled.
+    """
+
+    requests: list[Request]
+    limits: Limits
+    lengths: list[int]
+    cancels: dict[int, int] = field(default_factory=dict)
+    ends: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, list[int]] = field(default_factory=dict)
+    batches: list[Batch] = field(default_factory=list)
+    preemptions: int = 0
+
+    def go(self) -> Run:
+        scheduler = self.scheduler = Scheduler(self.limits)
+        chosen = dict.fromkeys(range(len(self.requests)), 0)
+        slots: dict[int, int] = {}
+        for request in self.requests:
+            if why := scheduler.add(request):
+                self.ends[request.id] = why
+        for turn in range(10_000):
+            for which, when in self.cancels.items():
+                name = str(which)
+                if when == turn and scheduler.cancel(name):
+                    assert name not in self.ends
+                    self.ends[name] = "cancelled"
+            self.check()
+            issued = scheduler.next_batch()
+            if issued is not None:
+                assert read(written(issued.batch)) == issued.batch
+                assert len(issued.tokens) == issued.batch.tokens
+                self.batches.append(issued.batch)
+                # A driver may know which request a slot is; the scheduler does not tell.
+                for one in issued.batch.opened:
+                    slots[one.slot] = scheduler._by_slot[one.slot].number
+                continue
+            if scheduler.is_empty:
+                break
+            self.check_work()
+            oldest = scheduler._in_flight[0]
+            tokens = []
+            for piece in oldest.pieces:
+                if piece.samples:
+                    which = self.accepted[slots[piece.slot]]
+                    chosen[which] += 1
+                    tokens.append(END if chosen[which] >= self.lengths[which] else OTHER)
+            for answer in scheduler.take(tokens):
+                assert answer.request not in self.ends
+                self.answers.setdefault(answer.request, []).append(answer.token)
+                if answer.reason is not None:
+                    self.ends[answer.request] = answer.reason
+        self.preemptions = scheduler.preemptions
+        return self
+
+    @property
+    def accepted(self) -> list[int]:
+        """The requests by number: refused ones have none."""
+        scheduler = Scheduler(self.limits)
+        return [which for which, request in enumerate(self.requests) if not scheduler.refusal(request)]
+
+    def check(self) -> None:
+        """Assert that blocks and requests are conserved."""
+        scheduler = self.scheduler
+        blocks, running = scheduler.blocks, scheduler._running
+        held = {sequence.number: blocks.held(sequence.number) for sequence in running}
+        assert blocks.free + sum(held.values()) == blocks.total
+        assert blocks.holders == len([count for count in held.values() if count])
+        for sequence in running:  # a block for every token that has gone through the model
+            assert held[sequence.number] * blocks.tokens >= sequence.issued
+        assert scheduler.running + scheduler.waiting + len(self.ends) == len(self.requests)
+        assert scheduler.running <= self.limits.running
+        assert scheduler.in_flight <= self.limits.batches
+
+    def check_work(self) -> None:
+        """Assert that nothing could go on: every running sequence waits for a batch in flight, or for a block."""
+        scheduler = self.scheduler
+        assert scheduler.in_flight
+        if scheduler.in_flight == self.limits.batches:
+            return
+        for sequence in scheduler._running:
+            if not sequence.flying and sequence.left:
+                more = scheduler.blocks.needed(len(sequence.tokens)) - scheduler.blocks.held(sequence.number)
+                assert more > scheduler.blocks.free
+        if scheduler._waiting and scheduler.running < self.limits.running:
+            assert scheduler.blocks.needed(len(scheduler._waiting[0].tokens)) > scheduler.blocks.free
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    limits = Limits(
+        blocks=draw(st.integers(1, 12)),
+        context=draw(st.integers(4, 40)),
+        vocabulary=10,
+        block_tokens=draw(st.integers(1, 5)),
+        chunk_tokens=draw(st.integers(1, 9)),
+        running=draw(st.integers(1, 5)),
+        batches=draw(st.integers(1, 4)),
+    )
+    count = draw(st.integers(1, 7))
+    requests = [
+        Request(str(i), (1,) * draw(st.integers(0, 12)), draw(st.integers(0, 12)), ends=frozenset({END}))
+        for i in range(count)
+    ]
+    lengths = [draw(st.integers(1, 14)) for _ in requests]
+    cancels = draw(st.dictionaries(st.integers(0, count - 1), st.integers(0, 20), max_size=3))
+    return Run(requests, limits, lengths, cancels)
+
+
+@settings(deadline=None, max_examples=300)
+@given(runs())
+def test_every_request_ends_exactly_once_with_its_tokens(run: Run) -> None:
+    run.go()
+    scheduler = run.scheduler
+    assert scheduler.is_empty
+    assert scheduler.blocks.free == scheduler.blocks.total
+    assert set(run.ends) == {request.id for request in run.requests}
+    for which, request in enumerate(run.requests):
+        answer, reason = run.answers.get(request.id, []), run.ends[request.id]
+        most = min(run.lengths[which], request.max_tokens)
+        if reason == "stop":
+            assert len(answer) == run.lengths[which]
+            assert answer[-1] == END
+        elif reason == "length":
+            assert len(answer) == request.max_tokens == most
+        elif reason == "cancelled":
+            assert len(answer) < max(most, 1)
+        else:
+            assert which not in run.accepted
+            assert not answer
+
+
+@settings(deadline=None, max_examples=200)
+@given(runs())
+def test_pieces_of_a_sequence_follow_each_other_and_every_slot_is_opened_and_closed_once(run: Run) -> None:
+    run.go()
+    at: dict[int, int] = {}
+    opened, closed = Counter[int](), Counter[int]()
+    for batch in run.batches:
+        for slot in batch.closed:
+            closed[slot] += 1
+            del at[slot]
+        for one in batch.opened:
+            opened[one.slot] += 1
+            at[one.slot] = 0
+        assert len({piece.slot for piece in batch.pieces}) == len(batch.pieces)
+        assert batch.pieces
+        prefilled = sum(piece.count for piece in batch.pieces if piece.count > 1)
+        assert prefilled <= run.limits.chunk_tokens
+        for piece in batch.pieces:
+            assert piece.start == at[piece.slot]
+            # A chunk ends at a multiple of chunk_tokens of its sequence, or with what is known of it.
+            assert piece.samples or (piece.start + piece.count) % run.limits.chunk_tokens == 0
+            at[piece.slot] += piece.count
+    assert set(opened.values()) <= {1}
+    assert set(closed.values()) <= {1}
+    assert set(closed) <= set(opened)
+
+
+@settings(deadline=None, max_examples=200)
+@given(runs(), st.lists(st.integers(1, 14), min_size=7, max_size=7))
+def test_what_is_issued_does_not_depend_on_lengths_that_are_not_known_yet(run: Run, others: list[int]) -> None:
+    again = Run(run.requests, run.limits, others[: len(run.requests)], run.cancels)
+    run.go()
+    again.go()
+    least = min(min(run.lengths), min(again.lengths))
+    same = 0
+    for a, b in zip(run.batches, again.batches, strict=False):
+        assert a == b
+        same += a.samples
+        if same >= least:  # the earliest at which an answer can have ended in one of them
+            break
+
+
+@settings(deadline=None, max_examples=200)
+@given(runs())
+def test_limits_on_answers_decide_nothing_but_refusals_and_ends(run: Run) -> None:
+    """With every limit as large as allowed and no cancellation, the same answers give the same batches."""
+    run.cancels = {}
+    taken = [run.requests[which] for which in run.accepted]
+    if not taken:
+        return
+    lengths = [min(run.lengths[which], run.requests[which].max_tokens) for which in run.accepted]
+    first = Run(taken, run.limits, lengths).go()
+
+    def most(request: Request) -> int:
+        room = min(run.limits.context, run.limits.blocks * run.limits.block_tokens)
+        return room - len(request.prompt)
+
+    loose = [Request(one.id, one.prompt, most(one), ends=one.ends) for one in taken]
+    second = Run(loose, run.limits, lengths).go()
+
+    def pieces(one: Run) -> list[object]:
+        return [batch.pieces for batch in one.batches]
+
+    assert pieces(first) == pieces(second)
+
+
+def test_a_sequence_without_a_block_takes_the_one_of_the_latest_and_both_are_answered() -> None:
+    # Two requests of 2 + 4 tokens in 4 blocks of 2. Both get a block, then one for their 3rd and 4th tokens; at the 5th
+    # the cache is full, so the second gives its 2 blocks away and starts again when the first has ended.
+    limits = Limits(blocks=4, context=8, vocabulary=10, block_tokens=2)
+    requests = [Request(name, (1, 1), 4) for name in ("0", "1")]
+    run = Run(requests, limits, [9, 9]).go()
+    assert run.preemptions == 1
+    assert {name: len(tokens) for name, tokens in run.answers.items()} == {"0": 4, "1": 4}
+    again = [piece for batch in run.batches for piece in batch.pieces if piece.slot == 2]
+    assert again[0].start == 0
+    assert again[0].count == 5  # its prompt and 3 tokens, once more
+
+
+def test_decoding_goes_on_while_a_long_prompt_is_prefilled() -> None:
+    limits = Limits(blocks=100, context=64, vocabulary=10, chunk_tokens=4)
+    run = Run([Request("0", (1,), 10), Request("1", (1,) * 14, 1)], limits, [99, 99]).go()
+    # The prompt of 14 takes chunks of 3 next to the first request's prompt... each chunk ends at a multiple of 4.
+    counts = [[piece.count for piece in batch.pieces] for batch in run.batches]
+    assert counts[:5] == [[1], [1, 4], [1, 4], [1, 4], [1, 2]]
+
+
+def test_groups_of_equal_size_fill_the_batches_in_flight() -> None:
+    limits = Limits(blocks=100, context=64, vocabulary=10, batches=3)
+    scheduler = Scheduler(limits)
+    for name in range(6):
+        assert scheduler.add(Request(str(name), (1,), 5)) == ""
+    issued = scheduler.next_batch()  # the prompts go together
+    assert issued is not None
+    scheduler.take([1] * 6)
+    sizes = []
+    while (issued := scheduler.next_batch()) is not None:
+        sizes.append(len(issued.batch.pieces))
+    assert sizes == [2, 2, 2]
+
+
+def test_a_cancelled_request_frees_its_blocks_at_once_even_in_flight() -> None:
+    scheduler = Scheduler(Limits(blocks=2, context=8, vocabulary=10, block_tokens=4))
+    assert scheduler.add(Request("0", (1, 2, 3, 4, 5), 3)) == ""
+    assert scheduler.next_batch() is not None
+    assert scheduler.blocks.free == 0
+    assert scheduler.cancel("0")
+    assert scheduler.blocks.free == 2
+    assert not scheduler.cancel("0")
+    assert scheduler.add(Request("1", (1,), 1)) == ""
+    assert scheduler.take([4]) == []  # the token of a request that has ended
+    issued = scheduler.next_batch()
+    assert issued is not None
+    assert issued.batch.closed == (0,)
+
+
+def test_what_can_never_fit_is_refused_with_the_numbers() -> None:
+    scheduler = Scheduler(Limits(blocks=2, context=10, vocabulary=10, block_tokens=4))
+    for prompt, most, why in (
+        ((), 1, "the prompt has no token"),
+        ((1,), 0, "max_tokens: found 0, expected at least 1"),
+        ((1, 11), 1, "the prompt has the token 11, but the vocabulary ends at 9"),
+        ((1,) * 8, 3, "8 tokens of prompt and 3 of answer exceed the context of 10"),
+        ((1,) * 8, 1, "8 tokens of prompt and 1 of answer exceed the cache of 8 tokens"),
+    ):
+        assert scheduler.add(Request("0", prompt, most)) == why
+    assert scheduler.is_empty

@@ -1,0 +1,191 @@
+"""Folders as Hugging Face writes them: logits against the slow reference, tokenizers, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from simcluster.errors import UsageError
+from simcluster.inference.files.error import ModelFileError
+from simcluster.inference.models import hugging_face
+from simcluster.inference.models.decoder import Part
+from simcluster.inference.models.open import open_model
+from simcluster.inference.models.tokenizer import _spelling
+from tests.inference.models import by_numpy, tiny
+from tests.inference.models.test_chat import PLAIN
+
+NAMES = hugging_face._WHOLE | hugging_face._LAYER
+# Heads of 8, not of 24 / 6 as a reader that computes it would find.
+WIDE = replace(tiny.HALVES, head_width=8, tied=False)
+
+
+def config(a, **changed):
+    return {
+        "model_type": "llama", "num_hidden_layers": a.layers, "hidden_size": a.width, "num_attention_heads": a.heads,
+        "num_key_value_heads": a.kv_heads, "head_dim": a.head_width, "intermediate_size": a.feed_forward,
+        "vocab_size": a.vocabulary, "max_position_embeddings": a.context, "tie_word_embeddings": a.tied,
+        "rope_theta": a.rope_base, "rms_norm_eps": a.epsilon, "hidden_act": "silu", "eos_token_id": 7,
+    } | changed  # fmt: skip
+
+
+def named(a, dtype=torch.float32):
+    """Return the seeded tensors of *a* by their names at Hugging Face."""
+    return {
+        f"{'' if layer is None else f'model.layers.{layer}.'}{NAMES[name]}.weight": tensor.to(dtype)
+        for (name, layer), tensor in tiny.tensors(a).items()
+        if name != "position" and not (name == "output" and a.tied)
+    }
+
+
+def write(folder, a, files=1, dtype=torch.float32, **changed):
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config(a, **changed)))
+    tensors = list(named(a, dtype).items())
+    for i in range(files):
+        name = "model.safetensors" if files == 1 else f"model-{i + 1:05}-of-{files:05}.safetensors"
+        save_file(dict(tensors[i::files]), folder / name)
+    return folder
+
+
+def logits(model, tokens, *cuts):
+    stream = torch.tensor(tokens)
+    for first, last in zip(cuts, cuts[1:], strict=False):
+        share = model.share(first, last)
+        (stream,) = share.forward([Part(share.cache(16), stream)])
+    return stream.numpy()
+
+
+@pytest.mark.parametrize("a", [tiny.HALVES, WIDE], ids=["tied", "untied, wide heads"])
+@pytest.mark.parametrize("files", [1, 3])
+def test_logits_are_those_of_the_reference(tmp_path, a, files):
+    model = open_model(str(write(tmp_path / "model", a, files)))
+    assert model.architecture == a
+    expected = by_numpy.logits(a, tiny.tensors(a), [3, 1, 4, 1, 5])
+    np.testing.assert_allclose(logits(model, [3, 1, 4, 1, 5], 0, 1, 4), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_one_file_is_opened_by_its_path_and_newer_names_are_read(tmp_path):
+    folder = write(tmp_path / "model", tiny.HALVES, rope_theta=None, rope_parameters={"rope_theta": 1e4})
+    model = open_model(str(folder / "model.safetensors"))
+    assert model.architecture == tiny.HALVES
+    assert (model.name, model.tokenizer, model.chat, model.ends) == ("model", None, None, frozenset({7}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_weights_of_other_types_become_f32(tmp_path, dtype):
+    model = open_model(str(write(tmp_path / "model", tiny.HALVES, dtype=dtype)))
+    found = model.read("up", 2)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, tiny.tensors(tiny.HALVES)["up", 2].to(dtype).float())
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"model_type": "mamba"}, "model_type: found 'mamba', expected 'llama'"),
+        ({"attention_bias": True}, "attention_bias: found True"),
+        ({"rope_scaling": {"factor": 2}}, "rope_scaling: found"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters: found"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config: found"),
+        ({"num_key_value_heads": 4}, "expected a divisor of 6"),
+        ({"head_dim": 3}, "head_dim: found 3, expected an even number"),
+        ({"hidden_size": "24"}, "hidden_size: found '24', expected a whole number"),
+        ({"rms_norm_eps": 0}, "rms_norm_eps: found 0"),
+        ({"intermediate_size": 41}, r"mlp.up_proj.weight: found the shape \(40, 24\), expected \(41, 24\)"),
+        ({"num_hidden_layers": 5}, "model.layers.4.input_layernorm.weight: found no such tensor"),
+        ({"tie_word_embeddings": False}, "lm_head.weight: found no such tensor"),
+        ({"eos_token_id": 50}, "end of text: found 50"),
+    ],
+)
+def test_a_folder_of_something_else_is_refused_by_name(tmp_path, changed, said):
+    folder = write(tmp_path / "model", tiny.HALVES, **changed)
+    with pytest.raises(ModelFileError, match=said):
+        model = open_model(str(folder))
+        assert model.ends is not None
+        model.share(0, model.architecture.layers)
+
+
+def test_a_tensor_outside_its_file_is_refused_before_memory_is_taken(tmp_path):
+    folder = write(tmp_path / "model", tiny.HALVES, vocab_size=2**30)
+    huge = {"dtype": "F32", "shape": [2**30, 24], "data_offsets": [0, 4 * 24 * 2**30]}
+    text = json.dumps({"model.embed_tokens.weight": huge}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(1000))
+    with pytest.raises(ModelFileError, match=r"embed_tokens.weight: found 1,\d\d\d bytes, and a tensor at"):
+        open_model(str(folder)).read("embedding", None)
+    short = huge | {"data_offsets": [0, 96]}
+    text = json.dumps({"model.embed_tokens.weight": short}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(1000))
+    with pytest.raises(ModelFileError, match="embed_tokens.weight: found 96 bytes, expected those of"):
+        open_model(str(folder)).read("embedding", None)
+
+
+def test_links_in_a_folder_are_not_followed(tmp_path):
+    folder = write(tmp_path / "model", tiny.HALVES)
+    weights = folder / "model.safetensors"
+    weights.rename(tmp_path / "elsewhere")
+    weights.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ModelFileError, match="symbolic link, which is not followed"):
+        open_model(str(folder))
+
+
+def test_a_folder_without_weights_or_without_a_model_is_refused(tmp_path):
+    folder = write(tmp_path / "model", tiny.HALVES)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelFileError, match="found 0 safetensors files"):
+        open_model(str(folder))
+    (folder / "config.json").unlink()
+    with pytest.raises(ModelFileError, match=r"neither config.json nor a run's config.yaml"):
+        open_model(str(folder))
+    with pytest.raises(UsageError, match=r"no such file and no such name, expected a name \(smollm2\)"):
+        open_model(str(tmp_path / "none"))
+
+
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+DIGITS = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, BYTE_LEVEL]}
+
+
+def tokenizer_json(pre, merges=(["1", "2"], "h e")):
+    vocabulary = {token: i for i, token in enumerate([*_spelling().values(), "12", "he"])}
+    marks = [{"id": 258 + i, "content": name} for i, name in enumerate(("<|im_start|>", "<|im_end|>"))]
+    model = {"type": "BPE", "vocab": vocabulary, "merges": list(merges)}
+    return {"model": model, "added_tokens": marks, "pre_tokenizer": pre, "normalizer": None}
+
+
+@pytest.mark.parametrize(("pre", "tokens"), [(BYTE_LEVEL, ["12", "he"]), (DIGITS, ["1", "2", "he"])])
+def test_a_tokenizer_and_a_chat_template_are_read(tmp_path, pre, tokens):
+    folder = write(tmp_path / "model", replace(tiny.HALVES, vocabulary=300))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json(pre)))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": PLAIN}))
+    model = open_model(str(folder))
+    assert [model.tokenizer.decode([token]) for token in model.tokenizer.encode("12he")] == tokens
+    assert model.chat.render([{"role": "user", "content": "x"}])[0] == 258
+    assert model.ends == {7, 259}
+    assert model.tokenizer.decode([299]) == ""  # the embedding has rows without a token
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    with pytest.raises(ModelFileError, match="chat template: found a template of 14 characters"):
+        _ = open_model(str(folder)).chat
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"pre_tokenizer": {"type": "Metaspace"}}, "found \"{'type': 'Metaspace'}\", expected one of smollm, gpt-2"),
+        ({"normalizer": {"type": "NFC"}}, "expected byte-level BPE, not normalised"),
+        ({"model": {"type": "Unigram"}}, "found 'Unigram'"),
+        ({"model": {}}, "found no type"),
+        ({"added_tokens": [{"id": 300, "content": "x"}]}, "vocab: found 300, expected 0 to 299"),
+        ({"added_tokens": 3}, "tokenizer: found"),
+    ],
+)
+def test_another_tokenizer_is_refused(tmp_path, changed, said):
+    folder = write(tmp_path / "model", replace(tiny.HALVES, vocabulary=300))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json(BYTE_LEVEL) | changed))
+    with pytest.raises(ModelFileError) as error:
+        _ = open_model(str(folder)).tokenizer
+    assert said in str(error.value)
