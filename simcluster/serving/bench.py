@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from msgspec.structs import replace as replaced
@@ -14,6 +14,7 @@ from simcluster.errors import Problem, UsageError, nearest
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.load.answers import Answer
 from simcluster.inference.load.arrivals import Offered
+from simcluster.inference.load.asked import collected
 from simcluster.inference.models.architecture import Precision
 from simcluster.inference.models.open import open_model
 from simcluster.inference.plan.header import shape_of
@@ -24,7 +25,7 @@ from simcluster.rng import numpy_stream
 from simcluster.serving.asked import BACKENDS, WEIGHT_BYTES, shape_of_architecture
 from simcluster.serving.placing import layout_of, limits_of
 from simcluster.serving.run import Answers, answer_all
-from simcluster.serving.setup import Setup
+from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology
 
 NUMERICS: Final = ("none", "real")
@@ -102,24 +103,35 @@ def _setup(served: Served, topology: Topology, load: Sequence[Offered]) -> Setup
     problems = served.problems()
     if sum(one.prompt_tokens for one in load) > MOST_PROMPTS:
         problems.append(Problem("--requests", "too many tokens of prompts", f"at most {MOST_PROMPTS:,} in all"))
-    shape, context = Shape("", 1, 1, 1, 1, 1, 1, 1, True, 4.0), MOST_CONTEXT
-    try:
-        if served.numerics == "none":
-            shape = shape_of(served.model)
-            if served.weights is not None:
-                shape = replace(shape, weight_bytes=WEIGHT_BYTES.get(served.weights, math.nan))
-        else:
-            file = open_model(served.model)
-            shape = shape_of_architecture(file.architecture, served.weights or "f32", file.name)
-            context = file.architecture.context
-    except UsageError as error:
-        problems += error.problems
-    if problems:
+    model = collected(problems, lambda: _model(served))
+    if problems or model is None:
         raise UsageError(problems)
+    shape, context = model
     mean = Lengths(*(round(float(np.mean(one))) for one in _columns(load)))
-    layout = layout_of(served.placement, topology, shape, mean, min(AT_ONCE, len(load)))
-    limits = limits_of(layout, topology, shape, context)
-    return Setup(served.model, shape, served.weights or "f32", served.numerics, layout, limits, served.backend != "sim")
+    layout = _layout(served.placement, topology, shape, mean, len(load))
+    limits, is_real = limits_of(layout, topology, shape, context), served.backend != "sim"
+    numerics: Literal["real", "none"] = "real" if served.numerics == "real" else "none"
+    return Setup(served.model, shape, served.weights or "f32", numerics, layout, limits, is_real)
+
+
+def _model(served: Served) -> tuple[Shape, int]:
+    """Return the shape of the model and the most tokens of a sequence."""
+    if served.numerics == "real":
+        file = open_model(served.model)
+        shape = shape_of_architecture(file.architecture, served.weights or "f32", file.name)
+        return shape, file.architecture.context
+    shape = shape_of(served.model)
+    if served.weights is not None:
+        shape = replace(shape, weight_bytes=WEIGHT_BYTES.get(served.weights, math.nan))
+    return shape, MOST_CONTEXT
+
+
+def _layout(placement: str, topology: Topology, shape: Shape, lengths: Lengths, requests: int) -> Layout:
+    """Return the best placement for many of *requests* at once; if none has room for their caches, for one."""
+    try:
+        return layout_of(placement, topology, shape, lengths, min(AT_ONCE, requests))
+    except UsageError:
+        return layout_of(placement, topology, shape, lengths)
 
 
 def _columns(load: Sequence[Offered]) -> tuple[list[int], list[int]]:

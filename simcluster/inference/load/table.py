@@ -12,11 +12,9 @@ COLUMNS = ("mean", "median", "std", "p90", "p99")
 
 def lines(found: Figures) -> Iterator[str]:
     """Yield the lines of the table."""
-    yield f"{found.requests:,} requests in {found.duration_s:.4g} s: {found.completed:,} completed" + (
-        f", {found.failed:,} failed ({', '.join(f'{count:,} {kind}' for kind, count in found.errors.items())})"
-        if found.failed
-        else ""
-    )
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.errors.items())
+    failed = f", {found.failed:,} failed ({kinds})" if found.failed else ""
+    yield f"{found.requests:,} requests in {found.duration_s:.4g} s: {found.completed:,} completed{failed}"
     if not found.completed:
         return
     yield f"{'':10}" + "".join(f"{name:>12}" for name in COLUMNS)
@@ -26,10 +24,9 @@ def lines(found: Figures) -> Iterator[str]:
             yield f"{name:10}" + "".join(f"{_time(getattr(one, column)):>12}" for column in COLUMNS)
     rates = {"requests": found.completed, "output tokens": found.output_tokens}
     rates["tokens"] = found.prompt_tokens + found.output_tokens
+    yield "per second: " + ", ".join(f"{found.per_s(count) or 0:.4g} {name}" for name, count in rates.items())
     if found.good is not None:
-        rates["good requests"] = found.good
-    shown = {name: found.per_s(count) for name, count in rates.items()}
-    yield "per second: " + ", ".join(f"{rate:.4g} {name}" for name, rate in shown.items() if rate is not None)
+        yield f"goodput: {found.per_s(found.good) or 0:.4g} requests per second that meet all objectives"
     yield f"in the system: {found.mean_in_system:.4g} requests on average"
 
 

@@ -90,6 +90,9 @@ def test_the_table_has_the_numbers_and_fits_eighty_columns() -> None:
     shown = list(lines(figures(ANSWERS, Objectives(ttft_s=0.3))))
     assert shown[0] == "3 requests in 4 s: 2 completed, 1 failed (1 timeout)"
     assert shown[2].split() == ["TTFT", "375", "ms", "375", "ms", "125", "ms", "475", "ms", "497.5", "ms"]
-    assert "0.25 good requests" in shown[-2]
+    assert shown[-3:-1] == [
+        "per second: 0.5 requests, 1 output tokens, 4.75 tokens",
+        "goodput: 0.25 requests per second that meet all objectives",
+    ]
     assert max(map(len, shown)) <= 80
     assert list(lines(figures([LOST]))) == ["1 requests in 2.5 s: 0 completed, 1 failed (1 timeout)"]
