@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -80,10 +80,16 @@ class Benched:
         ]
 
 
-def bench_cluster(served: Served, topology: Topology, load: Sequence[Offered], seed: int = 0) -> Benched:
+def bench_cluster(
+    served: Served,
+    topology: Topology,
+    load: Sequence[Offered],
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> Benched:
     """Return what came of *load* on *topology*. Raise UsageError with all that is wrong, RunError if a node is lost.
 
-    Prompts are random tokens, and answers are as long as *load* says: no token ends one.
+    Prompts are random tokens, and answers are as long as *load* says: no token ends one. *options* are the backend's.
     """
     setup = _setup(served, topology, load)
     scheduler, details, requests = Scheduler(setup.limits), dict[str, str](), list[Request]()
@@ -95,7 +101,8 @@ def bench_cluster(served: Served, topology: Topology, load: Sequence[Offered], s
             requests.append(replace(request, arrival_s=one.arrival_s))
     if not requests:
         raise UsageError(Problem("--prompt-tokens", "no request that can be answered", details["refused"]))
-    found = answer_all(replaced(setup, requests=tuple(requests)), topology, backend=served.backend, seed=seed)
+    setup = replaced(setup, requests=tuple(requests))
+    found = answer_all(setup, topology, backend=served.backend, seed=seed, options=options)
     return Benched([_answer(one, number, found) for number, one in enumerate(load)], details, found)
 
 

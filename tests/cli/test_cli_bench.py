@@ -79,6 +79,21 @@ def test_a_trace_gives_arrivals_and_lengths(command: Any, tmp_path: Path) -> Non
     assert (code, "--burstiness: found 2, expected none with --trace" in err) == (2, True)
 
 
+def test_the_answers_of_a_run_are_a_trace_that_gives_the_run(command: Any, tmp_path: Path) -> None:
+    words = ("bench", "serving", "smolcluster", "--model", "8b", "--placement", "alone", "--requests", "6")
+    drawn = ("--rate", "0.5", "--prompt-tokens", "uniform:10:100", "--output-tokens", "geometric:4")
+    first = json.loads(command(*words, *drawn, "--out", "run.csv", "--json")[1])
+    again = json.loads(command(*words, "--trace", "run.csv", "--out", "again.csv", "--json")[1])
+    for name in ("duration_s", "mean_in_system"):
+        assert again[name] == pytest.approx(first[name], rel=1e-9)
+    for name in ("ttft_s", "tpot_s", "itl_s", "e2el_s"):
+        assert again[name] == pytest.approx(first[name], rel=1e-9)
+    rows, repeated = ((tmp_path / name).read_text().splitlines() for name in ("run.csv", "again.csv"))
+    assert [row.split(",")[2:6] for row in rows] == [row.split(",")[2:6] for row in repeated]
+    code, _, err = command(*words, *drawn, "--out", "none/run.csv")
+    assert (code, "none" in err) == (2, True)
+
+
 def test_a_server_is_measured_by_its_url(command: Any) -> None:
     words = ("--model", "m", "--rate", "inf", "--requests", "5", "--output-tokens", "3")
     with server(well) as url:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from typer import Argument, Option
 
 from simcluster.cli.complete import one_of
-from simcluster.cli.options import Json, names_of
+from simcluster.cli.options import Json, KeyFile, Rendezvous, names_of, real_options
+from simcluster.cli.show import check_target, write_file
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.process.loading import torch_loads
 
@@ -49,6 +50,10 @@ Prompts = Annotated[str, Option(metavar="LENGTH", help=f"The tokens of each prom
 Outputs = Annotated[str, Option(metavar="LENGTH", help=f"The tokens of each answer: {FORMS}")]
 TraceFile = Annotated[
     Path | None, Option(metavar="FILE.csv", help="Arrivals and lengths from a file with BurstGPT's columns.")
+]
+AnswersFile = Annotated[
+    Path | None,
+    Option(metavar="FILE.csv", help="Write a row for each request: a trace for --trace, and its latencies."),
 ]
 Goodput = Annotated[
     str | None, Option(metavar="NAME:S,...", help="Count requests that meet these seconds: ttft, tpot, e2el.")
@@ -104,11 +109,14 @@ def serving(
     output_tokens: Outputs = "128",
     trace: TraceFile = None,
     goodput: Goodput = None,
+    out: AnswersFile = None,
     seed: Seed = 0,
     backend: Backend = None,
     numerics: Numerics = None,
     placement: PlacementName = None,
     weights: Weights = None,
+    rendezvous: Rendezvous = None,
+    key_file: KeyFile = None,
     url: Url = None,
     token_file: TokenFile = None,
     plain_http: PlainHttp = False,
@@ -124,21 +132,26 @@ def serving(
     from simcluster.inference.load.asked import Load, collected, objectives_of
     from simcluster.inference.load.metrics import figures
     from simcluster.inference.load.table import lines
+    from simcluster.inference.load.trace import written_trace
 
-    of_cluster = {"backend": backend, "numerics": numerics, "placement": placement, "weights": weights}
+    of_cluster = {"backend": backend, "numerics": numerics, "placement": placement, "weights": weights,
+                  "rendezvous": rendezvous, "key_file": key_file}  # fmt: skip
     of_server = {"token_file": token_file, "plain_http": plain_http, "ignore_eos": ignore_eos, "timeout": timeout}
     problems = _problems(topology, url, model, of_server if url is None else of_cluster, timeout)
     asked = Load(rate, requests, burstiness, prompt_tokens, output_tokens, trace, seed)
     objectives = collected(problems, lambda: objectives_of(goodput)) if goodput is not None else None
     load = collected(problems, asked.offered)
+    target = collected(problems, lambda: check_target(out)) if out is not None else None
     if problems or load is None:
         raise UsageError(problems)
     if url is not None:
         outcome = _on_server(url, str(model), of_server, load, seed)
     else:
         outcome = _on_cluster(str(topology), str(model), of_cluster, load, seed)
-    about, answers, details = outcome
-    found = figures(answers, objectives)
+    about, found_answers, details = outcome
+    if target is not None:
+        write_file(target, written_trace(found_answers, str(model)))
+    found = figures(found_answers, objectives)
     if as_json:
         print(json.dumps({**about, "load": asked.to_dict(), **found.to_dict(), "details": details}, indent=2))
     else:
@@ -177,7 +190,8 @@ def _on_cluster(topology: str, model: str, options: dict[str, Any], load: Sequen
     numerics = options["numerics"] or ("none" if backend == "sim" else "real")
     cluster = read(topology)
     served = Served(model, backend, numerics, options["placement"] or "auto", options["weights"])
-    found = bench_cluster(served, cluster, load, seed)
+    nodes = real_options(backend, rendezvous=options["rendezvous"], key_file=options["key_file"])
+    found = bench_cluster(served, cluster, load, seed, nodes)
     about = {
         "topology": cluster.name,
         "model": model,

@@ -1,21 +1,26 @@
-"""A recorded load: a CSV file with the columns of BurstGPT's traces."""
+"""A recorded load: a CSV file with the columns of BurstGPT's traces, read, and written with latencies besides."""
 
 from __future__ import annotations
 
 import csv
+import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
 from simcluster.errors import MOST_PROBLEMS, Problem, UsageError, nearest
+from simcluster.inference.load.answers import Answer
 from simcluster.inference.load.arrivals import MOST_REQUESTS, Offered
 from simcluster.inference.load.lengths import MOST_TOKENS
 
 COLUMNS: Final = ("Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type")
 NEEDED: Final = ("Timestamp", "Request tokens", "Response tokens")
 """The columns of a trace, in any order, and those that must be there; further ones are ignored."""
+
+LATENCIES: Final = ("TTFT", "TPOT", "E2EL", "Error")
+"""The columns that a written trace has besides, in seconds; empty if there is none."""
 
 MOST_LINE: Final = 2**14
 MOST_BYTES: Final = 2**30
@@ -41,6 +46,19 @@ def read_trace(path: str | Path, most: int = MOST_REQUESTS) -> Trace:
     except (OSError, UnicodeDecodeError) as error:
         words = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
         raise UsageError(Problem("--trace", f"{path}: {words}", "a CSV file with BurstGPT's columns")) from None
+
+
+def written_trace(answers: Iterable[Answer], model: str) -> str:
+    """Return *answers* as a trace that gives the same load when it is read; failed ones have no response."""
+    text = io.StringIO(newline="")
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow([*COLUMNS, *LATENCIES])
+    for one in sorted(answers, key=lambda one: one.arrival_s):
+        output = 0 if one.error else one.output_tokens
+        latencies = ("", "", "") if one.error else (repr(one.ttft_s), one.tpot_s, repr(one.e2el_s))
+        counts = (one.prompt_tokens, output, one.prompt_tokens + output)
+        rows.writerow([repr(one.arrival_s), model, *counts, "API log", *latencies, one.error])
+    return text.getvalue()
 
 
 class _Reader:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from simcluster.errors import MOST_PROBLEMS, UsageError
+from simcluster.inference.load.answers import Answer
 from simcluster.inference.load.arrivals import Offered
-from simcluster.inference.load.trace import MOST_LINE, read_trace
+from simcluster.inference.load.trace import MOST_LINE, read_trace, written_trace
 
 HEAD = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
 
@@ -29,6 +30,22 @@ def test_a_trace_begins_at_its_first_answered_request(tmp_path: Path) -> None:
     rows = "4,ChatGPT,9,0,9,API log\n5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,1087,230,1317,API log\n"
     found = read_trace(written(tmp_path, HEAD + rows))
     assert found.requests == [Offered(0.0, 472, 18), Offered(40.0, 1087, 230)]
+    assert found.without_answer == 1
+
+
+def test_what_is_written_gives_the_same_load_and_has_the_latencies(tmp_path: Path) -> None:
+    answers = [
+        Answer(1 / 3, (0.5, 0.7), 0.7, 9, 2),
+        Answer(0.4, (), 2.0, 5, 0, "timeout"),
+        Answer(1.1, (1.6,), 1.6, 8, 1),
+    ]
+    text = written_trace(answers, "m, n")
+    assert text.splitlines()[2:] == [
+        '0.4,"m, n",5,0,5,API log,,,,timeout',
+        f'1.1,"m, n",8,1,9,API log,{1.6 - 1.1!r},,{1.6 - 1.1!r},',
+    ]
+    found = read_trace(written(tmp_path, text))
+    assert found.requests == [Offered(0.0, 9, 2), Offered(1.1 - 1 / 3, 8, 1)]
     assert found.without_answer == 1
 
 
