@@ -97,7 +97,9 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
     limits = limits_of(layout, topology, shape, context)
     numerics: Literal["real", "none"] = "none" if asked.is_timed else "real"
     is_real = asked.backend != "sim"
-    return Setup(asked.model, shape, asked.weights or "f32", numerics, layout, limits, is_real, (request,)), file
+    return Setup(
+        asked.model, shape, asked.weights or "f32", numerics, layout, limits, is_real, requests=(request,)
+    ), file
 
 
 def shape_of_architecture(architecture: Architecture, precision: Precision, name: str) -> Shape:

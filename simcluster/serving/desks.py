@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 
-from simcluster.inference.engine.desk import Load, Order
+from simcluster.inference.engine.desk import Load, Order, Sink, Source
 from simcluster.inference.request import Reason, Request
 from simcluster.transport import Transport
 
 TOKEN, END, BEGAN = "token/", "end/", "began"
 """Prefixes of the rows about a request, whose id follows; and the row of the moment from which arrivals count."""
+
+PREEMPTIONS = "preemptions"
 
 REASONS: tuple[Reason, ...] = ("stop", "length", "cancelled", "error")
 """A row has a reason's place in this list."""
@@ -31,6 +33,24 @@ class GivenSource:
         return request
 
 
+class Attended:
+    """*source* and *sink* as they are, with the number of requests in hand: taken, and not ended yet."""
+
+    def __init__(self, source: Source, sink: Sink) -> None:
+        self._source, self._sink = source, sink
+        self.in_hand = 0
+        self.token, self.load = sink.token, sink.load
+
+    async def next(self) -> Order | None:
+        order = await self._source.next()
+        self.in_hand += isinstance(order, Request)
+        return order
+
+    def end(self, request: str, reason: Reason, message: str = "") -> None:
+        self.in_hand -= 1
+        self._sink.end(request, reason, message)
+
+
 class RecordingSink:
     """Records every token and end as a row of *node*, which a follower of the run sees at once."""
 
@@ -38,7 +58,6 @@ class RecordingSink:
         self._node = node
         self._counts: dict[str, int] = {}
         self.last: Load | None = None
-        self.messages: dict[str, str] = {}
 
     def token(self, request: str, token: int) -> None:
         step = self._counts[request] = self._counts.get(request, 0) + 1

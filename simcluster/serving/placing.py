@@ -125,12 +125,11 @@ def limits_of(
 def held_bytes(layout: Layout, shape: Shape, place: int) -> tuple[float, float]:
     """Return (bytes of weights, bytes of cache per token) of the *place*-th node of *layout*."""
     layers, count = layout.layers[place], len(layout.ranks)
-    if layout.kind == "pipeline":
-        ends = shape.ends_bytes(place == 0, place == count - 1)
-        return layers * shape.layer_bytes + ends, shape.cache_bytes(layers, 1)
-    share = 1 / count if layout.kind == "tensor" else 1.0
-    whole = layers * shape.layer_bytes + shape.ends_bytes(True, True)
-    return share * whole, share * shape.cache_bytes(layers, 1)
+    if layout.kind == "tensor":
+        return shape.shard_bytes(1 / count), shape.cache_bytes(layers, 1) / count
+    is_whole = layout.kind == "replicas"
+    ends = shape.ends_bytes(is_whole or place == 0, is_whole or place == count - 1)
+    return layers * shape.layer_bytes + ends, shape.cache_bytes(layers, 1)
 
 
 def names_of(layout: Layout, topology: Topology) -> Sequence[str]:

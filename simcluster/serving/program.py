@@ -6,6 +6,7 @@ of the placement, which has the desk.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeAlias
@@ -14,17 +15,21 @@ from simcluster.collectives import barrier, subgroup
 from simcluster.inference.engine.desk import Sink, Source
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.generate import generate
+from simcluster.inference.engine.generate_tensor import generate_tensor
 from simcluster.inference.engine.scheduler import Scheduler
+from simcluster.inference.engine.serve_replicas import serve_replicas
+from simcluster.inference.engine.sharded import RealShard, Shard, TimedShard
 from simcluster.inference.engine.stage import RealStage, Stage, TimedStage
 from simcluster.inference.models.architecture import Precision
 from simcluster.inference.models.decoder import Share
 from simcluster.inference.models.model_file import ModelFile
 from simcluster.inference.models.open import open_model
 from simcluster.inference.models.sampling import sampled
+from simcluster.inference.models.shard import Shard as ShardWeights
 from simcluster.process.memory import peak_rss_bytes
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
-from simcluster.serving.desks import BEGAN, GivenSource, RecordingSink
+from simcluster.serving.desks import BEGAN, PREEMPTIONS, Attended, GivenSource, RecordingSink
 from simcluster.serving.setup import Setup, read_setup
 from simcluster.transport import FREE, Transport
 
@@ -41,8 +46,11 @@ def prepare(config_json: str) -> None:
 
 async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
     """Answer the requests that are given in *config_json*, a Setup; record the tokens at the first node."""
-    setup = read_setup(config_json)
-    return await take_part(node, recorder, setup, lambda: (GivenSource(setup.requests), RecordingSink(node)))
+    setup, sink = read_setup(config_json), RecordingSink(node)
+    record = await take_part(node, recorder, setup, lambda: (GivenSource(setup.requests), sink))
+    if sink.last is not None:
+        recorder.metric_at(recorder.now(), 0, PREEMPTIONS, sink.last.preemptions)
+    return record
 
 
 async def take_part(node: Transport, recorder: Recorder, setup: Setup, desk: Desk) -> NodeRecord:
@@ -50,29 +58,66 @@ async def take_part(node: Transport, recorder: Recorder, setup: Setup, desk: Des
     layout = setup.layout
     if node.rank in layout.ranks:
         place = layout.ranks.index(node.rank)
-        stage: Stage = await node.compute(_stage, setup, place, cost=FREE)
+        made = await node.compute(_made, setup, place, cost=FREE)
         await barrier(subgroup(node, layout.ranks), "loaded")
         recorder.metric_at(recorder.now(), 0, "loading_s", recorder.record.compute_s)
         recorder.metric_at(recorder.now(), 0, BEGAN, 0.0)
-        engine = Engine(Scheduler(setup.limits), *desk()) if place == 0 else None
-        await generate(node, stage, layout.ranks, engine)
-        recorder.metric_at(recorder.now(), 0, "weight_bytes", stage.weight_bytes)
-        recorder.metric_at(recorder.now(), 0, "cache_bytes", stage.peak_cache_bytes)
+        if place > 0:
+            await _answer(node, setup, made, None)
+        else:
+            await _with_desk(node, setup, made, desk())
+        recorder.metric_at(recorder.now(), 0, "weight_bytes", made.weight_bytes)
+        recorder.metric_at(recorder.now(), 0, "cache_bytes", made.peak_cache_bytes)
     if setup.is_real:
         recorder.record.peak_rss_bytes = peak_rss_bytes()
     recorder.record.ended_well = True
     return recorder.finish(None)
 
 
-def _stage(setup: Setup, place: int) -> Stage:
-    """Return the stage of the *place*-th node of a pipeline."""
-    layout, total = setup.layout, setup.shape.layers
-    first = layout.first_layer(place)
+async def _with_desk(node: Transport, setup: Setup, made: Stage | Shard, desk: tuple[Source, Sink]) -> None:
+    """Do the first node's part. While no request is there, real nodes record that: a watchdog stops those that hang."""
+    attended = Attended(*desk)
+    async with asyncio.TaskGroup() as tasks:
+        beating = tasks.create_task(_beat(node, setup.beat_s, attended)) if setup.is_real else None
+        await _answer(node, setup, made, (attended, attended))
+        if beating is not None:
+            beating.cancel()
+
+
+async def _beat(node: Transport, every_s: float, attended: Attended) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        if not attended.in_hand:
+            node.record(step=0, idle=1)
+
+
+async def _answer(node: Transport, setup: Setup, made: Stage | Shard, desk: tuple[Source, Sink] | None) -> None:
+    """Do *node*'s part of the page that *setup*'s placement asks for."""
+    ranks, scheduler = setup.layout.ranks, Scheduler(setup.limits)
+    if setup.layout.kind == "replicas":
+        assert isinstance(made, RealStage | TimedStage), "a replica holds all layers"
+        return await serve_replicas(node, made, ranks, scheduler, desk, setup.policy)
+    engine = Engine(scheduler, *desk) if desk is not None else None
+    if isinstance(made, RealShard | TimedShard):
+        return await generate_tensor(node, made, ranks, engine)
+    assert isinstance(made, RealStage | TimedStage), "a stage holds whole layers"
+    await generate(node, made, ranks, engine)
+
+
+def _made(setup: Setup, place: int) -> Stage | Shard:
+    """Return the stage, or the shard, of the *place*-th node of the placement."""
+    layout, shape, count = setup.layout, setup.shape, len(setup.layout.ranks)
+    if layout.kind == "tensor":
+        if setup.numerics == "none":
+            return TimedShard(shape, place, count)
+        file = _file(setup.model)
+        weights = ShardWeights(file.architecture, file.read, place, count, setup.precision)
+        return RealShard(weights, shape, count, sampled)
+    first = 0 if layout.kind == "replicas" else layout.first_layer(place)
     last = first + layout.layers[place]
     if setup.numerics == "none":
-        return TimedStage(setup.shape, first, last)
-    assert last <= total, "a placement has the model's layers"
-    return RealStage(_share(setup.model, first, last, setup.precision), setup.shape, sampled)
+        return TimedStage(shape, first, last)
+    return RealStage(_share(setup.model, first, last, setup.precision), shape, sampled)
 
 
 @lru_cache(maxsize=32)

@@ -17,7 +17,7 @@ from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.stage import UNKNOWN
 from simcluster.inference.request import Reason
 from simcluster.runs.record import NodeRecord, RunRecord
-from simcluster.serving.desks import BEGAN, END, REASONS, TOKEN
+from simcluster.serving.desks import BEGAN, END, PREEMPTIONS, REASONS, TOKEN
 from simcluster.serving.placing import names_of
 from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology
@@ -69,12 +69,13 @@ class NodeUse:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers by id, the placement, and the nodes' parts."""
+    """The answers by id, the placement, the nodes' parts, and how often a sequence lost its blocks to an older one."""
 
     answers: Mapping[str, Answer]
     layout: Layout
     nodes: tuple[NodeUse, ...]
     elapsed_s: float
+    preemptions: int
     record: RunRecord = field(repr=False)
 
 
@@ -140,7 +141,7 @@ def _answers(setup: Setup, topology: Topology, record: RunRecord) -> Answers:
     layout, first = setup.layout, record.nodes[setup.layout.ranks[0]]
     tokens: dict[str, list[tuple[float, int]]] = {one.id: [] for one in setup.requests}
     reasons: dict[str, Reason] = {}
-    began_s = 0.0
+    began_s, preemptions = 0.0, 0
     for row in first.metrics:
         if row.name.startswith(TOKEN):
             tokens[row.name.removeprefix(TOKEN)].append((row.time_s, int(row.value)))
@@ -148,6 +149,8 @@ def _answers(setup: Setup, topology: Topology, record: RunRecord) -> Answers:
             reasons[row.name.removeprefix(END)] = REASONS[int(row.value)]
         elif row.name == BEGAN:
             began_s = row.time_s
+        elif row.name == PREEMPTIONS:
+            preemptions = int(row.value)
     found = {
         one.id: Answer(
             one.id,
@@ -161,7 +164,7 @@ def _answers(setup: Setup, topology: Topology, record: RunRecord) -> Answers:
         _use(record.nodes[rank], name, layers)
         for rank, name, layers in zip(layout.ranks, names_of(layout, topology), layout.layers, strict=True)
     )
-    return Answers(found, layout, nodes, record.elapsed_s, record)
+    return Answers(found, layout, nodes, record.elapsed_s, preemptions, record)
 
 
 def _use(record: NodeRecord, name: str, layers: int) -> NodeUse:

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.models.architecture import Precision
 from simcluster.inference.plan.placements import Kind
 from simcluster.inference.plan.shape import Shape
@@ -28,7 +29,8 @@ class Layout(msgspec.Struct, frozen=True):
 class Setup(msgspec.Struct, frozen=True):
     """What every node is told. *numerics* none: *model* is not opened, and nothing is computed but times.
 
-    *is_real*: nodes are processes. *requests* are given ones; a program with another source has none.
+    *is_real*: nodes are processes. *policy*: which replica gets a request. *beat_s*: the time between two records
+    of idle real nodes. *requests* are given ones; a program with another source has none.
     """
 
     model: str
@@ -38,6 +40,8 @@ class Setup(msgspec.Struct, frozen=True):
     layout: Layout
     limits: Limits
     is_real: bool
+    policy: Policy = "least_loaded"
+    beat_s: float = 5.0
     requests: tuple[Request, ...] = ()
 
     def written(self) -> str:

@@ -9,7 +9,18 @@ import pytest
 from simcluster.inference.plan.header import shape_of
 from simcluster.inference.plan.placements import rank
 from simcluster.inference.plan.shelf import Shelf
-from simcluster.inference.plan.times import TOKEN_BYTES, Lengths, cycle_s, hop_s, pace, pipeline_s
+from simcluster.inference.plan.times import (
+    TOKEN_BYTES,
+    Lengths,
+    all_reduce,
+    cycle_s,
+    gathered_s,
+    hop_s,
+    pace,
+    pipeline_s,
+    tensor_s,
+    told_s,
+)
 from simcluster.inference.request import Request
 from simcluster.serving.placing import layout_of, limits_of
 from simcluster.serving.run import answer_all
@@ -17,6 +28,7 @@ from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import load
 from tests.serving import timed
 from tests.serving.timed import SHAPE
+from tests.support import clusters
 
 NAMES = ("n0", "n1", "n2")
 PROMPT, OUTPUT = 20, 10
@@ -46,7 +58,7 @@ def test_one_request_takes_the_time_of_the_closed_form(ranks: tuple[int, ...], l
     times_s = found.answers["0"].times_s
     expected_s = closed_forms(ranks, layers)
     assert times_s[0] == pytest.approx(expected_s[0], rel=1e-9)
-    steps_s = [b - a for a, b in zip(times_s, times_s[1:], strict=False)]
+    steps_s = [b - a for a, b in pairwise(times_s)]
     assert steps_s == pytest.approx(expected_s[1:], rel=1e-9)
 
 
@@ -59,7 +71,7 @@ def test_the_plan_foretells_the_first_token_and_the_middle_one() -> None:
         layout = layout_of("pipeline", cluster, shape, lengths)
         limits = limits_of(layout, cluster, shape, 10_000)
         request = Request("0", (0,) * lengths.prompt, lengths.output)
-        found = answer_all(Setup("", shape, "f32", "none", layout, limits, False, (request,)), cluster)
+        found = answer_all(Setup("", shape, "f32", "none", layout, limits, False, requests=(request,)), cluster)
         times_s = found.answers["0"].times_s
         assert times_s[0] == pytest.approx(best.ttft_s, rel=1e-9)
         # After the token of the prompt, decoding token i has i others before: 512 + 64 for the 65th.
@@ -91,3 +103,18 @@ def test_many_requests_keep_the_slowest_stage_busy() -> None:
         # A cycle has pieces of the slowest stage at two contexts, one token apart.
         assert cycle_at(which) * (1 - 1e-9) <= times_s[which + 1] - times_s[which] <= cycle_at(which + 2) * (1 + 1e-9)
     assert found.nodes[1].busy_s > 0.95 * times_s[-1]
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_tensor_parallelism_takes_the_time_of_the_closed_form(n: int) -> None:
+    devices = {f"n{i}": timed.DEVICES["n0"] for i in range(n)}
+    cluster = clusters.star(n, 1e7, 1e-4, **devices)
+    layout = Layout("tensor", tuple(range(n)), (6,) * n)
+    times_s = timed.run(layout, [Request("0", (0,) * PROMPT, OUTPUT)], cluster).answers["0"].times_s
+    names, reduce = cluster.workers, all_reduce(cluster, cluster.workers)
+    logits_s = gathered_s(cluster, names, SHAPE.logits_bytes(1, 1 / n))
+    for which, took_s in enumerate([times_s[0], *(b - a for a, b in pairwise(times_s))]):
+        tokens, context = (PROMPT, 0) if which == 0 else (1, PROMPT + which - 1)
+        paces = [pace(devices[name], SHAPE, 1, tokens, context, 1 / n) for name in names]
+        ends_s = told_s(cluster, names, TOKEN_BYTES * tokens) + logits_s
+        assert took_s == pytest.approx(tensor_s(SHAPE, paces, reduce, ends_s, tokens), rel=1e-9)

@@ -28,5 +28,5 @@ def topology(size: int = 3, latency_s: float = 1e-3) -> Topology:
 def run(layout: Layout, requests: list[Request], cluster: Topology | None = None, **limits: Any) -> Answers:
     """Answer *requests*, which have sizes alone, in the simulator."""
     settings = {"blocks": 10_000, "context": 10_000, "vocabulary": SHAPE.vocabulary, **limits}
-    setup = Setup("", SHAPE, "f32", "none", layout, Limits(**settings), False, tuple(requests))
+    setup = Setup("", SHAPE, "f32", "none", layout, Limits(**settings), False, requests=tuple(requests))
     return answer_all(setup, cluster or topology())

@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import cache
 
 from experiments.papers.frame import Check, Lab, Paper, agrees, exceeds
+from simcluster.inference.plan.placements import rank
 from simcluster.inference.plan.shape import FORMATS, PRESETS, Shape
 from simcluster.inference.plan.shelf import Shelf
-from simcluster.inference.plan.times import AllReduce, Lengths, all_reduce, tensor_s
+from simcluster.inference.plan.times import Lengths
 from simcluster.topology import star
 
 SEVEN = replace(PRESETS["7b"], number_bytes=FORMATS["q8"])
@@ -36,31 +37,29 @@ TRANSFER_MS = {4: 34.06, 8: 289.75}
 WITHIN = 0.10
 
 
-def token_ms(shape: Shape, n: int, memory_Bps: float, latency_s: float) -> tuple[float, float]:
-    """Return (a token, its all-reduces) on *n* machines around a switch, *latency_s* away; see plan/times.py."""
+def token_ms(shape: Shape, n: int, memory_Bps: float, latency_s: float, bandwidth: str = "1 Gbps") -> float:
+    """Return the plan's time of a token on *n* machines around a switch, *latency_s* away from each."""
     device = {"flops": "60 GFLOP/s", "memory_bandwidth": f"{memory_Bps} B/s"}
-    topology = star(n, bandwidth="1 Gbps", latency=f"{latency_s} s", device=device)
-    shelf = Shelf(topology, shape, Lengths(1, 1))
-    paces = [shelf.pace(name, 1, 1 / n) for name in topology.workers]
-    reduce = all_reduce(topology, topology.workers) if n > 1 else AllReduce(0.0, 0.0)
-    whole_s, work_s = tensor_s(shape, paces, reduce, 1), tensor_s(shape, paces, AllReduce(0.0, 0.0), 1)
-    return 1e3 * whole_s, 1e3 * (whole_s - work_s)
+    topology = star(n, bandwidth=bandwidth, latency=f"{latency_s} s", device=device)
+    found = rank(Shelf(topology, shape, Lengths(1, 1)), 1).placements
+    return 1e3 * next(one.token_s for one in found if one.kind in ("alone", "tensor") and len(one.parts) == n)
 
 
 @cache
 def fitted(machine: str) -> tuple[float, float]:
     """Return (memory's bytes per second, latency in seconds) from the times of 7B on one and two of *machine*.
 
-    One machine: reading the weights is all of it. Two: what is left is 2 L all-reduces of two exchanges over two links.
+    One machine: reading the weights is all of it. Two: what is left are waits, in proportion to the latency.
     """
     one_ms, two_ms = (MEASURED_MS[machine]["7B"][n] for n in (1, 2))
-    memory_Bps = 1e9 * token_ms(SEVEN, 1, 1e9, 0.0)[0] / one_ms
-    left_s = (two_ms - token_ms(SEVEN, 2, memory_Bps, 0.0)[0]) / 1e3
-    return memory_Bps, left_s / (2 * SEVEN.layers * 2 * 2)
+    memory_Bps = 1e9 * token_ms(SEVEN, 1, 1e9, 0.0) / one_ms
+    without_ms = token_ms(SEVEN, 2, memory_Bps, 0.0)
+    waits = (token_ms(SEVEN, 2, memory_Bps, 1.0) - without_ms) / 1e3
+    return memory_Bps, (two_ms - without_ms) / 1e3 / waits
 
 
 def predicted_ms(machine: str, model: str, n: int) -> float:
-    return token_ms(MODELS[model], n, *fitted(machine))[0]
+    return token_ms(MODELS[model], n, *fitted(machine))
 
 
 def predictions() -> list[Check]:
@@ -80,7 +79,7 @@ def predictions() -> list[Check]:
 
 def measure(lab: Lab) -> Sequence[Check]:
     memory_Bps, latency_s = fitted("Pi 4")
-    bytes_alone_ms = token_ms(SEVEN, 8, memory_Bps, 0.0)[1]
+    bytes_alone_ms = token_ms(SEVEN, 8, memory_Bps, 0.0) - token_ms(SEVEN, 8, memory_Bps, 0.0, "1000 TB/s")
     # From four to eight machines an eighth of the reading is saved; 2 L all-reduces may cost as much more.
     saved_ms = predicted_ms("Pi 4", "7B", 4) - predicted_ms("Pi 4", "7B", 8)
     reduces = 2 * SEVEN.layers

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import torch
 
 from simcluster.collectives import subgroup
-from simcluster.inference.engine.batch import Batch, Issued, read, written
+from simcluster.inference.engine.batch import Issued, read, written
 from simcluster.inference.engine.desk import NodeLoad
 from simcluster.inference.engine.engine import Engine
-from simcluster.inference.engine.meter import Meter
+from simcluster.inference.engine.meter import Metered
 from simcluster.inference.engine.stage import Stage
 from simcluster.payload import pack
 from simcluster.transport import Transport
@@ -31,60 +31,63 @@ async def generate(node: Transport, stage: Stage, ranks: Sequence[int], engine: 
     """
     if node.rank not in ranks:
         return
-    line = subgroup(node, ranks)  # in which ranks are counted in the pipeline's order
-    if line.rank > 0:
-        return await _pass_on(line, stage)
-    assert engine is not None, "the first stage has the engine"
-    async with asyncio.TaskGroup() as sends:
-        await engine.run(FirstStage(line, stage, sends))
+    line = Metered(subgroup(node, ranks))  # in which ranks are counted in the pipeline's order
+    async with asyncio.TaskGroup() as sends:  # batches leave while the next one is computed
+        if engine is not None:
+            await engine.run(FirstStage(line, stage, sends))
+        else:
+            await _pass_on(line, stage, sends)
+
+
+async def _pass_on(line: Metered, stage: Stage, sends: asyncio.TaskGroup) -> None:
+    """Put every batch from the previous stage through *stage*, and hand it to the next one."""
+    before, after, costs = line.rank - 1, line.rank + 1, stage.costs
+    while (message := await line.recv(before, STREAM)).tensors:
+        # Phase 1: the layers of this stage.
+        batch, loads = read(message["batch"]), message["loads"]
+        stream = await line.compute(stage.forward, batch, message.tensor, cost=costs.layers_of(batch))
+
+        # Phase 2: the stream to the next stage; from the last one, the tokens to the first.
+        if after < line.size:
+            content = pack(stream, batch=message["batch"], loads=line.told(loads))
+            sends.create_task(line.send(after, STREAM, content))
+        else:
+            tokens = await line.compute(stage.choose, batch, stream, cost=costs.head_of(batch))
+            sends.create_task(line.send(0, TOKENS, pack(tokens, loads=line.told(loads))))
+    if after < line.size:
+        await line.send(after, STREAM, None)
 
 
 class FirstStage:
-    """The way through the model from its first stage *stage*, and back. Messages leave in the tasks *sends*."""
+    """The way through the model from its first *stage*, and back. Messages leave in the tasks *sends*."""
 
-    def __init__(self, line: Transport, stage: Stage, sends: asyncio.TaskGroup) -> None:
+    def __init__(self, line: Metered, stage: Stage, sends: asyncio.TaskGroup) -> None:
         self._line, self._stage, self._sends = line, stage, sends
-        self._meter = Meter(line, stage)
+        self._is_alone = line.size == 1
         self._chosen: asyncio.Queue[list[int]] = asyncio.Queue()
 
     async def issue(self, issued: Issued) -> None:
-        batch, meter = issued.batch, self._meter
-        stream = await meter.forward(batch, torch.tensor(issued.tokens, dtype=torch.int64))
-        if self._line.size == 1:
-            self._chosen.put_nowait((await meter.choose(batch, stream)).tolist())
+        batch, line, stage = issued.batch, self._line, self._stage
+        tokens = torch.tensor(issued.tokens, dtype=torch.int64)
+        stream = await line.compute(stage.forward, batch, tokens, cost=stage.costs.layers_of(batch))
+        if self._is_alone:
+            chosen = await line.compute(stage.choose, batch, stream, cost=stage.costs.head_of(batch))
+            self._chosen.put_nowait(chosen.tolist())
         else:
-            content = pack(stream, batch=written(batch), loads=meter.loads())
-            self._sends.create_task(meter.send(1, STREAM, content))
+            self._sends.create_task(line.send(1, STREAM, pack(stream, batch=written(batch), loads=line.told())))
 
     async def tokens(self) -> list[int]:
-        if self._line.size == 1:
+        if self._is_alone:
             return await self._chosen.get()
         message = await self._line.recv(self._line.size - 1, TOKENS)
-        self._meter.heard(message["loads"])
+        self._line.heard(message["loads"])
         chosen: list[int] = message.tensor.tolist()
         return chosen
 
     async def end(self) -> None:
-        if self._line.size > 1:
+        if not self._is_alone:
             await self._line.send(1, STREAM, None)
 
     @property
     def loads(self) -> tuple[NodeLoad, ...]:
-        return self._meter.all_loads
-
-
-async def _pass_on(line: Transport, stage: Stage) -> None:
-    """Put every batch from the previous stage through *stage*, and hand it to the next one."""
-    before, after, meter = line.rank - 1, line.rank + 1, Meter(line, stage)
-    async with asyncio.TaskGroup() as sends:  # batches leave while the next one is computed
-        while (message := await line.recv(before, STREAM)).tensors:
-            batch: Batch = read(message["batch"])
-            stream = await meter.forward(batch, message.tensor)
-            if after < line.size:
-                content = pack(stream, batch=message["batch"], loads=meter.loads(message["loads"]))
-                sends.create_task(meter.send(after, STREAM, content))
-            else:
-                tokens = await meter.choose(batch, stream)
-                sends.create_task(meter.send(0, TOKENS, pack(tokens, loads=meter.loads(message["loads"]))))
-        if after < line.size:
-            sends.create_task(line.send(after, STREAM, None))
+        return self._line.loads

@@ -13,8 +13,9 @@ from simcluster.inference.engine.batch import Batch, Opened
 from simcluster.inference.models.decoder import Cache, Part, Share
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.request import Sampling
-from simcluster.transport import Cost
+from simcluster.transport import FREE, Cost
 
+EMPTY = torch.empty(0, 0)
 UNKNOWN = -1
 """The token that a stage without numerics chooses."""
 
@@ -54,12 +55,23 @@ class Costs:
 
     def layers_of(self, batch: Batch) -> Cost:
         """Return the cost of the layers. The device reads their weights once for the whole batch."""
-        groups = [(1, piece.count, piece.start) for piece in batch.pieces]
-        return self.shape.layers_cost(self.layers, groups, self.share)
+        return self.shape.layers_cost(self.layers, _groups(batch), self.share)
+
+    def attention_of(self, batch: Batch) -> Cost:
+        """Return the cost of one layer's attention."""
+        return self.shape.attention_cost(_groups(batch), self.share)
+
+    def feed_of(self, batch: Batch) -> Cost:
+        """Return the cost of one layer's feed-forward network."""
+        return self.shape.feed_cost(_groups(batch), self.share)
 
     def head_of(self, batch: Batch) -> Cost:
         """Return the cost of the logits of the pieces that sample."""
-        return self.shape.head_cost(batch.samples, self.share)
+        return self.shape.head_cost(batch.samples, self.share) if batch.samples else FREE
+
+
+def _groups(batch: Batch) -> list[tuple[int, int, int]]:
+    return [(1, piece.count, piece.start) for piece in batch.pieces]
 
 
 class Held:
@@ -77,19 +89,45 @@ class Held:
         self.peak_bytes = max(self.peak_bytes, self._per_token * sum(self._lengths.values()))
 
 
-class RealStage:
-    """The stage of a *share* of a model: real weights, a cache for every sequence.
+class Sequences:
+    """The sequences of a stage with real weights: their caches, which *make* makes, and how their tokens are chosen.
 
     A sequence's room is made for all of its tokens at once. Pages that no token has reached take no memory yet.
     """
 
+    def __init__(self, make: Callable[[int], Cache], sampled: Sampled) -> None:
+        self._make, self._sampled = make, sampled
+        self._caches: dict[int, Cache] = {}
+        self._opened: dict[int, Opened] = {}
+
+    def parts(self, batch: Batch, inputs: Tensor) -> list[Part]:
+        """Forget and make room as *batch* says; return its pieces with their rows of *inputs*."""
+        for slot in batch.closed:
+            del self._caches[slot], self._opened[slot]
+        for one in batch.opened:
+            self._caches[one.slot], self._opened[one.slot] = self._make(one.capacity), one
+        rows = torch.split(inputs, [piece.count for piece in batch.pieces])
+        return [Part(self._caches[piece.slot], own) for piece, own in zip(batch.pieces, rows, strict=True)]
+
+    def choose(self, batch: Batch, logits: Tensor) -> Tensor:
+        """Return the next tokens of the pieces that sample, from a row of *logits* for each."""
+        places = [(piece.slot, piece.start + piece.count) for piece in batch.pieces if piece.samples]
+        chosen = [
+            self._sampled(row, self._opened[slot].sampling, place)
+            for row, (slot, place) in zip(logits, places, strict=True)
+        ]
+        return torch.tensor(chosen, dtype=torch.int32)
+
+
+class RealStage:
+    """The stage of a *share* of a model, of this *shape*: real weights, a cache for every sequence."""
+
     def __init__(self, share: Share, shape: Shape, sampled: Sampled) -> None:
         layers = share.last - share.first
         self.costs = Costs(shape, layers)
-        self._share, self._sampled = share, sampled
+        self._share, self._sequences = share, Sequences(share.cache, sampled)
         self._held = Held(shape.cache_bytes(layers, 1))
-        self._caches: dict[int, Cache] = {}
-        self._opened: dict[int, Opened] = {}
+        self.choose = self._sequences.choose
 
     @property
     def weight_bytes(self) -> float:
@@ -101,28 +139,10 @@ class RealStage:
 
     def forward(self, batch: Batch, inputs: Tensor) -> Tensor:
         self._held.note(batch)
-        for slot in batch.closed:
-            del self._caches[slot], self._opened[slot]
-        for one in batch.opened:
-            self._caches[one.slot], self._opened[one.slot] = self._share.cache(one.capacity), one
-        counts = [piece.count for piece in batch.pieces]
-        parts = [
-            Part(self._caches[piece.slot], rows)
-            for piece, rows in zip(batch.pieces, torch.split(inputs, counts), strict=True)
-        ]
-        outputs = self._share.forward(parts)
+        outputs = self._share.forward(self._sequences.parts(batch, inputs), last=True)
         if not self._share.ends:
             return torch.cat(outputs)
-        rows = [rows[-1] for piece, rows in zip(batch.pieces, outputs, strict=True) if piece.samples]
-        return torch.stack(rows) if rows else torch.empty(0, self.costs.shape.vocabulary)
-
-    def choose(self, batch: Batch, logits: Tensor) -> Tensor:
-        places = [(piece.slot, piece.start + piece.count) for piece in batch.pieces if piece.samples]
-        chosen = [
-            self._sampled(row, self._opened[slot].sampling, place)
-            for row, (slot, place) in zip(logits, places, strict=True)
-        ]
-        return torch.tensor(chosen, dtype=torch.int32)
+        return torch.cat([row for piece, row in zip(batch.pieces, outputs, strict=True) if piece.samples] or [EMPTY])
 
 
 class TimedStage:

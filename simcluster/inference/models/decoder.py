@@ -88,8 +88,9 @@ class Share:
         return Cache(self.architecture, self.last - self.first, capacity)
 
     @torch.no_grad()
-    def forward(self, parts: Sequence[Part]) -> list[Tensor]:
-        """Return for each part the stream (n, width) for the next share, or the logits (n, vocabulary).
+    def forward(self, parts: Sequence[Part], *, last: bool = False) -> list[Tensor]:
+        """Return for each part the stream (n, width) for the next share, or the logits (n, vocabulary); with *last*
+        those of its last token alone, (1, vocabulary).
 
         The caches then hold the tokens of *parts*. Raises ValueError, before any cache changes, if one has no room.
         """
@@ -99,22 +100,27 @@ class Share:
             if not 0 < len(part.inputs) <= part.cache.capacity - part.cache.length:
                 room = part.cache.capacity - part.cache.length
                 raise ValueError(f"inputs: found {len(part.inputs)} tokens, expected 1 to the {room} that have room")
-        return [self._sequence(part) for part in parts]
+        return [self._sequence(part, last) for part in parts]
 
-    def _sequence(self, part: Part) -> Tensor:
+    def _sequence(self, part: Part, last: bool) -> Tensor:
         start, count = part.cache.length, len(part.inputs)
         positions = torch.arange(start, start + count)
-        stream = part.inputs
-        if self.embeds:
-            stream = self._matrices["embedding", None].rows(stream.long())
-            if self.architecture.rope_base is None:
-                stream = stream + self._matrices["position", None].rows(positions)
+        stream = self._embedded(part.inputs, positions) if self.embeds else part.inputs
         for layer in range(self.first, self.last):
             stream = stream + self._attention(layer, stream, positions, part.cache)
             stream = stream + self._feed_forward(layer, stream)
         part.cache.length += count
         if not self.ends:
             return stream
+        return self._logits(stream[-1:] if last else stream)
+
+    def _embedded(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        stream = self._matrices["embedding", None].rows(tokens.long())
+        if self.architecture.rope_base is None:
+            stream = stream + self._matrices["position", None].rows(positions)
+        return stream
+
+    def _logits(self, stream: Tensor) -> Tensor:
         head = "embedding" if self.architecture.tied else "output"
         return self._matrices[head, None].product(self._norm("norm", None, stream))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -25,6 +27,13 @@ class Matrix:
     def nbytes(self) -> int:
         """The memory it takes."""
         return self._weights.nbytes + (0 if self._scales is None else self._scales.nbytes)
+
+    def part(self, first: int, last: int) -> Matrix:
+        """Return the rows [*first*, *last*), which share this one's memory."""
+        found = copy(self)
+        found._weights = self._weights[first:last]
+        found._scales = None if self._scales is None else self._scales[first:last]
+        return found
 
     def product(self, inputs: Tensor) -> Tensor:
         """Return *inputs* (n, columns) times the transpose: (n, rows)."""

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from simcluster.inference.plan.search import Search
 from simcluster.inference.plan.shelf import Cut, Shelf
-from simcluster.inference.plan.times import all_reduce, tensor_s
+from simcluster.inference.plan.times import TOKEN_BYTES, all_reduce, gathered_s, tensor_s, told_s
 
 Kind: TypeAlias = Literal["alone", "pipeline", "tensor", "replicas"]
 
@@ -20,7 +20,10 @@ MOST_SETS = 100
 
 @dataclass(frozen=True)
 class Part:
-    """One node's part of a model: *layers* of it, *share* of every matrix, and what that takes of its memory."""
+    """One node's part of a model: *share* of the matrices of *layers*, and what that takes of its memory.
+
+    Under tensor parallelism every node has the whole table of embeddings.
+    """
 
     node: str
     layers: int
@@ -106,8 +109,8 @@ def rank(shelf: Shelf, requests: int, like: Ranking | None = None) -> Ranking:
 
 
 def _part(shelf: Shelf, name: str, layers: int, ends: tuple[bool, bool], requests: int, share: float = 1.0) -> Part:
-    weights, cached = shelf.held_bytes(layers, *ends, requests)
-    return Part(name, layers, share, share * weights, share * cached, shelf.device(name).memory_bytes)
+    weights, cached = shelf.held_bytes(layers, *ends, requests, share)
+    return Part(name, layers, share, weights, cached, shelf.device(name).memory_bytes)
 
 
 def _of_cut(shelf: Shelf, cut: Cut) -> Placement:
@@ -165,11 +168,18 @@ def _missing(part: Part) -> float:
 def _sharded(shelf: Shelf, nodes: Sequence[str], requests: int) -> Placement:
     share, shape = 1 / len(nodes), shelf.shape
     reduce = all_reduce(shelf.topology, nodes)
-    token_s = tensor_s(shape, [shelf.pace(name, requests, share) for name in nodes], reduce, requests)
-    prompt = shelf.lengths.prompt
-    ttft_s = tensor_s(shape, [shelf.prefill_pace(name, share) for name in nodes], reduce, prompt)
+    paces = [shelf.pace(name, requests, share) for name in nodes]
+    token_s = tensor_s(shape, paces, reduce, _ends_s(shelf, nodes, requests, requests), requests)
+    prompt, paces = shelf.lengths.prompt, [shelf.prefill_pace(name, share) for name in nodes]
+    ttft_s = tensor_s(shape, paces, reduce, _ends_s(shelf, nodes, 1, prompt), prompt)
     parts = tuple(_part(shelf, name, shape.layers, (True, True), requests, share) for name in nodes)
     return Placement("tensor", parts, requests, requests / token_s, token_s, ttft_s)
+
+
+def _ends_s(shelf: Shelf, nodes: Sequence[str], requests: int, tokens: int) -> float:
+    """Return the seconds of *tokens* from the first of *nodes* to the others, and of the logits of *requests* back."""
+    logits = shelf.shape.logits_bytes(requests, 1 / len(nodes))
+    return told_s(shelf.topology, nodes, TOKEN_BYTES * tokens) + gathered_s(shelf.topology, nodes, logits)
 
 
 def _replicas(shelf: Shelf, names: Sequence[str], requests: int) -> list[Placement]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,8 +12,12 @@ from simcluster.transport import Cost
 FORMATS: Final[Mapping[str, float]] = {"f32": 4.0, "f16": 2.0, "q8": 34 / 32, "q4": 18 / 32}
 """Format of weights -> its bytes per weight. q8 and q4 store one f16 scale for every 32 weights."""
 
-OPERATORS: Final = 18
-"""Kernels of a layer: 2 norms, 7 matrix products, 2 rotations, scores, softmax, values, SiLU, product, 2 sums."""
+ATTENTION_OPERATORS, FEED_OPERATORS = 11, 7
+"""Kernels of a layer's halves: norm, 4 matrix products, 2 rotations, scores, softmax, values, sum; then norm, 3 matrix
+products, SiLU, product, sum.
+"""
+
+OPERATORS: Final = ATTENTION_OPERATORS + FEED_OPERATORS
 
 HEAD_OPERATORS: Final = 2
 """Kernels after the last layer: a norm and the product that gives the logits."""
@@ -46,8 +50,15 @@ class Shape:
     @property
     def layer_matrices(self) -> int:
         """The weights of a layer that take part in matrix products: query, key, value, output, (gate,) up, down."""
-        attention = 2 * self.heads * self.head_size + 2 * self.kv_heads * self.head_size
-        return self.width * (attention + (2 + self.gated) * self.ffn_width)
+        return self._attention_matrices + self._feed_matrices
+
+    @property
+    def _attention_matrices(self) -> int:
+        return self.width * 2 * (self.heads + self.kv_heads) * self.head_size
+
+    @property
+    def _feed_matrices(self) -> int:
+        return self.width * (2 + self.gated) * self.ffn_width
 
     @property
     def weights(self) -> int:
@@ -63,6 +74,15 @@ class Shape:
         tables = first + last - (self.tied and first and last)
         return (tables * self.vocabulary * self.width + last * self.width) * self.weight_bytes
 
+    def shard_bytes(self, share: float) -> float:
+        """Return the bytes of weights of a tensor-parallel node: *share* of all matrices, and all embeddings."""
+        table = self.ends_bytes(True, False)
+        return share * (self.layers * self.layer_bytes + self.ends_bytes(True, True) - table) + table
+
+    def logits_bytes(self, requests: int, share: float) -> float:
+        """Return the bytes of *share* of the logits of each request's last token."""
+        return share * requests * self.vocabulary * self.number_bytes
+
     def cache_bytes(self, layers: float, tokens: float) -> float:
         """Return the bytes of the keys and values of *tokens* in *layers*."""
         return 2 * layers * self.kv_heads * self.head_size * self.number_bytes * tokens
@@ -75,18 +95,29 @@ class Shape:
         """Return the cost of *share* of a layer for *tokens* new tokens of each request, after *context* others."""
         return self.layers_cost(1, [(requests, tokens, context)], share)
 
-    def layers_cost(self, layers: int, groups: Iterable[tuple[int, int, int]], share: float = 1.0) -> Cost:
+    def layers_cost(self, layers: int, groups: Sequence[tuple[int, int, int]], share: float = 1.0) -> Cost:
         """Return the cost of *share* of *layers* for *groups* of (requests, new tokens of each, others before them).
 
         A matrix product takes 2 FLOPs per weight and token, attention 4 per head entry and pair of tokens. The weights
         are read once for all requests, every cache once.
         """
-        flops, read = 0.0, self.layer_bytes
+        one = self.attention_cost(groups, share) + self.feed_cost(groups, share)
+        return Cost(layers * one.flops, layers * one.memory_bytes, layers * one.operators)
+
+    def attention_cost(self, groups: Sequence[tuple[int, int, int]], share: float) -> Cost:
+        """Return the cost of *share* of a layer's attention: see `layers_cost`."""
+        flops, read = 0.0, (self._attention_matrices + self.width) * self.weight_bytes
         for requests, tokens, context in groups:
             pairs = tokens * context + tokens * (tokens + 1) / 2
-            flops += requests * (2 * tokens * self.layer_matrices + 4 * self.heads * self.head_size * pairs)
+            flops += requests * (2 * tokens * self._attention_matrices + 4 * self.heads * self.head_size * pairs)
             read += requests * self.cache_bytes(1, context + tokens)
-        return Cost(layers * share * flops, layers * share * read, layers * OPERATORS)
+        return Cost(share * flops, share * read, ATTENTION_OPERATORS)
+
+    def feed_cost(self, groups: Sequence[tuple[int, int, int]], share: float) -> Cost:
+        """Return the cost of *share* of a layer's feed-forward network: see `layers_cost`."""
+        tokens = sum(requests * tokens for requests, tokens, _ in groups)
+        read = (self._feed_matrices + self.width) * self.weight_bytes
+        return Cost(share * 2 * tokens * self._feed_matrices, share * read, FEED_OPERATORS)
 
     def head_cost(self, requests: int, share: float = 1.0) -> Cost:
         """Return the cost of *share* of the logits of each request's last token."""

@@ -51,10 +51,14 @@ class Shelf:
     def _hop_s(self, a: str, b: str, size: float) -> float:
         return hop_s(self.topology, a, b, size)
 
-    def held_bytes(self, layers: int, first: bool, last: bool, requests: int) -> tuple[float, float]:
-        """Return the bytes of weights and of the caches of *requests* on a node with *layers*."""
+    def held_bytes(
+        self, layers: int, first: bool, last: bool, requests: int, share: float = 1.0
+    ) -> tuple[float, float]:
+        """Return the bytes of weights and of the caches of *requests* on a node with *layers*, or *share* of all."""
         weights = layers * self.shape.layer_bytes + self.shape.ends_bytes(first, last)
-        return weights, requests * self.shape.cache_bytes(layers, self.lengths.most)
+        if share < 1:
+            weights = self.shape.shard_bytes(share)
+        return weights, share * requests * self.shape.cache_bytes(layers, self.lengths.most)
 
     def _room(self, name: str, first: bool, last: bool, requests: int) -> int:
         """Return the most layers that fit the memory of *name*, with the caches of *requests*."""

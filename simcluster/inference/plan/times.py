@@ -113,10 +113,28 @@ def exchanged_bytes(shape: Shape, n: int) -> float:
     return 2 * (n - 1) * 2 * shape.layers * shape.hidden_bytes(1)
 
 
-def tensor_s(shape: Shape, paces: Sequence[Pace], reduce: AllReduce, tokens: int) -> float:
-    """Return the seconds of *tokens* new tokens over shards: the slowest rank's work, and two all-reduces a layer."""
-    slowest_s = max(one.stage_s(shape.layers, last=True) for one in paces)
-    return slowest_s + 2 * shape.layers * reduce.seconds(shape.hidden_bytes(tokens))
+def told_s(topology: Topology, names: Sequence[str], size: float) -> float:
+    """Return the seconds of a message of *size* bytes from the first of *names* to each of the others, all at once."""
+    return _all_at_once_s(topology, [(names[0], other) for other in names[1:]], size)
+
+
+def gathered_s(topology: Topology, names: Sequence[str], size: float) -> float:
+    """Return the seconds of a message of *size* bytes from each of the others to the first of *names*, all at once."""
+    return _all_at_once_s(topology, [(other, names[0]) for other in names[1:]], size)
+
+
+def _all_at_once_s(topology: Topology, pairs: Sequence[tuple[str, str]], size: float) -> float:
+    farthest_s = max((hop_s(topology, a, b, 0) for a, b in pairs), default=0.0)
+    return farthest_s + size * max(_byte_s(topology, pairs).values(), default=0.0)
+
+
+def tensor_s(shape: Shape, paces: Sequence[Pace], reduce: AllReduce, ends_s: float, tokens: int) -> float:
+    """Return the seconds of *tokens* new tokens over shards: the slowest rank's layers and logits, and *ends_s* for the
+    tokens' way to the other ranks and the logits' way back. A layer is two pieces of work, each with an all-reduce.
+    """
+    layers_s = max(shape.layers * (2 * one.start_s + one.layer_s) for one in paces)
+    heads_s = max(one.head_s for one in paces)
+    return layers_s + heads_s + ends_s + 2 * shape.layers * reduce.seconds(shape.hidden_bytes(tokens))
 
 
 def pipeline_s(stages_s: Sequence[float], hops_s: Sequence[float], back_s: float) -> float:

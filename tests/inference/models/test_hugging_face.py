@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
 from dataclasses import replace
@@ -55,7 +56,7 @@ def write(folder, a, files=1, dtype=torch.float32, **changed):
 
 def logits(model, tokens, *cuts):
     stream = torch.tensor(tokens)
-    for first, last in zip(cuts, cuts[1:], strict=False):
+    for first, last in itertools.pairwise(cuts):
         share = model.share(first, last)
         (stream,) = share.forward([Part(share.cache(16), stream)])
     return stream.numpy()
@@ -121,7 +122,7 @@ def test_a_tensor_outside_its_file_is_refused_before_memory_is_taken(tmp_path):
     short = huge | {"data_offsets": [0, 96]}
     text = json.dumps({"model.embed_tokens.weight": short}).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(1000))
-    with pytest.raises(ModelFileError, match="embed_tokens.weight: found 96 bytes, expected those of"):
+    with pytest.raises(ModelFileError, match=r"embed_tokens\.weight: found 96 bytes, expected those of"):
         open_model(str(folder)).read("embedding", None)
 
 

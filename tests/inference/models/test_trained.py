@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -19,7 +21,7 @@ SIZES = {"layers": 3, "width": 48, "heads": 6, "context": 24}
 
 
 def through(model, chunks, *cuts):
-    shares = [model.share(*pair) for pair in zip(cuts, cuts[1:], strict=False)]
+    shares = [model.share(*pair) for pair in itertools.pairwise(cuts)]
     caches, rows = [share.cache(24) for share in shares], []
     for chunk in chunks:
         stream = torch.tensor(chunk)

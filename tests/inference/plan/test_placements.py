@@ -55,9 +55,9 @@ def test_nothing_of_a_model_is_lost_and_nothing_exceeds_a_memory(topology: Topol
     table = SHAPE.vocabulary * SHAPE.width * SHAPE.weight_bytes
     for one in ranking.placements:
         assert not any(part.missing_bytes for part in one.parts)
-        # Replicas hold the model once each; a tied table is at both ends of a pipeline.
+        # Replicas hold the model once each; a tied table is at both ends of a pipeline, and at every shard.
         copies = len(one.parts) if one.kind == "replicas" else 1
-        extra = table if one.kind == "pipeline" else 0.0
+        extra = {"pipeline": table, "tensor": (len(one.parts) - 1) * table}.get(one.kind, 0.0)
         assert sum(part.weights_bytes for part in one.parts) == pytest.approx(copies * WHOLE + extra)
         assert sum(part.cache_bytes for part in one.parts) == pytest.approx(requests * CACHE)
         assert sum(part.layers * part.share for part in one.parts) == pytest.approx(copies * SHAPE.layers)
@@ -142,17 +142,17 @@ def test_a_refused_placement_says_what_is_missing() -> None:
     both = rank(Shelf(clusters.star(2, n0=small, n1=small), SHAPE, LENGTHS), 1)
     assert {one.kind for one in both.placements} == {"pipeline", "tensor"}
     assert [one.where for one in both.refused] == ["n0", "n1"]
-    # Four nodes with a quarter of what tensor parallelism needs each, less 10 bytes.
+    # Four nodes with a quarter each, less 10 bytes. Tensor parallelism needs all embeddings on each of them.
+    table = SHAPE.vocabulary * SHAPE.width * SHAPE.weight_bytes
     less = Device("less", 1e9, 1e9, int((WHOLE + CACHE) / 4) - 10)
     four = rank(Shelf(clusters.star(4, n0=less, n1=less, n2=less, n3=less), SHAPE, LENGTHS), 1)
     missing = {(one.kind, one.where): one.missing_bytes for one in four.refused}
-    assert missing["tensor", "4 nodes, on n0"] == pytest.approx(10, abs=1)
+    assert missing["tensor", "4 nodes, on n0"] == pytest.approx(10 + 3 / 4 * table, abs=1)
     assert four.placements == ()
     # The whole shelf: layers that find no room, each with its cache.
-    ends = SHAPE.vocabulary * SHAPE.width * SHAPE.weight_bytes
     each = SHAPE.layer_bytes + SHAPE.cache_bytes(1, LENGTHS.most)
     assert less.memory_bytes is not None
-    rooms = sum(max(0, int((less.memory_bytes - table) / each)) for table in (ends, 0, 0, ends))
+    rooms = sum(max(0, int((less.memory_bytes - end) / each)) for end in (table, 0, 0, table))
     assert missing["pipeline", "4 nodes"] == pytest.approx((SHAPE.layers - rooms) * each)
 
 

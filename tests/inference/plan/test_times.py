@@ -68,9 +68,10 @@ def test_one_request_passes_every_stage_and_hop_and_many_wait_for_the_slowest() 
 
 
 def test_tensor_parallelism_waits_for_the_slowest_rank_and_two_all_reduces_per_layer() -> None:
-    # The slower rank: 4 x 0.02 + 0.1. An all-reduce of 8 numbers of 4 bytes: 0.001 + 32 x 1e-5; 2 x 4 of them.
+    # The slower rank: 4 x 0.02 + 0.1, and 0.5 for the logits. 2 x 4 all-reduces of 8 numbers of
+    # 4 bytes: 0.001 + 32 x 1e-5.
     paces = [Pace(0.0, 0.01, 0.1), Pace(0.0, 0.02, 0.1)]
-    assert tensor_s(TINY, paces, AllReduce(0.001, 1e-5), 1) == pytest.approx(0.18 + 8 * 0.00132, rel=1e-9)
+    assert tensor_s(TINY, paces, AllReduce(0.001, 1e-5), 0.5, 1) == pytest.approx(0.68 + 8 * 0.00132, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["star-8-gigabit", "smolcluster", "thunderbolt-mesh-4", "two-sites-wan"])

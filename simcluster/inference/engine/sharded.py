@@ -1,0 +1,122 @@
+"""A shard: the work of one node's heads and columns, in every layer, on a batch."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from simcluster.inference.engine.batch import Batch
+from simcluster.inference.engine.stage import UNKNOWN, Costs, Held, Sampled, Sequences
+from simcluster.inference.models.decoder import Part
+from simcluster.inference.models.shard import Shard as Weights
+from simcluster.inference.plan.shape import Shape
+
+
+class Shard(Protocol):
+    """One node's share of every layer. All methods are work for its device, for one batch after another."""
+
+    @property
+    def costs(self) -> Costs: ...
+
+    @property
+    def weight_bytes(self) -> float: ...
+
+    @property
+    def peak_cache_bytes(self) -> float: ...
+
+    def embed(self, batch: Batch, tokens: Tensor) -> Tensor:
+        """Begin *batch*; return the stream of its *tokens*."""
+
+    def attention(self, layer: int, stream: Tensor, total: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return *stream* with *total* added to it, and this shard's part of the sum that follows."""
+
+    def feed_forward(self, layer: int, stream: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+        """See `attention`."""
+
+    def finish(self, stream: Tensor, total: Tensor) -> Tensor:
+        """End the batch; return its stream after all layers."""
+
+    def logits(self, batch: Batch, stream: Tensor) -> Tensor:
+        """Return this shard's columns of the logits of the pieces of *batch* that sample."""
+
+    def choose(self, batch: Batch, logits: Tensor) -> Tensor:
+        """Return the tokens that those pieces get, from all columns."""
+
+
+class RealShard:
+    """The shard that has *weights*, one of *count* of a model of this *shape*."""
+
+    def __init__(self, weights: Weights, shape: Shape, count: int, sampled: Sampled) -> None:
+        self.costs = Costs(shape, shape.layers, 1 / count)
+        self._weights, self._sequences = weights, Sequences(weights.cache, sampled)
+        self._held = Held(shape.cache_bytes(shape.layers, 1) / count)
+        self._parts: list[Part] = []
+
+    @property
+    def weight_bytes(self) -> float:
+        return self._weights.nbytes
+
+    @property
+    def peak_cache_bytes(self) -> float:
+        return self._held.peak_bytes
+
+    def embed(self, batch: Batch, tokens: Tensor) -> Tensor:
+        self._held.note(batch)
+        self._parts = self._sequences.parts(batch, tokens)
+        return self._weights.embed(self._parts)
+
+    def attention(self, layer: int, stream: Tensor, total: Tensor | None) -> tuple[Tensor, Tensor]:
+        stream = stream if total is None else stream + total
+        return stream, self._weights.attention(layer, self._parts, stream)
+
+    def feed_forward(self, layer: int, stream: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+        stream = stream + total
+        return stream, self._weights.feed_forward(layer, self._parts, stream)
+
+    def finish(self, stream: Tensor, total: Tensor) -> Tensor:
+        self._weights.finish(self._parts)
+        return stream + total
+
+    def logits(self, batch: Batch, stream: Tensor) -> Tensor:
+        ends = accumulate(piece.count for piece in batch.pieces)
+        rows = [end - 1 for piece, end in zip(batch.pieces, ends, strict=True) if piece.samples]
+        return self._weights.logits(stream[rows])
+
+    def choose(self, batch: Batch, logits: Tensor) -> Tensor:
+        return self._sequences.choose(batch, logits)
+
+
+class TimedShard:
+    """The *place*-th of *count* shards without weights: tensors have sizes alone, and no token is known."""
+
+    def __init__(self, shape: Shape, place: int, count: int) -> None:
+        self.costs = Costs(shape, shape.layers, 1 / count)
+        self._held = Held(shape.cache_bytes(shape.layers, 1) / count)
+        self.weight_bytes = shape.shard_bytes(1 / count)
+        self._columns = shape.vocabulary * (place + 1) // count - shape.vocabulary * place // count
+
+    @property
+    def peak_cache_bytes(self) -> float:
+        return self._held.peak_bytes
+
+    def embed(self, batch: Batch, tokens: Tensor) -> Tensor:
+        self._held.note(batch)
+        return torch.empty(batch.tokens, self.costs.shape.width, device="meta")
+
+    def attention(self, layer: int, stream: Tensor, total: Tensor | None) -> tuple[Tensor, Tensor]:
+        return stream, torch.empty_like(stream)
+
+    def feed_forward(self, layer: int, stream: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+        return stream, torch.empty_like(stream)
+
+    def finish(self, stream: Tensor, total: Tensor) -> Tensor:
+        return stream
+
+    def logits(self, batch: Batch, stream: Tensor) -> Tensor:
+        return torch.empty(batch.samples, self._columns, device="meta")
+
+    def choose(self, batch: Batch, logits: Tensor) -> Tensor:
+        return torch.full((batch.samples,), UNKNOWN, dtype=torch.int32)
