@@ -14,6 +14,7 @@ from typer import Argument, Option
 from simcluster.catalogue import names
 from simcluster.cli.complete import operations, schedules
 from simcluster.cli.help import WIDTH, Group
+from simcluster.cli.inference.bench import serving
 from simcluster.cli.options import (
     Compute,
     Json,
@@ -37,12 +38,13 @@ topology_app = typer.Typer(
     context_settings=WIDTH,
 )
 bench_app = typer.Typer(
-    help="Time a collective, the simulator, or real transports.",
+    help="Time a collective, served models, the simulator, or real transports.",
     no_args_is_help=True,
     rich_markup_mode=None,
     cls=Group,
     context_settings=WIDTH,
 )
+bench_app.command()(serving)
 
 
 @topology_app.command()

@@ -60,7 +60,7 @@ def test_a_notebook_asks_answers_and_holds_its_answer_to_the_numbers(path: Path,
     outputs = execute(kernel, notebook, tmp_path)
     assert sum(PLOTLY in output.get("data", {}) for output in outputs) >= 2
     assert not any(output.get("name") == "stderr" for output in outputs), "a notebook prints no warnings"
-    assert {entry.name for entry in tmp_path.iterdir()} == {"runs"}, "what it writes is what git ignores"
+    assert {entry.name for entry in tmp_path.iterdir()} <= {"runs"}, "what it writes is what git ignores"
 
 
 def test_a_notebook_whose_answer_is_no_longer_true_fails(kernel: Any, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from experiments.papers.frame.paper import Check, Paper, verdict_of
 
 FOLDER = Path(__file__).resolve().parent.parent
 PAGE = FOLDER.parent.parent / "docs" / "papers.md"
-SUBJECTS = ("communication", "gossip", "staleness")
+SUBJECTS = ("communication", "gossip", "inference", "staleness")
 RESULTS = FOLDER / "results.json"
 """What the full setting of each paper found when it was last run: what the page is made of."""
 

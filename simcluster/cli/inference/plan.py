@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Option
 
 from simcluster.cli.complete import one_of
 from simcluster.cli.options import Json, TopologyFile
-
-if TYPE_CHECKING:
-    from simcluster.inference.plan.plan import Offer
-    from simcluster.topology import Topology
 
 MODELS, FORMATS = ("smollm2", "7b", "8b", "70b"), ("f32", "f16", "q8", "q4")
 """The names for completion and help, which import no topology; a test compares them with the tables."""
@@ -59,27 +54,12 @@ def plan(
     from simcluster.inference.plan.table import lines
     from simcluster.inference.plan.times import Lengths
     from simcluster.topology import load
+    from simcluster.what_if.offers import offers
 
     cluster, shape = load(topology), shape_of(model)
     shape = shape if weights is None else with_weights(shape, weights)
-    found = make_plan(cluster, shape, Lengths(prompt_tokens, output_tokens), requests, _offers(cluster, parts))
+    found = make_plan(cluster, shape, Lengths(prompt_tokens, output_tokens), requests, offers(cluster, parts))
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
     else:
         print(*lines(found), sep="\n")
-
-
-def _offers(cluster: Topology, parts: Path | None) -> Iterator[Offer]:
-    """Yield the single purchases of the list that are faster than what *cluster* has; of many equal parts, for one."""
-    from simcluster.inference.plan.plan import Offer
-    from simcluster.topology import load
-    from simcluster.what_if.perturb import MOST_PARTS, purchases, read_parts
-
-    links = {link.name: str(link) for link in cluster.links}
-    few, seen = len(cluster.nodes) <= MOST_PARTS, set()
-    for change in purchases(cluster, read_parts(parts), {*cluster.workers, *links}):
-        now = change.instead, links.get(change.part) or cluster.nodes[change.part].device
-        if few or now not in seen:
-            seen.add(now)
-            overrides = {key.removeprefix("topology."): value for key, value in change.overrides.items()}
-            yield Offer(change.instead, change.part, change.price_usd or 0.0, load(cluster, overrides=overrides))

@@ -1,4 +1,4 @@
-"""The closed forms: by hand, against the simulator, and against a published measurement."""
+"""The closed forms: by hand, against the simulator, and against published measurements."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from experiments.papers.inference.more_devices import MEASURED_MS, fitted, predicted_ms
 from simcluster.bench.collective import bench_collective
-from simcluster.inference.plan.placements import Placement, rank
-from simcluster.inference.plan.shape import FORMATS, PRESETS, Shape
+from simcluster.inference.plan.shape import PRESETS, Shape
 from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import (
     TOKEN_BYTES,
@@ -151,28 +151,14 @@ def test_a_hop_over_a_shared_medium_takes_the_time_of_the_simulator(link: dict[s
     assert hop_s(topology, "n0", "n1", 1e6) == pytest.approx(arrived_s, rel=1e-9)
 
 
-def _on_pis(n: int, memory_bandwidth_Bps: float, latency_s: float) -> Placement:
-    """Return the tensor-parallel placement of Llama 2 7B (q40 weights, q80 exchange) on *n* Raspberry Pi 5."""
-    shape = replace(PRESETS["7b"], number_bytes=FORMATS["q8"])
-    pi = Device("pi", 60e9, memory_bandwidth_Bps, 8 * 10**9)
-    topology: Topology = clusters.star(n, 125e6, latency_s, **{f"n{i}": pi for i in range(n)})
-    found = rank(Shelf(topology, shape, Lengths(1, 1)), 1).placements
-    return next(one for one in found if len(one.parts) == n and one.kind in ("alone", "tensor"))
-
-
-def test_two_numbers_fitted_on_one_and_two_machines_predict_four() -> None:
-    # distributed-llama measured, per token, 441.1 ms on one Raspberry Pi 5, 341.5 on two and 219.1 on four.
-    slow = _on_pis(1, 1e9, 0.0)
-    # One: memory alone decides, so the bandwidth is 1 GB/s x the time at 1 GB/s / 441.1 ms.
-    bandwidth_Bps = 1e9 * slow.token_s / 0.4411
-    assert _on_pis(1, bandwidth_Bps, 0.0).token_s == pytest.approx(0.4411, rel=1e-9)
-    # Two: what is left is 64 all-reduces of two exchanges, the token's way and the logits', over two links.
-    left_s = 0.3415 - _on_pis(2, bandwidth_Bps, 0.0).token_s
-    latency_s = left_s / (64 * 2 * 2 + 4)
-    assert _on_pis(2, bandwidth_Bps, latency_s).token_s == pytest.approx(0.3415, rel=1e-9)
-    predicted_ms = 1e3 * _on_pis(4, bandwidth_Bps, latency_s).token_s
-    error = predicted_ms / 219.1 - 1
-    page = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
-    said = (f"{bandwidth_Bps / 1e9:.2f} GB/s", f"{4e3 * latency_s:.2f} ms", f"{predicted_ms:.1f} ms", f"{error:+.1%}")
-    for words in said:
-        assert words.replace("%", " %") in re.sub(r"\s+", " ", page), words
+def test_the_documentation_has_the_published_times_and_those_predicted_from_one_and_two_machines() -> None:
+    page = re.sub(r"\s+", " ", (ROOT / "docs" / "plan.md").read_text(encoding="utf-8"))
+    for machine, model, n in (("Pi 5", "7B", 4), ("Pi 4", "7B", 4), ("Pi 4", "13B", 4), ("Pi 4", "7B", 8)):
+        measured_ms, ours_ms = MEASURED_MS[machine][model][n], predicted_ms(machine, model, n)
+        row = f"| {n} x {machine} | {model} | {measured_ms:.1f} | {ours_ms:.1f} | {ours_ms / measured_ms - 1:+.1%} |"
+        assert row in page, row
+    for machine in MEASURED_MS:
+        memory_Bps, latency_s = fitted(machine)
+        assert predicted_ms(machine, "7B", 1) == pytest.approx(MEASURED_MS[machine]["7B"][1], rel=1e-9)
+        assert predicted_ms(machine, "7B", 2) == pytest.approx(MEASURED_MS[machine]["7B"][2], rel=1e-9)
+        assert f"{machine}: {memory_Bps / 1e9:.2f} GB/s and {4e3 * latency_s:.2f} ms" in page

@@ -1,0 +1,218 @@
+"""The command `simcluster bench serving`: a load of requests on a cluster or a server, and the latencies of answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from typer import Argument, Option
+
+from simcluster.cli.complete import one_of
+from simcluster.cli.options import Json, KeyFile, Rendezvous, names_of, real_options
+from simcluster.cli.show import check_target, write_file
+from simcluster.errors import Problem, RunError, UsageError
+from simcluster.process.loading import torch_loads
+
+if TYPE_CHECKING:
+    from simcluster.inference.load.answers import Answer
+    from simcluster.inference.load.arrivals import Offered
+
+Outcome: TypeAlias = "tuple[dict[str, Any], list[Answer], dict[str, str]]"
+"""What served the load, as JSON has it; the answers; kind of a failure -> why, of its first one."""
+
+CLUSTER, SERVER = "A cluster", "A server"
+MODELS, BACKENDS, NUMERICS = ("smollm2", "7b", "8b", "70b"), ("sim", "sockets"), ("none", "real")
+FORMS = "N, uniform:LEAST:MOST, geometric:MEAN or lognormal:MEDIAN:SIGMA."
+LIMIT_S = 600.0
+
+Served = Annotated[
+    str | None,
+    Argument(metavar="FILE", help="A topology file or name; none with --url.", autocompletion=names_of("topologies")),
+]
+Model = Annotated[
+    str | None,
+    Option(
+        metavar="NAME|FILE",
+        help=f"{', '.join(MODELS)}, or a file as for `plan`; with --url the server's name of a model.",
+        autocompletion=one_of(*MODELS),
+    ),
+]
+Rate = Annotated[float | None, Option(metavar="R", help="Requests per second; inf: all at once. A trace has its own.")]
+Requests = Annotated[int, Option(metavar="N", help="The number of requests; of a trace the most.")]
+Burstiness = Annotated[
+    float, Option(metavar="B", help="1: Poisson; below 1 arrivals come in bursts, above 1 more regularly.")
+]
+Prompts = Annotated[str, Option(metavar="LENGTH", help=f"The tokens of each prompt: {FORMS}")]
+Outputs = Annotated[str, Option(metavar="LENGTH", help=f"The tokens of each answer: {FORMS}")]
+TraceFile = Annotated[
+    Path | None, Option(metavar="FILE.csv", help="Arrivals and lengths from a file with BurstGPT's columns.")
+]
+AnswersFile = Annotated[
+    Path | None,
+    Option(metavar="FILE.csv", help="Write a row for each request: a trace for --trace, and its latencies."),
+]
+Goodput = Annotated[
+    str | None, Option(metavar="NAME:S,...", help="Count requests that meet these seconds: ttft, tpot, e2el.")
+]
+Seed = Annotated[int, Option(metavar="N", help="The seed of arrivals, lengths and prompts.")]
+Backend = Annotated[
+    str | None,
+    Option(metavar="NAME", rich_help_panel=CLUSTER, help="sim or sockets.", autocompletion=one_of(*BACKENDS)),
+]
+Numerics = Annotated[
+    str | None,
+    Option(
+        metavar="NAME",
+        rich_help_panel=CLUSTER,
+        help="none: times alone, of any model (the default of sim); real: the model computes.",
+        autocompletion=one_of(*NUMERICS),
+    ),
+]
+PlacementName = Annotated[
+    str | None,
+    Option(
+        metavar="NAME|FILE",
+        rich_help_panel=CLUSTER,
+        help="auto, alone, pipeline, tensor, replicas, or a file with one.",
+    ),
+]
+Weights = Annotated[str | None, Option(metavar="FORMAT", rich_help_panel=CLUSTER, help="f32, bf16 or int8.")]
+Url = Annotated[
+    str | None, Option(metavar="URL", rich_help_panel=SERVER, help="A server with OpenAI's API, ours or another.")
+]
+TokenFile = Annotated[
+    Path | None, Option(metavar="FILE", rich_help_panel=SERVER, help="The token that the server asks for.")
+]
+PlainHttp = Annotated[
+    bool, Option("--plain-http", rich_help_panel=SERVER, help="Let the token cross a network unencrypted.")
+]
+IgnoreEos = Annotated[
+    bool, Option("--ignore-eos", rich_help_panel=SERVER, help="Ask for answers that no token ends (an extension).")
+]
+Timeout = Annotated[
+    float | None,
+    Option(metavar="S", rich_help_panel=SERVER, help=f"Seconds that a request may take; by default {LIMIT_S:g}."),
+]
+
+
+def serving(
+    topology: Served = None,
+    model: Model = None,
+    rate: Rate = None,
+    requests: Requests = 200,
+    burstiness: Burstiness = 1.0,
+    prompt_tokens: Prompts = "512",
+    output_tokens: Outputs = "128",
+    trace: TraceFile = None,
+    goodput: Goodput = None,
+    out: AnswersFile = None,
+    seed: Seed = 0,
+    backend: Backend = None,
+    numerics: Numerics = None,
+    placement: PlacementName = None,
+    weights: Weights = None,
+    rendezvous: Rendezvous = None,
+    key_file: KeyFile = None,
+    url: Url = None,
+    token_file: TokenFile = None,
+    plain_http: PlainHttp = False,
+    ignore_eos: IgnoreEos = False,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Offer requests to a served model and measure latencies.
+
+    Time to the first token (TTFT), per output token (TPOT), between tokens (ITL), end to end (E2EL), throughput and
+    goodput: in the simulator, on real nodes, or of a server at a URL.
+    """
+    from simcluster.inference.load.asked import Load, collected, objectives_of
+    from simcluster.inference.load.metrics import figures
+    from simcluster.inference.load.table import lines
+    from simcluster.inference.load.trace import written_trace
+
+    of_cluster = {"backend": backend, "numerics": numerics, "placement": placement, "weights": weights,
+                  "rendezvous": rendezvous, "key_file": key_file}  # fmt: skip
+    of_server = {"token_file": token_file, "plain_http": plain_http, "ignore_eos": ignore_eos, "timeout": timeout}
+    problems = _problems(topology, url, model, of_server if url is None else of_cluster, timeout)
+    asked = Load(rate, requests, burstiness, prompt_tokens, output_tokens, trace, seed)
+    objectives = collected(problems, lambda: objectives_of(goodput)) if goodput is not None else None
+    load = collected(problems, asked.offered)
+    target = collected(problems, lambda: check_target(out)) if out is not None else None
+    if problems or load is None:
+        raise UsageError(problems)
+    if url is not None:
+        outcome = _on_server(url, str(model), of_server, load, seed)
+    else:
+        outcome = _on_cluster(str(topology), str(model), of_cluster, load, seed)
+    about, found_answers, details = outcome
+    if target is not None:
+        write_file(target, written_trace(found_answers, str(model)))
+    found = figures(found_answers, objectives)
+    if as_json:
+        print(json.dumps({**about, "load": asked.to_dict(), **found.to_dict(), "details": details}, indent=2))
+    else:
+        print(*lines(found), *(f"{kind}: {why}" for kind, why in details.items()), sep="\n")
+    if not found.completed:
+        raise RunError("no request was answered: " + ", ".join(found.errors))
+
+
+def _problems(
+    topology: str | None, url: str | None, model: str | None, others: dict[str, Any], timeout: float | None
+) -> list[Problem]:
+    """Return what is wrong with the choice of what is asked; *others* are options of the other choice."""
+    problems = []
+    if (topology is None) == (url is None):
+        found = "neither a topology nor --url" if url is None else f"{topology} and --url"
+        problems.append(Problem("bench serving", found, "one of them: what shall serve"))
+    if model is None:
+        problems.append(Problem("--model", "nothing", f"{', '.join(MODELS)} or a file; with --url a name"))
+    choice = "--url" if url is None else "a topology instead of --url"
+    problems += [
+        Problem(f"--{name.replace('_', '-')}", str(value), f"it with {choice}")
+        for name, value in others.items()
+        if value not in (None, False)
+    ]
+    if timeout is not None and not 0 < timeout <= 86_400:
+        problems.append(Problem("--timeout", f"{timeout:g}", "seconds, above 0 and at most 86,400"))
+    return problems
+
+
+def _on_cluster(topology: str, model: str, options: dict[str, Any], load: Sequence[Offered], seed: int) -> Outcome:
+    with torch_loads():
+        from simcluster.serving.bench import Served, bench_cluster
+        from simcluster.topology import load as read
+
+    backend = options["backend"] or "sim"
+    numerics = options["numerics"] or ("none" if backend == "sim" else "real")
+    cluster = read(topology)
+    served = Served(model, backend, numerics, options["placement"] or "auto", options["weights"])
+    nodes = real_options(backend, rendezvous=options["rendezvous"], key_file=options["key_file"])
+    found = bench_cluster(served, cluster, load, seed, nodes)
+    about = {
+        "topology": cluster.name,
+        "model": model,
+        "backend": backend,
+        "numerics": numerics,
+        "placement": found.cluster.layout.kind,
+        "nodes": found.nodes(),
+    }
+    return about, found.answers, found.details
+
+
+def _on_server(url: str, model: str, options: dict[str, Any], load: Sequence[Offered], seed: int) -> Outcome:
+    from simcluster.serving.client.client import load_on
+    from simcluster.serving.client.endpoint import endpoint_of
+
+    endpoint = endpoint_of(url, model, options["token_file"], options["plain_http"], options["ignore_eos"])
+    is_seen = sys.stderr.isatty()
+
+    def told(done: int) -> None:
+        if is_seen:
+            print(f"\r{done:,} of {len(load):,} requests", end="\n" if done == len(load) else "", file=sys.stderr)
+
+    found = asyncio.run(load_on(endpoint, load, seed, options["timeout"] or LIMIT_S, told))
+    return {"url": endpoint.url, "model": model, "late_s": found.late_s}, found.answers, found.details

@@ -1,0 +1,1 @@
+"""The load of a server: arrivals, lengths, traces, and the latencies of the answers."""

@@ -1,0 +1,164 @@
+"""A load on a cluster: place the model for many requests, offer them at their times, collect the latencies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import numpy as np
+from msgspec.structs import replace as replaced
+
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.inference.engine.scheduler import Scheduler
+from simcluster.inference.load.answers import Answer
+from simcluster.inference.load.arrivals import Offered
+from simcluster.inference.load.asked import collected
+from simcluster.inference.models.architecture import Precision
+from simcluster.inference.models.open import open_model
+from simcluster.inference.plan.header import shape_of
+from simcluster.inference.plan.shape import Shape
+from simcluster.inference.plan.times import Lengths
+from simcluster.inference.request import Request
+from simcluster.rng import numpy_stream
+from simcluster.serving.asked import BACKENDS, WEIGHT_BYTES, shape_of_architecture
+from simcluster.serving.placing import layout_of, limits_of
+from simcluster.serving.run import Answers, answer_all
+from simcluster.serving.setup import Layout, Setup
+from simcluster.topology import Topology
+
+NUMERICS: Final = ("none", "real")
+
+AT_ONCE: Final = 8
+"""The requests at once for which the plan ranks placements."""
+
+MOST_CONTEXT: Final = 2 * 10**6
+MOST_PROMPTS: Final = 5 * 10**7
+"""Limits: tokens of a sequence if no model's file says it, and tokens of all prompts together."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model on a cluster: its name or file, the *weights*' format, the *placement*, and where the load runs.
+
+    *weights* None: f32, or the format of a preset without numerics.
+    """
+
+    model: str
+    backend: str = "sim"
+    numerics: str = "none"
+    placement: str = "auto"
+    weights: Precision | None = None
+
+    def problems(self) -> list[Problem]:
+        """Return what is wrong with the names, whatever the model."""
+        checks = (
+            ("--backend", self.backend, nearest(self.backend, BACKENDS), self.backend in BACKENDS),
+            ("--numerics", self.numerics, nearest(self.numerics, NUMERICS), self.numerics in NUMERICS),
+            ("--weights", self.weights, nearest(str(self.weights), WEIGHT_BYTES),
+             self.weights is None or self.weights in WEIGHT_BYTES),
+            ("--numerics", self.numerics, f"real with --backend {self.backend}: real nodes compute",
+             self.backend == "sim" or self.numerics == "real"),
+        )  # fmt: skip
+        return [Problem(flag, repr(found), expected) for flag, found, expected, is_well in checks if not is_well]
+
+
+@dataclass(frozen=True)
+class Benched:
+    """The *answers* of a load in the order of its requests, kind of a failure -> why, and the cluster's part."""
+
+    answers: list[Answer]
+    details: dict[str, str]
+    cluster: Answers
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return each node's part as JSON has it."""
+        return [
+            {"node": one.node, "layers": one.layers, "busy_s": one.busy_s, "bytes_sent": one.sent_bytes}
+            for one in self.cluster.nodes
+        ]
+
+
+def bench_cluster(
+    served: Served,
+    topology: Topology,
+    load: Sequence[Offered],
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> Benched:
+    """Return what came of *load* on *topology*. Raise UsageError with all that is wrong, RunError if a node is lost.
+
+    Prompts are random tokens, and answers are as long as *load* says: no token ends one. *options* are the backend's.
+    """
+    setup = _setup(served, topology, load)
+    scheduler, details, requests = Scheduler(setup.limits), dict[str, str](), list[Request]()
+    for number, one in enumerate(load):
+        request = Request(str(number), _prompt(served, setup, one, number, seed), one.output_tokens)
+        if why := scheduler.refusal(request):
+            details.setdefault("refused", why)
+        else:
+            requests.append(replace(request, arrival_s=one.arrival_s))
+    if not requests:
+        raise UsageError(Problem("--prompt-tokens", "no request that can be answered", details["refused"]))
+    setup = replaced(setup, requests=tuple(requests))
+    found = answer_all(setup, topology, backend=served.backend, seed=seed, options=options)
+    return Benched([_answer(one, number, found) for number, one in enumerate(load)], details, found)
+
+
+def _setup(served: Served, topology: Topology, load: Sequence[Offered]) -> Setup:
+    problems = served.problems()
+    if sum(one.prompt_tokens for one in load) > MOST_PROMPTS:
+        problems.append(Problem("--requests", "too many tokens of prompts", f"at most {MOST_PROMPTS:,} in all"))
+    model = collected(problems, lambda: _model(served))
+    if problems or model is None:
+        raise UsageError(problems)
+    shape, context = model
+    mean = Lengths(*(round(float(np.mean(one))) for one in _columns(load)))
+    layout = _layout(served.placement, topology, shape, mean, len(load))
+    limits, is_real = limits_of(layout, topology, shape, context), served.backend != "sim"
+    numerics: Literal["real", "none"] = "real" if served.numerics == "real" else "none"
+    return Setup(served.model, shape, served.weights or "f32", numerics, layout, limits, is_real)
+
+
+def _model(served: Served) -> tuple[Shape, int]:
+    """Return the shape of the model and the most tokens of a sequence."""
+    if served.numerics == "real":
+        file = open_model(served.model)
+        shape = shape_of_architecture(file.architecture, served.weights or "f32", file.name)
+        return shape, file.architecture.context
+    shape = shape_of(served.model)
+    if served.weights is not None:
+        shape = replace(shape, weight_bytes=WEIGHT_BYTES.get(served.weights, math.nan))
+    return shape, MOST_CONTEXT
+
+
+def _layout(placement: str, topology: Topology, shape: Shape, lengths: Lengths, requests: int) -> Layout:
+    """Return the best placement for many of *requests* at once; if none has room for their caches, for one."""
+    try:
+        return layout_of(placement, topology, shape, lengths, min(AT_ONCE, requests))
+    except UsageError:
+        return layout_of(placement, topology, shape, lengths)
+
+
+def _columns(load: Sequence[Offered]) -> tuple[list[int], list[int]]:
+    return [one.prompt_tokens for one in load], [one.output_tokens for one in load]
+
+
+def _prompt(served: Served, setup: Setup, one: Offered, number: int, seed: int) -> tuple[int, ...]:
+    """Return random tokens; without numerics any, because only their number counts."""
+    if served.numerics == "none":
+        return (0,) * one.prompt_tokens
+    random = numpy_stream(seed, "load", "tokens", str(number))
+    return tuple(random.integers(0, setup.shape.vocabulary, one.prompt_tokens).tolist())
+
+
+def _answer(one: Offered, number: int, found: Answers) -> Answer:
+    """Return the answer to request *number*, in seconds since the load began."""
+    answer = found.answers.get(str(number))
+    if answer is None:
+        return Answer(one.arrival_s, (), one.arrival_s, one.prompt_tokens, 0, "refused")
+    times_s = tuple(one.arrival_s + time_s for time_s in answer.times_s)
+    error = "" if answer.reason in ("stop", "length") and times_s else answer.reason
+    end_s = times_s[-1] if times_s else one.arrival_s
+    return Answer(one.arrival_s, times_s, end_s, one.prompt_tokens, len(times_s), error)
