@@ -51,7 +51,7 @@ def queries(start: int, count: int, group: int) -> list[Queries]:
 
 
 def attended(query: Tensor, keys: Tensor, values: Tensor, parts: list[Queries]) -> Tensor:
-    """Return what *query* (n, heads, width) takes of *values*: (n, heads * width). Keys, values: (KV heads, n, width)."""
+    """Return what *query* (n, heads, width) takes of *values* (KV heads, n, width): (n, heads * width)."""
     mixed = [_mixed(query[one.first : one.last], keys, values, one.mask) for one in parts]
     return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcluster.inference.models.architecture import Architecture, Precision
-from simcluster.inference.models.attention import Queries, attended, queries, tiled
+from simcluster.inference.models.attention import attended, queries, tiled
 from simcluster.inference.models.matrix import Matrix
 from simcluster.inference.models.rotation import Rotation, in_halves, rotated
 
@@ -23,7 +23,7 @@ Read = Callable[[str, int | None], Tensor]
 """Return the f32 tensor of a name and a layer (None: of no layer)."""
 
 LANES = 32
-"""The inner numbers of a layer are filled up to a multiple of this: kernels round the last few of a tensor otherwise."""
+"""The inner numbers of a layer are filled up to a multiple of this: the last few of a tensor may round otherwise."""
 
 
 class Cache:
@@ -64,23 +64,19 @@ class Pass:
 
     def attended(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Return the attention of all parts in the *layer*-th of the share; *key* and *value* go into the caches."""
-        split = (one.split(self.counts) for one in (query, key, value))
-        rows = [
-            _attended(part.cache, layer, *heads, found)
-            for part, found, *heads in zip(self.parts, self.queries, *split, strict=True)
-        ]
+        split = (torch.split(one, self.counts) for one in (query, key, value))
+        rows = []
+        for part, found, asked, *new in zip(self.parts, self.queries, *split, strict=True):
+            cache, span = part.cache, slice(part.cache.length, part.cache.length + len(asked))
+            keys, values = cache.keys[layer], cache.values[layer]
+            keys[:, span], values[:, span] = (one.transpose(0, 1) for one in new)
+            rows.append(attended(asked, keys, values, found))
         return rows[0] if len(rows) == 1 else torch.cat(rows)
 
     def end(self) -> None:
         """Let the caches hold the tokens."""
         for part, count in zip(self.parts, self.counts, strict=True):
             part.cache.length += count
-
-
-def _attended(cache: Cache, layer: int, query: Tensor, key: Tensor, value: Tensor, found: list[Queries]) -> Tensor:
-    keys, values, start, end = cache.keys[layer], cache.values[layer], cache.length, cache.length + len(key)
-    keys[:, start:end], values[:, start:end] = key.transpose(0, 1), value.transpose(0, 1)
-    return attended(query, keys, values, found)
 
 
 class Share:
@@ -147,12 +143,13 @@ class Share:
     @property
     def nbytes(self) -> int:
         """The memory of the weights."""
-        return sum({id(one): one.nbytes for one in (*self._matrices.values(), *self._vectors.values())}.values())
+        parts: list[Matrix | Tensor] = [*self._matrices.values(), *self._vectors.values()]
+        return sum({id(part): part.nbytes for part in parts}.values())
 
     @property
     def is_uniform(self) -> bool:
         """Whether sequences share products: then neither they nor the cut of a prompt into parts change a bit."""
-        return all(matrix.is_uniform for (name, _), matrix in self._matrices.items() if name not in _TABLES)
+        return all(self._matrices[name].is_uniform for name in self._matrices if name[0] in _MULTIPLY)
 
     def cache(self, capacity: int) -> Cache:
         """Return an empty cache for a sequence of at most *capacity* tokens."""
@@ -178,7 +175,7 @@ class Share:
             stream = stream + self._attention(layer, stream, now)
             stream = stream + self._feed_forward(layer, stream, now)
         now.end()
-        return self._logits(stream, now) if self.ends else list(stream.split(now.counts))
+        return self._logits(stream, now) if self.ends else list(torch.split(stream, now.counts))
 
     def _stream(self, now: Pass) -> Tensor:
         inputs = torch.cat([part.inputs for part in now.parts])
@@ -207,8 +204,8 @@ class Share:
     def _feed_forward(self, layer: int, stream: Tensor, now: Pass) -> Tensor:
         inner = self._matrices["up", layer].product(self._norm("norm_feed", layer, stream), now.counts)
         if self.architecture.gated:
-            gate, inner = inner.chunk(2, dim=-1)
-            inner = functional.silu(gate) * inner
+            gate, up = inner.chunk(2, dim=-1)
+            inner = functional.silu(gate) * up
         else:
             inner = functional.gelu(inner)
         return self._matrices["down", layer].product(inner, now.counts)
@@ -216,13 +213,13 @@ class Share:
     def _logits(self, stream: Tensor, now: Pass) -> list[Tensor]:
         rows = [
             one[max(0, len(one) - part.logits) :] if part.logits is not None else one
-            for part, one in zip(now.parts, stream.split(now.counts), strict=True)
+            for part, one in zip(now.parts, torch.split(stream, now.counts), strict=True)
         ]
         counts = [len(one) for one in rows]
         if not any(counts):
             return [stream.new_empty(0, self.architecture.vocabulary) for _ in rows]
         head = self._matrices["head", None].product(self._norm("norm", None, torch.cat(rows)), counts)
-        return list(head.split(counts))
+        return list(torch.split(head, counts))
 
 
-_TABLES = ("embedding", "position")
+_MULTIPLY = ("heads", "merge", "up", "down", "head")

@@ -18,7 +18,7 @@ from simcluster.inference.models.architecture import Precision
 from simcluster.process.intra_op import one_thread
 
 LEAST_ROWS = 4
-"""Fewer rows go through other kernels, with other bits, so they are filled up with zeros: on x86 that takes no longer."""
+"""Fewer rows go through other kernels, with other bits. They are filled up with zeros, which takes no longer on x86."""
 
 BLOCK_ROWS = 512
 """int8 weights are converted by blocks of this number of rows, which stay in the processor's cache."""
@@ -63,7 +63,7 @@ class Matrix:
     def product(self, inputs: Tensor, counts: Sequence[int]) -> Tensor:
         """Return *inputs* (n, columns) times the transpose: (n, rows). Each sequence has the next of *counts* rows."""
         if not self.is_uniform:
-            return torch.cat([self._run(part) for part in inputs.split(list(counts))])
+            return torch.cat([self._run(part) for part in torch.split(inputs, list(counts))])
         if len(inputs) >= LEAST_ROWS:
             return self._run(inputs)
         return self._run(functional.pad(inputs, (0, 0, 0, LEAST_ROWS - len(inputs))))[: len(inputs)]

@@ -99,7 +99,7 @@ def test_weights_of_other_types_become_f32(tmp_path, dtype):
         ({"hidden_size": "24"}, "hidden_size: found '24', expected a whole number"),
         ({"rms_norm_eps": 0}, "rms_norm_eps: found 0"),
         ({"intermediate_size": 41}, r"mlp.gate_proj.weight: found the shape \(40, 24\), expected \(41, 24\)"),
-        ({"num_hidden_layers": 5}, "model.layers.4.input_layernorm.weight: found no such tensor"),
+        ({"num_hidden_layers": 5}, "model.layers.4.self_attn.q_proj.weight: found no such tensor"),
         ({"tie_word_embeddings": False}, "lm_head.weight: found no such tensor"),
         ({"eos_token_id": 50}, "end of text: found 50"),
     ],
