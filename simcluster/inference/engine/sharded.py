@@ -10,7 +10,7 @@ from torch import Tensor
 
 from simcluster.inference.engine.batch import Batch
 from simcluster.inference.engine.stage import UNKNOWN, Costs, Held, Sampled, Sequences
-from simcluster.inference.models.decoder import Part
+from simcluster.inference.models.decoder import Pass
 from simcluster.inference.models.shard import Shard as Weights
 from simcluster.inference.plan.shape import Shape
 
@@ -53,7 +53,7 @@ class RealShard:
         self.costs = Costs(shape, shape.layers, 1 / count)
         self._weights, self._sequences = weights, Sequences(weights.cache, sampled)
         self._held = Held(shape.cache_bytes(shape.layers, 1) / count)
-        self._parts: list[Part] = []
+        self._pass: Pass | None = None
 
     @property
     def weight_bytes(self) -> float:
@@ -63,21 +63,26 @@ class RealShard:
     def peak_cache_bytes(self) -> float:
         return self._held.peak_bytes
 
+    @property
+    def _now(self) -> Pass:
+        assert self._pass is not None, "a batch begins with `embed`"
+        return self._pass
+
     def embed(self, batch: Batch, tokens: Tensor) -> Tensor:
         self._held.note(batch)
-        self._parts = self._sequences.parts(batch, tokens)
-        return self._weights.embed(self._parts)
+        self._pass = self._weights.begin(self._sequences.parts(batch, tokens))
+        return self._weights.embed(self._pass)
 
     def attention(self, layer: int, stream: Tensor, total: Tensor | None) -> tuple[Tensor, Tensor]:
         stream = stream if total is None else stream + total
-        return stream, self._weights.attention(layer, self._parts, stream)
+        return stream, self._weights.attention(layer, self._now, stream)
 
     def feed_forward(self, layer: int, stream: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
         stream = stream + total
-        return stream, self._weights.feed_forward(layer, self._parts, stream)
+        return stream, self._weights.feed_forward(layer, self._now, stream)
 
     def finish(self, stream: Tensor, total: Tensor) -> Tensor:
-        self._weights.finish(self._parts)
+        self._now.end()
         return stream + total
 
     def logits(self, batch: Batch, stream: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ from simcluster.inference.plan.shape import Shape
 from simcluster.inference.request import Sampling
 from simcluster.transport import FREE, Cost
 
-EMPTY = torch.empty(0, 0)
 UNKNOWN = -1
 """The token that a stage without numerics chooses."""
 
@@ -107,7 +106,10 @@ class Sequences:
         for one in batch.opened:
             self._caches[one.slot], self._opened[one.slot] = self._make(one.capacity), one
         rows = torch.split(inputs, [piece.count for piece in batch.pieces])
-        return [Part(self._caches[piece.slot], own) for piece, own in zip(batch.pieces, rows, strict=True)]
+        return [
+            Part(self._caches[piece.slot], own, logits=int(piece.samples))
+            for piece, own in zip(batch.pieces, rows, strict=True)
+        ]
 
     def choose(self, batch: Batch, logits: Tensor) -> Tensor:
         """Return the next tokens of the pieces that sample, from a row of *logits* for each."""
@@ -139,10 +141,7 @@ class RealStage:
 
     def forward(self, batch: Batch, inputs: Tensor) -> Tensor:
         self._held.note(batch)
-        outputs = self._share.forward(self._sequences.parts(batch, inputs), last=True)
-        if not self._share.ends:
-            return torch.cat(outputs)
-        return torch.cat([row for piece, row in zip(batch.pieces, outputs, strict=True) if piece.samples] or [EMPTY])
+        return torch.cat(self._share.forward(self._sequences.parts(batch, inputs)))
 
 
 class TimedStage:

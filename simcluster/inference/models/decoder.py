@@ -1,7 +1,7 @@
 """A share of a decoder: consecutive layers, with or without embedding and head, over a cache of keys and values.
 
-Knows one share and its sequences; not which node has the others, nor how the stream travels between them. Each sequence
-is computed by itself, in products whose shapes its own length decides: a result has the same bits whatever its
+Knows one share and its sequences; not which node has the others, nor how the stream travels between them. Many
+sequences go through the weights together, and each attends by itself: a result has the same bits whatever its
 neighbours in the batch.
 """
 
@@ -15,10 +15,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcluster.inference.models.architecture import Architecture, Precision
+from simcluster.inference.models.attention import attended, queries, tiled
 from simcluster.inference.models.matrix import Matrix
+from simcluster.inference.models.rotation import Rotation, in_halves, rotated
 
 Read = Callable[[str, int | None], Tensor]
 """Return the f32 tensor of a name and a layer (None: of no layer)."""
+
+LANES = 32
+"""The inner numbers of a layer are filled up to a multiple of this: the last few of a tensor may round otherwise."""
 
 
 class Cache:
@@ -27,17 +32,51 @@ class Cache:
     def __init__(self, architecture: Architecture, layers: int, capacity: int) -> None:
         if not 0 < capacity <= architecture.context:
             raise ValueError(f"capacity: found {capacity}, expected 1 to the context of {architecture.context} tokens")
-        size = (layers, architecture.kv_heads, capacity, architecture.head_width)
+        size = (layers, architecture.kv_heads, tiled(capacity), architecture.head_width)
         self.keys, self.values = torch.zeros(size), torch.zeros(size)
         self.capacity, self.length = capacity, 0
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The next tokens of one sequence: *inputs* are token ids (n), or the stream (n, width) of the share before."""
+    """The next tokens of one sequence: *inputs* are token ids (n), or the stream (n, width) of the share before.
+
+    The last share gives the logits of the last *logits* tokens, of all if None.
+    """
 
     cache: Cache
     inputs: Tensor
+    logits: int | None = None
+
+
+class Pass:
+    """One pass of *parts* through a share: their rows, one part after another, and what all layers need of them."""
+
+    def __init__(self, parts: Sequence[Part], architecture: Architecture, rotation: Rotation | None) -> None:
+        self.parts = parts
+        self.counts = [len(part.inputs) for part in parts]
+        starts = [part.cache.length for part in parts]
+        ends = [start + count for start, count in zip(starts, self.counts, strict=True)]
+        self.positions = torch.cat([torch.arange(*span) for span in zip(starts, ends, strict=True)])
+        self.angles = None if rotation is None else rotation.at(self.positions, max(ends))
+        group = architecture.heads // architecture.kv_heads
+        self.queries = [queries(*span, group) for span in zip(starts, self.counts, strict=True)]
+
+    def attended(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return the attention of all parts in the *layer*-th of the share; *key* and *value* go into the caches."""
+        split = (torch.split(one, self.counts) for one in (query, key, value))
+        rows = []
+        for part, found, asked, *new in zip(self.parts, self.queries, *split, strict=True):
+            cache, span = part.cache, slice(part.cache.length, part.cache.length + len(asked))
+            keys, values = cache.keys[layer], cache.values[layer]
+            keys[:, span], values[:, span] = (one.transpose(0, 1) for one in new)
+            rows.append(attended(asked, keys, values, found))
+        return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+    def end(self) -> None:
+        """Let the caches hold the tokens."""
+        for part, count in zip(self.parts, self.counts, strict=True):
+            part.cache.length += count
 
 
 class Share:
@@ -50,126 +89,141 @@ class Share:
             raise ValueError(f"layers: found [{first}, {last}), expected a range within {architecture.layers} layers")
         self.architecture, self.first, self.last = architecture, first, last
         self.embeds, self.ends = first == 0, last == architecture.layers
+        self._rotation = None if architecture.rope_base is None else Rotation(architecture)
         self._matrices: dict[tuple[str, int | None], Matrix] = {}
         self._vectors: dict[tuple[str, int | None], Tensor] = {}
-        for name, layer in self._needed():
-            tensor = read(name, layer)
-            if tuple(tensor.shape) != architecture.shapes(name):
-                expected = architecture.shapes(name)
-                raise ValueError(f"{name}, layer {layer}: found {tuple(tensor.shape)}, expected the shape {expected}")
-            if tensor.dim() == 1:
-                self._vectors[name, layer] = tensor.float().clone()
-            else:
-                self._matrices[name, layer] = Matrix(tensor, precision)
+        self._read, self._precision = read, precision
+        self._load_ends()
+        for layer in range(first, last):
+            self._load_layer(layer)
+        del self._read
 
-    def _needed(self) -> list[tuple[str, int | None]]:
-        """Return the names and layers of this share's tensors."""
-        whole: list[tuple[str, int | None]] = []
+    def _tensor(self, name: str, layer: int | None = None) -> Tensor:
+        tensor, expected = self._read(name, layer), self.architecture.shapes(name)
+        if tuple(tensor.shape) != expected:
+            raise ValueError(f"{name}, layer {layer}: found {tuple(tensor.shape)}, expected the shape {expected}")
+        return tensor.float()
+
+    def _load_ends(self) -> None:
         tied = self.architecture.tied
         if self.embeds or (self.ends and tied):
-            whole.append(("embedding", None))
-        if self.embeds and self.architecture.rope_base is None:
-            whole.append(("position", None))
+            matrix = Matrix(
+                self._tensor("embedding"), self._precision, table=self.embeds, multiplies=self.ends and tied
+            )
+            self._matrices["embedding", None] = matrix
+        if self.embeds and self._rotation is None:
+            self._matrices["position", None] = Matrix(
+                self._tensor("position"), self._precision, table=True, multiplies=False
+            )
         if self.ends:
-            whole += [("norm", None)] if tied else [("norm", None), ("output", None)]
-        return whole + [(name, layer) for layer in range(self.first, self.last) for name in self._layer_names()]
+            self._vectors["norm", None] = self._tensor("norm").clone()
+            self._matrices["head", None] = (
+                self._matrices["embedding", None] if tied else Matrix(self._tensor("output"), self._precision)
+            )
 
-    def _layer_names(self) -> list[str]:
-        return self.architecture.layer_names()
+    def _load_layer(self, layer: int) -> None:
+        """Read the tensors of *layer*. Those with the same inputs become one matrix, and so one product."""
+        sizes = self.architecture
+        heads = [self._tensor(name, layer) for name in ("query", "key", "value")]
+        if self._rotation is not None and sizes.pairs == "interleaved":
+            heads[:2] = [in_halves(one, sizes.head_width) for one in heads[:2]]
+        more = -sizes.feed_forward % LANES
+        up = [self._tensor(name, layer) for name in (("gate", "up") if sizes.gated else ("up",))]
+        made = {
+            "heads": torch.cat(heads),
+            "merge": self._tensor("merge", layer),
+            "up": torch.cat([functional.pad(one, (0, 0, 0, more)) for one in up]),
+            "down": functional.pad(self._tensor("down", layer), (0, more)),
+        }
+        for name, tensor in made.items():
+            self._matrices[name, layer] = Matrix(tensor, self._precision)
+        for name in ("norm_attention", "norm_feed"):
+            self._vectors[name, layer] = self._tensor(name, layer).clone()
 
     @property
     def nbytes(self) -> int:
         """The memory of the weights."""
         parts: list[Matrix | Tensor] = [*self._matrices.values(), *self._vectors.values()]
-        return sum(part.nbytes for part in parts)
+        return sum({id(part): part.nbytes for part in parts}.values())
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether sequences share products: then neither they nor the cut of a prompt into parts change a bit."""
+        return all(self._matrices[name].is_uniform for name in self._matrices if name[0] in _MULTIPLY)
 
     def cache(self, capacity: int) -> Cache:
         """Return an empty cache for a sequence of at most *capacity* tokens."""
         return Cache(self.architecture, self.last - self.first, capacity)
 
-    @torch.no_grad()
-    def forward(self, parts: Sequence[Part], *, last: bool = False) -> list[Tensor]:
-        """Return for each part the stream (n, width) for the next share, or the logits (n, vocabulary); with *last*
-        those of its last token alone, (1, vocabulary).
-
-        The caches then hold the tokens of *parts*. Raises ValueError, before any cache changes, if one has no room.
-        """
+    def begin(self, parts: Sequence[Part]) -> Pass:
+        """Return a pass of *parts*. Raises ValueError if a cache has no room for its tokens."""
         if len({id(part.cache) for part in parts}) != len(parts):
             raise ValueError("parts: found two of one sequence, expected one")
         for part in parts:
             if not 0 < len(part.inputs) <= part.cache.capacity - part.cache.length:
                 room = part.cache.capacity - part.cache.length
                 raise ValueError(f"inputs: found {len(part.inputs)} tokens, expected 1 to the {room} that have room")
-        return [self._sequence(part, last) for part in parts]
+        return Pass(parts, self.architecture, self._rotation)
 
-    def _sequence(self, part: Part, last: bool) -> Tensor:
-        start, count = part.cache.length, len(part.inputs)
-        positions = torch.arange(start, start + count)
-        stream = self._embedded(part.inputs, positions) if self.embeds else part.inputs
+    @torch.no_grad()
+    def forward(self, parts: Sequence[Part]) -> list[Tensor]:
+        """Return for each part the stream (n, width) for the next share, or logits (n, vocabulary).
+
+        The caches then hold the tokens of *parts*. Raises ValueError, before any cache changes, if one has no room.
+        """
+        if not parts:
+            return []
+        now = self.begin(parts)
+        stream = self._stream(now)
         for layer in range(self.first, self.last):
-            stream = stream + self._attention(layer, stream, positions, part.cache)
-            stream = stream + self._feed_forward(layer, stream)
-        part.cache.length += count
-        if not self.ends:
-            return stream
-        return self._logits(stream[-1:] if last else stream)
+            stream = stream + self._attention(layer, stream, now)
+            stream = stream + self._feed_forward(layer, stream, now)
+        now.end()
+        return self._logits(stream, now) if self.ends else list(torch.split(stream, now.counts))
 
-    def _embedded(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        stream = self._matrices["embedding", None].rows(tokens.long())
-        if self.architecture.rope_base is None:
-            stream = stream + self._matrices["position", None].rows(positions)
-        return stream
-
-    def _logits(self, stream: Tensor) -> Tensor:
-        head = "embedding" if self.architecture.tied else "output"
-        return self._matrices[head, None].product(self._norm("norm", None, stream))
+    def _stream(self, now: Pass) -> Tensor:
+        inputs = torch.cat([part.inputs for part in now.parts])
+        if not self.embeds:
+            return inputs
+        stream = self._matrices["embedding", None].rows(inputs.long())
+        return stream if self._rotation else stream + self._matrices["position", None].rows(now.positions)
 
     def _norm(self, name: str, layer: int | None, stream: Tensor) -> Tensor:
         weight, size = self._vectors[name, layer], (self.architecture.width,)
-        if self.architecture.rope_base is None:
+        if self._rotation is None:
             return functional.layer_norm(stream, size, weight, eps=self.architecture.epsilon)
         return functional.rms_norm(stream, size, weight, eps=self.architecture.epsilon)
 
-    def _attention(self, layer: int, stream: Tensor, positions: Tensor, cache: Cache) -> Tensor:
-        sizes, count = self.architecture, len(stream)
+    def _attention(self, layer: int, stream: Tensor, now: Pass) -> Tensor:
+        sizes = self.architecture
         inputs = self._norm("norm_attention", layer, stream)
-        query, key, value = (
-            self._matrices[name, layer].product(inputs).view(count, -1, sizes.head_width).transpose(0, 1)
-            for name in ("query", "key", "value")
-        )
-        if sizes.rope_base is not None:
-            query, key = (rotated(heads, positions, sizes) for heads in (query, key))
-        start, end = cache.length, cache.length + count
-        keys, values = cache.keys[layer - self.first], cache.values[layer - self.first]
-        keys[:, start:end], values[:, start:end] = key, value
-        grouped = query.reshape(sizes.kv_heads, -1, sizes.head_width)  # the queries of a group share its keys
-        scores = grouped @ keys[:, :end].transpose(1, 2) / sizes.head_width**0.5
-        scores = scores.view(sizes.kv_heads, -1, count, end)
-        later = torch.arange(end) > positions[:, None]
-        shares = scores.masked_fill(later, -torch.inf).softmax(-1).view(sizes.kv_heads, -1, end)
-        mixed = (shares @ values[:, :end]).view(sizes.heads, count, sizes.head_width)
-        return self._matrices["merge", layer].product(mixed.transpose(0, 1).reshape(count, -1))
+        heads = self._matrices["heads", layer].product(inputs, now.counts).view(len(stream), -1, sizes.head_width)
+        turned = heads[:, : sizes.heads + sizes.kv_heads]
+        if now.angles is not None:
+            turned = rotated(turned, now.angles)
+        query, key, value = turned[:, : sizes.heads], turned[:, sizes.heads :], heads[:, turned.shape[1] :]
+        mixed = now.attended(layer - self.first, query, key, value)
+        return self._matrices["merge", layer].product(mixed, now.counts)
 
-    def _feed_forward(self, layer: int, stream: Tensor) -> Tensor:
-        inputs = self._norm("norm_feed", layer, stream)
-        inner = self._matrices["up", layer].product(inputs)
+    def _feed_forward(self, layer: int, stream: Tensor, now: Pass) -> Tensor:
+        inner = self._matrices["up", layer].product(self._norm("norm_feed", layer, stream), now.counts)
         if self.architecture.gated:
-            inner = functional.silu(self._matrices["gate", layer].product(inputs)) * inner
+            gate, up = inner.chunk(2, dim=-1)
+            inner = functional.silu(gate) * up
         else:
             inner = functional.gelu(inner)
-        return self._matrices["down", layer].product(inner)
+        return self._matrices["down", layer].product(inner, now.counts)
+
+    def _logits(self, stream: Tensor, now: Pass) -> list[Tensor]:
+        rows = [
+            one[max(0, len(one) - part.logits) :] if part.logits is not None else one
+            for part, one in zip(now.parts, torch.split(stream, now.counts), strict=True)
+        ]
+        counts = [len(one) for one in rows]
+        if not any(counts):
+            return [stream.new_empty(0, self.architecture.vocabulary) for _ in rows]
+        head = self._matrices["head", None].product(self._norm("norm", None, torch.cat(rows)), counts)
+        return list(torch.split(head, counts))
 
 
-def rotated(heads: Tensor, positions: Tensor, architecture: Architecture) -> Tensor:
-    """Return *heads* (heads, n, head width) with each pair of numbers rotated by its position (Su et al. 2021)."""
-    assert architecture.rope_base is not None
-    width = architecture.head_width
-    exponents = torch.arange(0, width, 2, dtype=torch.float64) / width
-    angles = positions[:, None].double() / architecture.rope_base**exponents
-    cosine, sine = angles.cos().float(), angles.sin().float()
-    if architecture.pairs == "interleaved":
-        first, second = heads[..., 0::2], heads[..., 1::2]
-    else:
-        first, second = heads.chunk(2, dim=-1)
-    turned = (first * cosine - second * sine, first * sine + second * cosine)
-    return torch.stack(turned, -1).flatten(-2) if architecture.pairs == "interleaved" else torch.cat(turned, -1)
+_MULTIPLY = ("heads", "merge", "up", "down", "head")

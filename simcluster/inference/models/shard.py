@@ -6,14 +6,13 @@ nodes have the others, and how sums are taken, it does not know.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from simcluster.inference.models.architecture import Architecture, Precision
-from simcluster.inference.models.decoder import Part, Read, Share
+from simcluster.inference.models.decoder import Pass, Read, Share
 from simcluster.inference.models.matrix import Matrix
 
 
@@ -42,52 +41,36 @@ class Shard(Share):
                 return whole[slice(*rows[name])].clone()  # a view would keep all of it in memory
             return whole[:, slice(*columns[name])].clone() if name in columns else whole
 
+        self._vocabulary = [architecture.vocabulary * i // count for i in (place, place + 1)]
         super().__init__(own, cut, 0, architecture.layers, precision)
-        ends = [architecture.vocabulary * i // count for i in (place, place + 1)]
-        if architecture.tied:
-            self._head = self._matrices["embedding", None].part(*ends)
-        else:
-            self._head = Matrix(read("output", None)[slice(*ends)].clone(), precision)
 
-    @property
-    def nbytes(self) -> int:
-        return super().nbytes + (0 if self.architecture.tied else self._head.nbytes)
-
-    def _needed(self) -> list[tuple[str, int | None]]:
-        return [one for one in super()._needed() if one[0] != "output"]
-
-    @torch.no_grad()
-    def embed(self, parts: Sequence[Part]) -> Tensor:
-        """Return the stream (n, width) of the token ids of *parts*, one after another."""
-        return torch.cat([self._embedded(part.inputs, self._positions(part)) for part in parts])
+    def _load_ends(self) -> None:
+        """Read the whole table of embeddings, and this shard's rows of the head."""
+        table = self._tensor("embedding")
+        self._matrices["embedding", None] = Matrix(table, self._precision, table=True, multiplies=False)
+        if self._rotation is None:
+            position = Matrix(self._tensor("position"), self._precision, table=True, multiplies=False)
+            self._matrices["position", None] = position
+        self._vectors["norm", None] = self._tensor("norm").clone()
+        head = table if self.architecture.tied else self._tensor("output")
+        self._matrices["head", None] = Matrix(head[slice(*self._vocabulary)].clone(), self._precision)
 
     @torch.no_grad()
-    def attention(self, layer: int, parts: Sequence[Part], stream: Tensor) -> Tensor:
+    def embed(self, now: Pass) -> Tensor:
+        """Return the stream (n, width) of the tokens of *now*."""
+        return self._stream(now)
+
+    @torch.no_grad()
+    def attention(self, layer: int, now: Pass, stream: Tensor) -> Tensor:
         """Return this shard's part of the sum that *layer*'s attention adds to *stream*."""
-        rows = torch.split(stream, [len(part.inputs) for part in parts])
-        return torch.cat(
-            [
-                self._attention(layer, one, self._positions(part), part.cache)
-                for part, one in zip(parts, rows, strict=True)
-            ]
-        )
+        return self._attention(layer, stream, now)
 
     @torch.no_grad()
-    def feed_forward(self, layer: int, parts: Sequence[Part], stream: Tensor) -> Tensor:
+    def feed_forward(self, layer: int, now: Pass, stream: Tensor) -> Tensor:
         """Return this shard's part of the sum that *layer*'s feed-forward network adds to *stream*."""
-        rows = torch.split(stream, [len(part.inputs) for part in parts])
-        return torch.cat([self._feed_forward(layer, one) for one in rows])
-
-    def finish(self, parts: Sequence[Part]) -> None:
-        """Count the tokens of *parts* as cached: all layers have had them."""
-        for part in parts:
-            part.cache.length += len(part.inputs)
+        return self._feed_forward(layer, stream, now)
 
     @torch.no_grad()
     def logits(self, stream: Tensor) -> Tensor:
-        """Return this shard's columns of the logits of the rows of *stream*."""
-        return torch.cat([self._head.product(self._norm("norm", None, row)) for row in torch.split(stream, 1)])
-
-    @staticmethod
-    def _positions(part: Part) -> Tensor:
-        return torch.arange(part.cache.length, part.cache.length + len(part.inputs))
+        """Return this shard's columns of the logits of the rows of *stream*, each of another sequence."""
+        return self._matrices["head", None].product(self._norm("norm", None, stream), [1] * len(stream))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from simcluster.inference.models import matrix
+from simcluster.inference.models.attention import attended, queries
 from simcluster.inference.models.decoder import Part, Share
+from simcluster.inference.models.matrix import Matrix
 from tests.inference.models import by_numpy, tiny
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 49, 0, 8]
@@ -37,13 +41,79 @@ def test_any_split_and_any_chunks_give_the_logits_of_the_reference(name, cuts, s
     np.testing.assert_allclose(through(shares, chunks), expected, atol=1e-4, rtol=1e-4)
 
 
+LONG = [
+    replace(a, context=600, layers=2)
+    for a in (tiny.LLAMA, tiny.HALVES, replace(tiny.GPT, heads=3, kv_heads=3, head_width=8))
+]
+LONG_TOKENS = [(7 * i) % 50 for i in range(600)]
+
+
+def in_parts(share, chunks, neighbours):
+    """Return the results of *chunks* of one sequence, each computed among *neighbours* (lengths of other parts)."""
+    cache, rows = share.cache(600), []
+    for chunk in chunks:
+        others = [Part(share.cache(600), torch.arange(n) % 50) for n in neighbours]
+        rows.append(share.forward([*others[:1], Part(cache, torch.tensor(chunk)), *others[1:]])[len(others[:1])])
+    return torch.cat(rows)
+
+
 @pytest.mark.parametrize("precision", ["f32", "bf16", "int8"])
-def test_neighbours_in_the_batch_change_no_bit(precision):
-    share = Share(tiny.LLAMA, tiny.reader(tiny.LLAMA), 0, 4, precision)
-    alone = share.forward([Part(share.cache(16), torch.tensor(TOKENS))])[0]
-    others = [Part(share.cache(20), torch.arange(n)) for n in (1, 7, 20)]
-    among = share.forward([*others[:2], Part(share.cache(16), torch.tensor(TOKENS)), others[2]])[2]
-    assert torch.equal(alone, among)
+@pytest.mark.parametrize("a", LONG, ids=["llama", "halves", "gpt"])
+@pytest.mark.parametrize("neighbours", [[1], [1] * 7, [7, 20], [300, 1, 2]])
+def test_neighbours_in_the_batch_change_no_bit(a, precision, neighbours):
+    share = Share(a, tiny.reader(a), 0, 2, precision)
+    chunks = [LONG_TOKENS[:11], LONG_TOKENS[11:12], LONG_TOKENS[12:14]]
+    assert torch.equal(in_parts(share, chunks, neighbours), in_parts(share, chunks, []))
+
+
+def test_neighbours_change_no_bit_on_a_machine_with_other_kernels(monkeypatch):
+    # Rows that depend on the number of rows: the next product of the same row is slightly larger in a larger batch.
+    monkeypatch.setattr(matrix, "_uniform", {})
+    run = Matrix._run
+    monkeypatch.setattr(Matrix, "_run", lambda self, inputs: run(self, inputs) * (1 + len(inputs) / 1000))
+    a = LONG[0]
+    share = Share(a, tiny.reader(a), 0, 2)
+    assert not share.is_uniform
+    chunks = [LONG_TOKENS[:11], LONG_TOKENS[11:12]]
+    assert torch.equal(in_parts(share, chunks, [1, 30]), in_parts(share, chunks, []))
+
+
+def attention_is_uniform(a):
+    """Return whether torch's products of queries with keys are alike on this machine, alone and among 40."""
+    generator = torch.Generator().manual_seed(1)
+    query, keys, values = (
+        torch.randn(size, generator=generator)
+        for size in ((600, a.heads, a.head_width), (a.kv_heads, 768, a.head_width), (a.kv_heads, 768, a.head_width))
+    )
+    group = a.heads // a.kv_heads
+    whole = attended(query, keys, values, queries(0, 600, group))
+    return all(
+        torch.equal(attended(query[i : i + n], keys, values, queries(i, n, group)), whole[i : i + n])
+        for i, n in ((0, 1), (3, 2), (255, 1), (256, 1), (250, 40), (599, 1))
+    )
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16", "int8"])
+@pytest.mark.parametrize("a", LONG, ids=["llama", "halves", "gpt"])
+def test_the_cut_of_a_prompt_into_chunks_changes_no_bit(a, precision):
+    share = Share(a, tiny.reader(a), 0, 2, precision)
+    if not (share.is_uniform and attention_is_uniform(a)):
+        pytest.skip("the kernels of this machine round a row by its neighbours")
+    whole = in_parts(share, [LONG_TOKENS], [])
+    for size in (1, 3, 64, 257):
+        chunks = [LONG_TOKENS[i : i + size] for i in range(0, 600, size)]
+        assert torch.equal(in_parts(share, chunks, []), whole)
+
+
+def test_logits_are_those_of_the_last_tokens_asked_for():
+    share = Share(tiny.LLAMA, tiny.reader(tiny.LLAMA), 0, 4)
+    parts = [(TOKENS, None), (TOKENS[:5], 1), (TOKENS[:3], 0), (TOKENS[:2], 9)]
+    found = share.forward([Part(share.cache(16), torch.tensor(tokens), logits) for tokens, logits in parts])
+    assert [tuple(one.shape) for one in found] == [(11, 50), (1, 50), (0, 50), (2, 50)]
+    alone = share.forward([Part(share.cache(16), torch.tensor(TOKENS[:5]))])[0]
+    assert torch.equal(found[1], alone[-1:])
+    assert share.forward([Part(share.cache(16), torch.tensor(TOKENS), 0)])[0].shape == (0, 50)
+    assert share.forward([]) == []
 
 
 @pytest.mark.parametrize(("precision", "most"), [("bf16", 0.05), ("int8", 0.05)])
