@@ -19,7 +19,7 @@ from simcluster.reports.sweep_plots import MEASURES
 from simcluster.reports.swept_lines import swept_scale
 from simcluster.runs.flat_config import flat
 
-SCRIPTS = ("explorer_data.js", "explorer_plot.js", "explorer_point.js", "explorer.js")
+SCRIPTS = ("inflate.js", "explorer_data.js", "explorer_plot.js", "explorer_point.js", "explorer.js")
 STYLES = ("report.css", "explorer.css")
 MAX_OWN = 64
 """Limit on the differing settings in the page; config.yaml of a point has all."""
@@ -58,7 +58,8 @@ def render(
         "reports": list(map(bool, reports)),
         **_configs(configs),
     }
-    return page_of(f"{name}, explored", _body(name), "data", msgspec.json.encode(data).decode(), SCRIPTS, STYLES)
+    found = {"data": msgspec.json.encode(data).decode()}
+    return page_of(f"{name}, explored", _body(name), SCRIPTS, STYLES, found, {}, has_plotly=True)
 
 
 def _column(name: str, values: pd.Series, keys: Sequence[str]) -> dict[str, Any] | None:

@@ -152,6 +152,8 @@ showFilters();
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 at("count").textContent = `${plural(rowCount, "point")}, ${plural(distinct(columns.get("seed")).length, "seed")}`;
 at("seeds").hidden = distinct(columns.get("seed")).length < 2;
-update();
-at("figure").on("plotly_click", (event) => choose(event.points[0].customdata, true));
-document.documentElement.dataset.drawn = String(at("figure").querySelector(".main-svg") !== null);
+startPlotly().then(() => {
+  update();
+  at("figure").on("plotly_click", (event) => choose(event.points[0].customdata, true));
+  document.documentElement.dataset.drawn = String(at("figure").querySelector(".main-svg") !== null);
+}, (error) => explainEmpty([at("figure")], error));
