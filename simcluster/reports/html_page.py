@@ -18,7 +18,7 @@ from simcluster.web.assets import asset, joined
 
 SHARED = ("figures.js", "inflate.js", "dom.js")
 REPORT = ("inflate.js", "figures.js", "report.js")
-TIMELINE = ("dom.js", "span_data.js", "span_view.js", "timeline.js")
+TIMELINE = ("dom.js", "chart.js", "span_data.js", "span_view.js", "timeline.js")
 PLOTLY = "plotly"
 """The element that holds plotly.js."""
 CURVES = '<div class="curves"></div>'

@@ -158,8 +158,8 @@ def test_no_text_of_the_run_becomes_markup(tmp_path: Path) -> None:
     text = without_plotly(render(run, load(document)))
     assert "<script>alert" not in text
     assert "<img" not in text
-    # the figures' JSON, inflate.js, figures.js and report.js, plotly.js being left out
-    assert text.count("<script") == 10
+    # eight scripts, the JSON of the figures and of the timeline, and its spans; plotly.js is left out
+    assert text.count("<script") == 11
 
 
 def test_the_page_fetches_nothing_and_runs_only_its_own_scripts(page: str) -> None:

@@ -1,5 +1,6 @@
 // The spans of a run in typed arrays, and the share of any stretch of time that they cover.
-const KINDS = [["computing", "#2f7fb8"], ["sending", "#e0862b"], ["waiting to receive", "#9aa5b1"]];
+import { seconds, size } from "./dom.js";
+export const KINDS = [["computing", "#2f7fb8"], ["sending", "#e0862b"], ["waiting to receive", "#9aa5b1"]];
 const UNKNOWN = 255, LEVELS = 250; // as span_columns.py writes them
 
 export class SpanData {

@@ -1,15 +1,7 @@
 // A canvas with a row for each node: spans where there is room for them, depth of colour for shares of time elsewhere.
-import { SpanData } from "./span_data.js";
+import { fitted, penFor, ticksOf } from "./chart.js";
+import { KINDS } from "./span_data.js";
 const LEFT = 108, BOTTOM = 26, TOP = 18, RIGHT = 6;
-
-/** Round steps, about *count* of them, from *start* to *end*. */
-function ticksOf(start, end, count) {
-  const raw = (end - start) / count, power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * [1, 2, 5, 10].find((digit) => digit * power >= raw);
-  const found = [];
-  for (let at = Math.ceil(start / step - 1e-9); at * step <= end * (1 + 1e-12); at++) found.push(at * step);
-  return found;
-}
 
 export class SpanView {
   /** *kinds* are drawn, one below the other, in rows of *rowPx*; *deepest* is the share with the full colour. */
@@ -33,14 +25,8 @@ export class SpanView {
   time(x) { return this.start + Math.min(Math.max((x - this.left) / this.width, 0), 1) * (this.end - this.start); }
 
   draw() {
-    const ratio = window.devicePixelRatio || 1, height = TOP + this.rowPx * this.nodes.length + BOTTOM;
-    this.canvas.style.height = `${height}px`;
-    this.canvas.width = Math.round(this.place.clientWidth * ratio);
-    this.canvas.height = Math.round(height * ratio);
-    const pen = this.canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
-    const colour = (name) => style.getPropertyValue(name).trim();
-    pen.scale(ratio, ratio);
-    pen.font = "12px system-ui, sans-serif";
+    const height = TOP + this.rowPx * this.nodes.length + BOTTOM;
+    const { pen, ratio, colour } = penFor(this.canvas, this.place.clientWidth, height);
     this.drawAxis(pen, height, colour);
     this.drawBands(pen, height, colour);
     this.summed = 0;
@@ -139,12 +125,4 @@ export class SpanView {
     if (share < 0) return `${name} ${at}: ${KINDS[kind][0]} not recorded so late in the run`;
     return `${name} ${at}: ${KINDS[kind][0]} ${percent(share * 100)} of the time`;
   }
-}
-
-/** As much of *text* as fits into *px*. */
-function fitted(pen, text, px) {
-  if (pen.measureText(text).width <= px) return text;
-  let most = text.length;
-  while (most > 1 && pen.measureText(`${text.slice(0, most)}…`).width > px) most--;
-  return `${text.slice(0, most)}…`;
 }
