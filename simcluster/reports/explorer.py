@@ -178,7 +178,8 @@ def _body(name: str) -> str:
 </section>
 <section id="detail" aria-label="point" tabindex="-1" hidden></section>
 <section><h2>All settings together</h2>
-<p class="note">Drag along an axis to keep what lies in a range of it, double-click to drop the range. <span id="lines-status"></span></p>
+<p class="note">Drag along an axis to keep what lies in a range of it, double-click to drop the range.
+<span id="lines-status"></span></p>
 <div class="spans" id="lines"></div></section>
 <section><h2>What matters</h2><p class="note" id="method"></p>
 <div class="wide"><table class="bars"><tbody id="importance"></tbody></table></div></section>

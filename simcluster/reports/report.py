@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from simcluster.reports import report_spread as spread
 from simcluster.reports import report_tables as tables
 from simcluster.reports.html_page import CURVES, choice, page, place, section
 from simcluster.reports.plots import RECORDED, RunPlots
-from simcluster.reports.report_timeline import timeline
+from simcluster.reports.sections import spread
+from simcluster.reports.sections.windows import timeline
 from simcluster.reports.x_axis import axes_of
 from simcluster.runs import words
 from simcluster.runs.folder import REPORT, RunFolder
@@ -46,7 +46,7 @@ def render(run: RunFolder, topology: Topology) -> str:
     from simcluster.topology.draw.draw import draw_svg
 
     plots = RunPlots(run)
-    figures, (where, data, packed) = _figures(run, plots), timeline(plots)
+    figures, (where, data, packed) = _figures(run, plots), timeline(plots.activity, plots.windows())
     use = {name: (link["busy_fraction"], link["bytes"]) for name, link in run.summary["links"].items()}
     nodes = tables.nodes_spread(run, topology)
     if nodes:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from simcluster.reports import report_spread as spread
+from simcluster.reports.sections import spread
 from simcluster.runs import words
 from simcluster.runs.summary import label
 

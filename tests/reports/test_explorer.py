@@ -129,7 +129,8 @@ def opened(text: str, tmp_path: Path, address: str = "", width: int = 1200) -> I
 ROWS = "[...document.querySelectorAll('#rows button')].map((one) => one.textContent)"
 PARTS = """figure.parts.map(([name, , list]) => {
   const marks = [...list].sort((a, b) => figure.marks.x[a] - figure.marks.x[b]), { x, y, high, low } = figure.marks;
-  return [name, marks.map((mark) => x[mark]), marks.map((mark) => y[mark]), marks.map((mark) => (high[mark] - low[mark]) / 2)];
+  const values = [(mark) => x[mark], (mark) => y[mark], (mark) => (high[mark] - low[mark]) / 2];
+  return [name, ...values.map((value) => marks.map(value))];
 })"""
 """What the figure has: name, x, y and half the spread over seeds of each part."""
 

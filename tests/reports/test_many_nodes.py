@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from simcluster.reports.report import render
-from simcluster.reports.report_spread import distributions, standing_out
+from simcluster.reports.sections.spread import distributions, standing_out
 from simcluster.results import Run
 from simcluster.runs import words
 from simcluster.runs.write import write_run
@@ -18,32 +17,14 @@ from tests.reports.test_report import without_plotly
 from tests.support.browser import needs_browser
 from tests.support.devtools import browser
 from tests.support.looks import check_looks
-from tests.support.made_up_runs import made_up_config, made_up_run
+from tests.support.made_up_runs import made_up_config, made_up_run, star_document
 
 NODES = 1024
 
 
-def star(nodes: int) -> dict[str, Any]:
-    """Half of the nodes in each of two sites, the first of them Mac minis."""
-    names = [f"n{index}" for index in range(nodes)]
-    return {
-        "name": "star",
-        "nodes": {
-            name: {
-                "device": "mac-mini-m4" if index < 3 else "raspberry-pi-5",
-                "site": "north" if index < nodes // 2 else "south",
-            }
-            for index, name in enumerate(names)
-        },
-        "links": [
-            {"between": ["n0", name], "bandwidth": "1 Gbps", "latency": "1 ms", "duplex": "full"} for name in names[1:]
-        ],
-    }
-
-
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    document = star(NODES)
+    document = star_document(NODES)
     record = made_up_run(steps=10, names=list(document["nodes"]))
     record.extra["lost"] = {"n700": "silent for 5 s"}
     folder = tmp_path_factory.mktemp("run")

@@ -26,6 +26,7 @@ from tests.support.made_up_runs import (
     made_up_config,
     made_up_run,
     record_of,
+    star_document,
     topology_document,
     two_nodes,
 )
@@ -159,13 +160,7 @@ def test_windows_are_the_beginning_the_middle_the_end_and_the_whole(run: Run) ->
 def test_a_cluster_of_300_nodes_stays_light(tmp_path: Path) -> None:
     """A star of 300; the figures together must not outweigh the page they stand in."""
     names = [f"n{index}" for index in range(300)]
-    document = {
-        "name": "star",
-        "nodes": {name: {"device": "raspberry-pi-5"} for name in names},
-        "links": [
-            {"between": ["n0", name], "bandwidth": "1 Gbps", "latency": "1 ms", "duplex": "full"} for name in names[1:]
-        ],
-    }
+    document = star_document(300)
     run = write(tmp_path, made_up_run(steps=10, names=names), load(document))
     timeline_figure = run.plot.timeline()
     assert "the first 40 of 300 nodes" in timeline_figure.layout.xaxis.title.text

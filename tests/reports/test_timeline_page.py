@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.reports.report import render
-from simcluster.reports.span_columns import LEVELS, UNKNOWN, SpanColumns, covered, exact_stretches
+from simcluster.reports.sections.span_columns import LEVELS, UNKNOWN, SpanColumns, covered, exact_stretches
 from simcluster.reports.timeline import Activity
 from simcluster.results import Run
 from simcluster.runs.record import Span

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from simcluster.reports.figure_style import time_scale
 from simcluster.reports.html_page import choice, section
-from simcluster.reports.plots import RunPlots
-from simcluster.reports.span_columns import SpanColumns
+from simcluster.reports.sections.span_columns import SpanColumns
+from simcluster.reports.timeline import Activity
 
 ROWS = 16
 """Nodes at once in the timeline of more than MANY."""
@@ -19,17 +20,22 @@ NOTE = (
     "for the whole run; on the picture, arrows move and + and - zoom. trace.json next to this page has every span, for "
     "Perfetto."
 )
-PAGER = """<div class="pager" hidden><button type="button" class="plain earlier" aria-label="previous nodes">&lt;</button>
-<span></span><button type="button" class="plain later" aria-label="next nodes">&gt;</button></div>"""
+PAGER = """<div class="pager" hidden>
+<button type="button" class="plain earlier" aria-label="previous nodes">&lt;</button><span></span>
+<button type="button" class="plain later" aria-label="next nodes">&gt;</button></div>"""
 KEY = (("computing", "#2f7fb8"), ("sending", "#e0862b"), ("waiting to receive", "#9aa5b1"))
 
 
-def timeline(plots: RunPlots) -> tuple[str, dict[str, str], dict[str, bytes]]:
-    """Return (the section's HTML, the JSON that it reads, its packed bytes); all empty if the run took no time."""
-    activity = plots.activity
+def timeline(
+    activity: Activity, windows: Mapping[str, tuple[float, float]]
+) -> tuple[str, dict[str, str], dict[str, bytes]]:
+    """Return (the section's HTML, the JSON that it reads, its packed bytes); all empty if the run took no time.
+
+    *windows* are (start, length), in s, by name; the first is shown first.
+    """
     if not activity.elapsed_s:
         return "", {}, {}
-    columns, windows = SpanColumns(activity), plots.windows()
+    columns = SpanColumns(activity)
     unit = time_scale(activity.elapsed_s)
     head: dict[str, Any] = columns.head | {"unit": unit, "windows": windows, "all": len(activity.names)}
     head["rows"] = ROWS if len(activity.names) > MANY else columns.head["nodes"]
@@ -45,7 +51,8 @@ def timeline(plots: RunPlots) -> tuple[str, dict[str, str], dict[str, bytes]]:
     )
     key = "".join(f'<span><i style="background:{colour}"></i>{word}</span>' for word, colour in KEY)
     content = f"""<div class="controls">{fields}<span>{steps}</span></div>
-<div class="controls" id="node-controls" hidden><label>nodes <select id="node-order"><option value="rank">by rank</option>
+<div class="controls" id="node-controls" hidden>
+<label>nodes <select id="node-order"><option value="rank">by rank</option>
 <option value="busy">busiest first</option></select></label>
 <label>whose name contains <input type="search" id="node-name" size="12"></label></div>
 <p class="key">{key}</p>

@@ -148,5 +148,6 @@ def _histogram(name: str, values: Sequence[float], say: Say) -> str:
     about = f"median {say(median(values))}" + (", logarithmic" if is_log else "")
     label = f"{name}: distribution of {len(values)} from {say(low)} to {say(high)}, {about}"
     return f"""<figure class="spread"><figcaption><b>{escape(name)}</b> {escape(about)}</figcaption>
-<svg viewBox="0 0 {BINS * BIN_PX} {HIGH_PX}" preserveAspectRatio="none" role="img" aria-label="{escape(label)}">{bars}</svg>
+<svg viewBox="0 0 {BINS * BIN_PX} {HIGH_PX}" preserveAspectRatio="none" role="img" aria-label="{escape(label)}">
+{bars}</svg>
 <p><span>{escape(say(low))}</span><span>{escape(say(high))}</span></p></figure>"""
