@@ -52,28 +52,21 @@ class RunPlots(Figures):
         At most *max_bars* spans are drawn, the earliest; the figure states where it stops.
         """
         until_s = self._end_of_first_steps(start_s) if end_s is None else end_s
-        return timelines.gantt(self._activity, start_s, until_s, max_bars)
+        return timelines.gantt(self.activity, start_s, until_s, max_bars)
 
-    def windows(self, max_bars: int = 3000) -> dict[str, go.Figure]:
-        """Return timelines of the first, middle and last steps by name, and of the whole run if *max_bars* are enough.
-
-        A window without spans is left out: of a run with too many, only the first are kept.
-        """
-        elapsed_s, spans = float(self._run.summary["elapsed_s"]), self._run.spans
+    def windows(self) -> dict[str, tuple[float, float]]:
+        """Return (start, length), in s, of the first, middle and last ten steps and of the whole run, by name."""
+        elapsed_s = float(self._run.summary["elapsed_s"])
         width_s = min(self._end_of_first_steps(0.0), elapsed_s)
-        found = {"first steps": self.timeline(max_bars=max_bars)}
+        whole = {"whole run": (0.0, elapsed_s)}
         if width_s >= elapsed_s:
-            return found
-        for name, start_s in (("middle", (elapsed_s - width_s) / 2), ("last steps", elapsed_s - width_s)):
-            if any(span.start_s < start_s + width_s and span.end_s > start_s for _, span in spans):
-                found[name] = self.timeline(start_s, start_s + width_s, max_bars)
-        if len(spans) <= max_bars:
-            found["whole run"] = self.timeline(0.0, elapsed_s, max_bars)
-        return found
+            return whole
+        middle_s, last_s = (elapsed_s - width_s) / 2, elapsed_s - width_s
+        return {"first steps": (0.0, width_s), "middle": (middle_s, width_s), "last steps": (last_s, width_s)} | whole
 
     def busy(self) -> go.Figure:
         """Busy share of every node's device over the run."""
-        return timelines.busy(self._activity)
+        return timelines.busy(self.activity)
 
     def links(self) -> go.Figure:
         """Busy share and bytes of every link, in file order; of more than 40, of the busiest 40."""
@@ -135,7 +128,7 @@ class RunPlots(Figures):
         return consensus([self._run], x)
 
     @cached_property
-    def _activity(self) -> timelines.Activity:
+    def activity(self) -> timelines.Activity:
         run = self._run
         names, elapsed_s = [escape(name) for name in run.summary["nodes"]], run.summary["elapsed_s"]
         faults = bands(run.summary.get("faults", ()), elapsed_s)

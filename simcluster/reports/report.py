@@ -15,6 +15,8 @@ import yaml
 from simcluster.reports import report_tables as tables
 from simcluster.reports.html_page import CURVES, choice, page, place, section
 from simcluster.reports.plots import RECORDED, RunPlots
+from simcluster.reports.sections import spread
+from simcluster.reports.sections.windows import timeline
 from simcluster.reports.x_axis import axes_of
 from simcluster.runs import words
 from simcluster.runs.folder import REPORT, RunFolder
@@ -28,55 +30,54 @@ if TYPE_CHECKING:
 
 FAULTS = "What the experiment's plan did to this run. Dropped is what had left its sender and never arrived."
 DEVICES = "Devices and what they consume are the topology's, whatever machines the nodes ran on."
-TIMELINE = (
-    "One row per node: the device above, sending and waiting to receive below it. "
-    "Drag to zoom, double-click to go back; trace.json next to this page shows any stretch of the run in Perfetto."
-)
-BUSY = f'<p class="note">How busy each device was, over the whole run.</p>{place("busy")}'
+BY_NAME = '<h3>By name</h3><p class="note">{}</p>{}'
 GROUPS = "Ranks in step resumed in another group, from the last step that all of its members had ended."
 
 
 def write_report(run: RunFolder, topology: Topology) -> Path:
-    """Write the report of *run*, of about 5 MB, and return its path. Raises FolderError if that fails."""
+    """Write the report of *run*, of about 2 MB, and return its path. Raises FolderError if that fails."""
     page = render(run, topology)
     replace_files(run.folder, {REPORT: lambda file: file.write(page.encode())})
     return run.folder / REPORT
 
 
 def render(run: RunFolder, topology: Topology) -> str:
-    """Return the page as a string of about 5 MB, nearly all of it plotly.js."""
+    """Return the page as a string of about 2 MB, nearly all of it plotly.js."""
     from simcluster.topology.draw.draw import draw_svg
 
-    figures = _figures(run)
-    is_drawn = len(topology.nodes) <= tables.MANY
-    if not is_drawn:
-        figures["links"] = RunPlots(run).links()
+    plots = RunPlots(run)
+    figures, (where, data, packed) = _figures(run, plots), timeline(plots.activity, plots.windows())
     use = {name: (link["busy_fraction"], link["bytes"]) for name, link in run.summary["links"].items()}
-    nodes = [tables.left_out(len(run.summary["nodes"]), "nodes", "computed longest")]
-    nodes += [DEVICES] * (run.summary["backend"] != "sim")
-    rows = tables.spread_table(run, topology) + tables.nodes_table(run, topology)
-    drawing = f'<div class="drawing">{draw_svg(topology, use)}</div>' if is_drawn else place("links")
+    nodes = tables.nodes_spread(run, topology)
+    if nodes:
+        nodes += BY_NAME.format(spread.shown_words(len(run.summary["nodes"]), "nodes", "computed longest"), "")
+    nodes += tables.nodes_table(run, topology)
+    by_name = spread.shown_words(len(use), "links", "were busiest"), tables.links_table(run, topology)
+    if len(topology.nodes) <= spread.MANY:
+        network, links = f'<div class="drawing">{draw_svg(topology, use)}</div>', section("Links", *by_name)
+    else:
+        network, links = f"{tables.links_spread(run, topology)}{BY_NAME.format(*by_name)}", ""
     body = [
         _header(run, topology),
         _convergence(figures, run),
         _consensus(figures),
-        _timeline(figures),
+        where,
         _listed("Faults", FAULTS, tables.faults_table(run)),
         _listed("Groups", GROUPS, tables.regroups_table(run)),
-        section("Network", tables.carried(run.summary), drawing),
+        section("Network", tables.carried(run.summary), network),
         _listed("Staleness", "The number of updates by staleness.", place("staleness") * ("staleness" in figures)),
-        section("Nodes", " ".join(filter(None, nodes)), rows),
-        section("Links", tables.left_out(len(use), "links", "were busiest"), tables.links_table(run, topology)),
+        section("Nodes", DEVICES * (run.summary["backend"] != "sim"), nodes),
+        links,
         _repeat(run),
     ]
-    return page(run.label, "\n".join(body), figures)
+    return page(run.label, "\n".join(body), figures, data, packed)
 
 
-def _figures(run: RunFolder) -> dict[str, go.Figure]:
-    plots, recorded = RunPlots(run), set(run.metrics["name"])
+def _figures(run: RunFolder, plots: RunPlots) -> dict[str, go.Figure]:
+    recorded = set(run.metrics["name"])
+    if words.timed_only(run.summary):
+        recorded -= {"loss", "eval_loss", "eval_accuracy"}
     figures: dict[str, go.Figure] = {}
-    if run.summary["elapsed_s"]:
-        figures = {f"timeline-{name}": figure for name, figure in plots.windows().items()} | {"busy": plots.busy()}
     for x in axes_of([run]):
         if recorded & {"loss", "eval_loss"}:
             figures[f"loss-{x}"] = plots.convergence(x, ["loss"])
@@ -169,15 +170,6 @@ def _convergence(figures: dict[str, go.Figure], run: RunFolder) -> str:
     places = "".join(place(stem, "time", "x") for stem in stems)
     buttons = choice("x", "horizontal axis", {x: x for x in axes_of([run])}, "time")
     return section("Convergence", "", f'{CURVES}<div class="pair">{places}</div>', buttons)
-
-
-def _timeline(figures: dict[str, go.Figure]) -> str:
-    windows = {name: name for stem in figures if (name := stem.partition("timeline-")[2])}
-    if not windows:
-        return ""
-    first = next(iter(windows))
-    buttons = choice("timeline", "part of the run", windows, first) if len(windows) > 1 else ""
-    return section("Where the time went", TIMELINE, place("timeline", first, "timeline") + BUSY, buttons)
 
 
 def _consensus(figures: dict[str, go.Figure]) -> str:

@@ -6,13 +6,15 @@ A column without any known value is left out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from simcluster.reports.sections import spread
 from simcluster.runs import words
 from simcluster.runs.summary import label
+
+THREE = '<p class="note">Least / median / most.</p>'
 
 SAID_ELSEWHERE = ("kind", "node", "link", "towards", "groups", "at", "for")
 """Settings of a fault that its row has in other columns."""
@@ -20,9 +22,6 @@ SAID_ELSEWHERE = ("kind", "node", "link", "towards", "groups", "at", "for")
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
     from simcluster.topology import Topology
-
-MANY, SHOWN = 64, 16
-"""Of more than MANY nodes, or links, a report shows SHOWN that stand out, and sums up all."""
 
 
 def headline(run: RunFolder, topology: Topology) -> str:
@@ -130,12 +129,14 @@ def _busiest_link(summary: dict[str, Any], topology: Topology) -> tuple[float, s
 def nodes_table(run: RunFolder, topology: Topology) -> str:
     elapsed_s, lost = run.summary["elapsed_s"], run.summary.get("lost", {})
     rows = []
-    for name, node in most_of(run.summary["nodes"], "compute_s"):
+    for name, why in spread.standing_out(run.summary["nodes"], "compute_s", lost).items():
+        node = run.summary["nodes"][name]
         device, sha256 = topology.nodes[name].device, node["weights_sha256"]
         rows.append(
             {
                 "rank": str(node["rank"]),
                 "node": escape(name) + (' <span class="lost">lost</span>' if name in lost else ""),
+                "shown as": why or words.ABSENT,
                 "device": escape(device.name) if device is not None else words.ABSENT,
                 "computing": _bar(node["compute_s"] / elapsed_s if elapsed_s else 0.0),
                 "computed": words.seconds(node["compute_s"]),
@@ -149,64 +150,42 @@ def nodes_table(run: RunFolder, topology: Topology) -> str:
                 "weights": f"<code>{escape(sha256[:8])}</code>" if sha256 else words.ABSENT,
             }
         )
-    return _table(rows, {"node", "device"})
+    return _table(rows, {"node", "shown as", "device"})
 
 
-def most_of(rows: Mapping[str, dict[str, Any]], key: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return *rows* in their order; of more than MANY, the SHOWN with most of *key*."""
-    if len(rows) <= MANY:
-        return list(rows.items())
-    return sorted(rows.items(), key=lambda row: -row[1][key])[:SHOWN]
-
-
-def left_out(count: int, what: str, most: str) -> str:
-    """Return a sentence about rows that a table of *count* does not show; empty if it shows all."""
-    if count <= MANY:
+def nodes_spread(run: RunFolder, topology: Topology) -> str:
+    """Return groups and distributions of more than MANY nodes; else nothing."""
+    if len(run.summary["nodes"]) <= spread.MANY:
         return ""
-    return f"{SHOWN} of {words.count(count)} {what}: those that {most}. summary.json next to this page has all."
+    groups = _table(spread.node_groups(run, topology), {"site", "device"})
+    return f"{THREE}{groups}{spread.distributions(spread.node_measures(run))}"
 
 
-def spread_table(run: RunFolder, topology: Topology) -> str:
-    """Return least, median and most over the nodes of each device, for runs of more than MANY nodes; else nothing."""
-    nodes, elapsed_s = run.summary["nodes"], run.summary["elapsed_s"] or 1.0
-    if len(nodes) <= MANY:
+def links_spread(run: RunFolder, topology: Topology) -> str:
+    """Return kinds and distributions of the links."""
+    if not run.summary["links"]:
         return ""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for name, node in nodes.items():
-        device = topology.nodes[name].device
-        groups.setdefault(device.name if device is not None else words.ABSENT, []).append(node)
-
-    def spread(values: list[float], say: Callable[[float], str]) -> str:
-        return escape(" / ".join(say(value) for value in (min(values), median(values), max(values))))
-
-    rows = [
-        {
-            "device": escape(device),
-            "nodes": words.count(len(found)),
-            "computing": spread([node["compute_s"] / elapsed_s for node in found], words.share),
-            "waited": spread([node["wait_s"] for node in found], words.seconds),
-            "sent": spread([node["bytes_sent"] for node in found], words.size),
-        }
-        for device, found in groups.items()
-    ]
-    return f'<p class="note">Least / median / most.</p>{_table(rows, {"device"})}'
+    groups = _table(spread.link_groups(run, topology), {"bandwidth", "kind"})
+    return f"{THREE}{groups}{spread.distributions(spread.link_measures(run))}"
 
 
 def links_table(run: RunFolder, topology: Topology) -> str:
-    use = dict(most_of(run.summary["links"], "busy_fraction"))
-    rows = [
-        {
-            "link": escape(link.name),
-            "bandwidth": words.bandwidth(link.bandwidth_Bps),
-            "latency": words.seconds(link.latency_s),
-            "duplex": escape(str(link.duplex)),
-            "carried": words.size(use[link.name]["bytes"]),
-            "busy": _bar(use[link.name]["busy_fraction"]),
-        }
-        for link in topology.links
-        if link.name in use
-    ]
-    return f'<div class="links">{_table(rows, {"link"})}</div>'
+    use, known = run.summary["links"], {link.name: link for link in topology.links}
+    rows = []
+    for name, why in spread.standing_out(use, "busy_fraction").items():
+        link = known[name]
+        rows.append(
+            {
+                "link": escape(name),
+                "shown as": why or words.ABSENT,
+                "bandwidth": words.bandwidth(link.bandwidth_Bps),
+                "latency": words.seconds(link.latency_s),
+                "duplex": escape(str(link.duplex)),
+                "carried": words.size(use[name]["bytes"]),
+                "busy": _bar(use[name]["busy_fraction"]),
+            }
+        )
+    return f'<div class="links">{_table(rows, {"link", "shown as"})}</div>'
 
 
 def faults_table(run: RunFolder) -> str:

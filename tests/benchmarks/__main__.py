@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 
-from tests.benchmarks import contention, messages, overhead, starting, sweeping
+from tests.benchmarks import contention, messages, overhead, pages, starting, sweeping
+from tests.support.browser import CHROMIUM
 
 
 def main() -> None:
@@ -39,6 +40,9 @@ def main() -> None:
         f"\na sweep of {sweeping.POINTS} points over their bare runs, {swept.b_s / sweeping.POINTS:.2f} s each: "
         f"{swept.ratio:.2f} of the wall time"
     )
+    if CHROMIUM is not None:
+        print("\npages in a headless browser")
+        pages.main()
 
 
 if __name__ == "__main__":

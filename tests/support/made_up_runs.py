@@ -61,6 +61,24 @@ def topology_document() -> dict[str, Any]:
     }
 
 
+def star_document(nodes: int) -> dict[str, Any]:
+    """Half of the nodes in each of two sites, the first of them Mac minis."""
+    names = [f"n{index}" for index in range(nodes)]
+    return {
+        "name": "star",
+        "nodes": {
+            name: {
+                "device": "mac-mini-m4" if index < 3 else "raspberry-pi-5",
+                "site": "north" if index < nodes // 2 else "south",
+            }
+            for index, name in enumerate(names)
+        },
+        "links": [
+            {"between": ["n0", name], "bandwidth": "1 Gbps", "latency": "1 ms", "duplex": "full"} for name in names[1:]
+        ],
+    }
+
+
 def made_up_run(
     steps: int = 50,
     names: list[str] | None = None,

@@ -3,8 +3,8 @@
 const at = (id) => document.getElementById(id);
 const MORE = 100; // rows that the table grows by
 const LISTED = 200; // failed points that are listed
-let [state, unknown] = readAddress();
-let rows = [];
+let state, unknown, figure, lines;
+let rows = new Uint32Array();
 let length = MORE;
 let waiting = 0;
 
@@ -31,7 +31,7 @@ function showChoices() {
   for (const choice of at("seeds").children) choice.setAttribute("aria-pressed", String(choice.dataset.value === state.seeds));
 }
 
-/** A field for each filter; they stay while somebody types. */
+/** A field for each filter; they stay while text is typed. */
 function showFilters() {
   at("filters").replaceChildren(...[...state.filters].map(([name, filter]) => fields(columns.get(name), filter)));
 }
@@ -49,7 +49,7 @@ function fields(column, filter) {
     const input = element("input", { type: "checkbox" });
     input.checked = filter.is.has(said);
     input.addEventListener("change", () => { filter.is[input.checked ? "add" : "delete"](said); later(); });
-    const row = column.values && column.labels === undefined ? shown(Number(said)) : said;
+    const row = column.words ? said : shown(Number(said));
     return element("label", { class: "check" }, input, ` ${said === "" ? "nothing" : row}`);
   };
   const drop = button("remove", () => { state.filters.delete(column.name); showFilters(); update(); });
@@ -58,15 +58,20 @@ function fields(column, filter) {
   return element("fieldset", {}, element("legend", {}, column.title), ...few, ...rest, drop);
 }
 
+/** The first *length* of *found* in the order asked for. */
 function sorted(found) {
   const name = state.sort.replace(/^-/, "");
-  if (!name) return found;
+  if (!name) return [...found.subarray(0, length)];
   const column = columns.get(name);
   const sign = state.sort.startsWith("-") ? -1 : 1;
-  const key = (row) => (isNumber(column) ? number(column, row) : label(column, row) || null);
-  // Cells with nothing in them come last, whichever way it goes.
-  const order = (a, b) => (a === b ? 0 : a === null ? 1 : b === null ? -1 : a < b ? -sign : sign);
-  return [...found].sort((a, b) => order(key(a), key(b)));
+  // A number for each cell, by which they sort; cells with nothing in them come last, whichever way it goes.
+  const rank = new Map(isNumber(column) ? [] : wordsOf(column).sort().map((word, place) => [word, place]));
+  const keys = new Float64Array(rowCount);
+  for (const row of found) {
+    const key = isNumber(column) ? column.values[row] : rank.get(wordOf(column, row)) ?? NaN;
+    keys[row] = Number.isNaN(key) ? Infinity : sign * key;
+  }
+  return [...Uint32Array.from(found).sort((a, b) => keys[a] - keys[b] || a - b).subarray(0, length)];
 }
 
 function showTable() {
@@ -79,7 +84,7 @@ function showTable() {
     return element("th", { scope: "col", class: isNumber(column) ? "" : "text", ...sort },
       button(column.title + (now ? (down ? " ↑" : " ↓") : ""), turn));
   }));
-  at("rows").replaceChildren(...sorted(rows).slice(0, length).map((row) =>
+  at("rows").replaceChildren(...sorted(rows).map((row) =>
     element("tr", row === state.point ? { class: "chosen" } : {}, ...shownColumns.map((column) =>
       element("td", { class: column.name === "error" ? "text error" : isNumber(column) ? "" : "text" },
         column.name === "point" ? button(String(row), () => choose(row)) : cell(column, row))))));
@@ -88,7 +93,7 @@ function showTable() {
 }
 
 function showFailures() {
-  const bad = rows.filter(failed);
+  const bad = [...rows.filter(failed)];
   at("failures").hidden = !bad.length;
   const rest = bad.length > LISTED ? ` The first ${LISTED} of them:` : "";
   at("failed").textContent = `${bad.length} of the ${rows.length} points shown failed.${rest}`;
@@ -100,26 +105,50 @@ function showStatus([drawn, crosses]) {
   const words = [`${rows.length} of ${rowCount} points`];
   words.push(drawn === rows.length ? "all drawn" : `${drawn} ${state.seeds === "mean" ? "places" : "of them"} drawn`);
   if (crosses) words.push("crosses are of runs that failed");
-  const lacking = ["x", "y"].filter((axis) => rows.some((row) => place(columns.get(state[axis]), [row], isLog(state, axis)) === null));
+  const lacks = (axis) => {
+    const column = columns.get(state[axis]), log = isLog(state, axis);
+    return rows.some((row) => (isNumber(column) ? Number.isNaN(column.values[row]) || (log && column.values[row] <= 0) : !column.codes[row]));
+  };
+  const lacking = ["x", "y"].filter(lacks);
   for (const axis of lacking) words.push(`some have no ${columns.get(state[axis]).title}${isLog(state, axis) ? " above 0" : ""}`);
   if (unknown.length) words.push(`the address asks for what is not here: ${unknown.join(", ")}`);
   at("status").textContent = `${words.join("; ")}.`;
   document.documentElement.dataset.places = String(drawn);
 }
 
-/** Everything anew, from the choices. */
+/** Show everything again, from the choices. */
 function update() {
   clearTimeout(waiting);
   rows = chosenRows(state);
   showChoices();
-  showStatus(drawFigure(at("figure"), state, rows));
+  showStatus(figure.draw(state, rows));
+  showLines();
+  showImportance(at("importance"), at("method"), state, rows);
   showTable();
   showFailures();
   showPoint(at("detail"), state.point, choose);
   if (location.hash !== addressOf(state)) history.replaceState(null, "", addressOf(state));
 }
 
-/** After somebody has stopped typing. */
+function showLines() {
+  const column = columns.get(state.colour), names = column && inColours(column) ? distinct(column) : [];
+  const hue = new Map(names.map((name, index) => [name, COLOURS[index] ?? "#9aa5b1"]));
+  const colourOf = !column ? () => COLOURS[0] : names.length ? (row) => hue.get(label(column, row)) ?? "#9aa5b1"
+    : (row) => (Number.isNaN(column.values[row]) ? "#9aa5b1" : shades[Math.min(63, Math.max(0, Math.round(63 * figure.colours.where(column.values[row])) || 0))]);
+  const [drawn, leftOut] = lines.draw(state, rows, colourOf);
+  const words = [`${drawn === rows.length ? "a line for each" : `${drawn} lines, for one in ${Math.ceil(rows.length / MOST_LINES)}`} of ${rows.length} points`];
+  if (leftOut > 0) words.push(`${leftOut} more settings have no axis`);
+  at("lines-status").textContent = `${words.join("; ")}.`;
+}
+
+/** Keep what lies in a range of the axis *scale*, or drop its range. */
+function select(scale, ends) {
+  const { name } = scale.column;
+  if (ends === null) state.filters.delete(name);
+  else scale.choose(filterOf(state, name), ...ends);
+}
+
+/** After a pause in typing. */
 function later() {
   clearTimeout(waiting);
   waiting = setTimeout(update, 150);
@@ -144,14 +173,29 @@ at("add").addEventListener("change", () => {
 });
 at("clear").addEventListener("click", () => { state.filters.clear(); showFilters(); update(); });
 at("more").addEventListener("click", () => { length += MORE; showTable(); });
-window.addEventListener("hashchange", () => { [state, unknown] = readAddress(); showFilters(); update(); });
+window.addEventListener("hashchange", () => { if (location.hash !== addressOf(state)) { [state, unknown] = readAddress(); showFilters(); update(); } });
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", update);
 
-fillChoices();
-showFilters();
-const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
-at("count").textContent = `${plural(rowCount, "point")}, ${plural(distinct(columns.get("seed")).length, "seed")}`;
-at("seeds").hidden = distinct(columns.get("seed")).length < 2;
-update();
-at("figure").on("plotly_click", (event) => choose(event.points[0].customdata, true));
-document.documentElement.dataset.drawn = String(at("figure").querySelector(".main-svg") !== null);
+function start() {
+  [state, unknown] = readAddress();
+  figure = new Figure(at("figure"), at("legend"), (row) => choose(row, true), ([x, y], a, b) => {
+    select(x, [a[0], b[0]]);
+    select(y, [a[1], b[1]]);
+    showFilters();
+    update();
+  });
+  lines = new Lines(at("lines"), (scale, ends) => { select(scale, ends); showFilters(); update(); });
+  fillChoices();
+  showFilters();
+  const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+  at("count").textContent = `${plural(rowCount, "point")}, ${plural(distinct(columns.get("seed")).length, "seed")}`;
+  at("seeds").hidden = distinct(columns.get("seed")).length < 2;
+  update();
+  new ResizeObserver(() => { figure.paint(); showLines(); }).observe(at("figure"));
+  document.documentElement.dataset.drawn = "true";
+}
+
+Promise.all([inflated("data"), inflated("columns")]).then(([head, bytes]) => {
+  openSweep(JSON.parse(new TextDecoder().decode(head)), bytes);
+  start();
+}, (error) => explainEmpty([at("figure"), at("lines")], error));

@@ -1,31 +1,62 @@
 // What there is and what is asked for: the sweep's columns, the choices and filters, and the address that holds them.
-// Knows no element of the page but the one with the data.
+// Knows no element of the page. Columns are typed arrays: a page of 100,000 points has no object for a point.
 "use strict";
-const sweep = JSON.parse(document.getElementById("data").textContent);
-const columns = new Map(sweep.columns.map((column) => [column.name, column]));
-const rowCount = sweep.reports.length;
+let sweep, columns, rowCount;
 const FEW = 12; // so many different values are offered one by one
 
+/** Take the columns from *bytes*, in the order in which explorer.py writes them. */
+function openSweep(head, bytes) {
+  let at = 0;
+  const next = (kind) => {
+    const found = new kind(bytes, at, head.rows);
+    at += found.byteLength;
+    return found;
+  };
+  sweep = head;
+  rowCount = head.rows;
+  for (const column of head.columns) if (column.is_number) column.values = next(Float64Array);
+  for (const column of head.columns) if (column.words) column.codes = next(Uint32Array);
+  for (const own of head.own) own.codes = next(Uint32Array);
+  sweep.known = next(Uint8Array);
+  sweep.reports = next(Uint8Array);
+  columns = new Map(head.columns.map((column) => [column.name, column]));
+}
+
 const isNumber = (column) => column.values !== undefined;
-const number = (column, row) => (isNumber(column) ? column.values[row] : null);
+const number = (column, row) => (isNumber(column) && !Number.isNaN(column.values[row]) ? column.values[row] : null);
+const wordOf = (column, row) => (column.codes[row] ? column.words[column.codes[row] - 1] : "");
 
 /** What a cell says; "" for nothing. */
 function label(column, row) {
-  const said = column.labels ? column.labels[row] : column.values[row];
-  return said === null ? "" : String(said);
+  if (column.codes) return wordOf(column, row);
+  return Number.isNaN(column.values[row]) ? "" : String(column.values[row]);
+}
+
+/** The code of each cell: equal cells have equal codes; and how many codes there may be. */
+function codesOf(column) {
+  if (column.codes) return [column.codes, column.words.length + 1];
+  if (!column.own) {
+    const seen = new Map(), own = new Uint32Array(rowCount);
+    for (let row = 0; row < rowCount; row++) {
+      const value = column.values[row];
+      let code = seen.get(value);
+      if (code === undefined) { code = seen.size; seen.set(value, code); }
+      own[row] = code;
+    }
+    column.own = [own, seen.size];
+  }
+  return column.own;
 }
 
 /** The different labels of a column: numbers rise, words stay in the order in which they come. */
 function distinct(column) {
   if (!column.distinct) {
-    const first = new Map();
-    for (let row = 0; row < rowCount; row++) {
-      const said = label(column, row);
-      if (!first.has(said)) first.set(said, row);
-    }
-    const found = [...first.keys()];
-    if (isNumber(column)) found.sort((a, b) => number(column, first.get(a)) - number(column, first.get(b)));
-    column.distinct = found;
+    const [codes, size] = codesOf(column), first = new Int32Array(size).fill(-1);
+    for (let row = rowCount - 1; row >= 0; row--) first[codes[row]] = row;
+    const found = [...first].filter((row) => row >= 0);
+    if (isNumber(column)) found.sort((a, b) => number(column, a) - number(column, b));
+    else found.sort((a, b) => a - b);
+    column.distinct = found.map((row) => label(column, row));
   }
   return column.distinct;
 }
@@ -81,37 +112,57 @@ function isLog(state, axis) {
   return Boolean(column && isNumber(column) && (state.log[axis] ?? column.log));
 }
 
-function passes(filter, column, row) {
-  const said = label(column, row);
-  if (filter.is.size && !filter.is.has(said)) return false;
-  if (filter.has !== "" && !said.toLowerCase().includes(filter.has.toLowerCase())) return false;
-  for (const [bound, sign] of [[filter.min, 1], [filter.max, -1]]) {
-    if (bound === "" || !Number.isFinite(Number(bound))) continue;
-    const value = number(column, row);
-    if (value === null || sign * value < sign * Number(bound)) return false;
+/** Clear *mask* for the rows that *filter* keeps out. */
+function keepOut(mask, column, filter) {
+  const bound = (text) => (text === "" || !Number.isFinite(Number(text)) ? null : Number(text));
+  const [min, max] = [bound(filter.min), bound(filter.max)];
+  if ((min !== null || max !== null) && isNumber(column)) {
+    for (let row = 0; row < rowCount; row++) {
+      const value = column.values[row];
+      if (!((min === null || value >= min) && (max === null || value <= max))) mask[row] = 0; // NaN fails, too
+    }
+  } else if (min !== null || max !== null) mask.fill(0);
+  if (!filter.is.size && filter.has === "") return;
+  const [codes, size] = codesOf(column), asked = filter.has.toLowerCase();
+  const allowed = new Int8Array(size).fill(-1);
+  for (let row = 0; row < rowCount; row++) {
+    const code = codes[row];
+    if (allowed[code] < 0) {
+      const said = label(column, row);
+      allowed[code] = (!filter.is.size || filter.is.has(said)) && said.toLowerCase().includes(asked) ? 1 : 0;
+    }
+    if (!allowed[code]) mask[row] = 0;
   }
-  return true;
 }
 
 /** The numbers of the rows that pass every filter. */
 function chosenRows(state) {
-  const filters = [...state.filters].map(([name, filter]) => [filter, columns.get(name)]);
-  return Array.from({ length: rowCount }, (_, row) => row).filter((row) =>
-    filters.every(([filter, column]) => passes(filter, column, row)),
-  );
+  const mask = new Uint8Array(rowCount).fill(1);
+  for (const [name, filter] of state.filters) keepOut(mask, columns.get(name), filter);
+  const found = new Uint32Array(mask.reduce((sum, one) => sum + one, 0));
+  for (let row = 0, at = 0; row < rowCount; row++) if (mask[row]) found[at++] = row;
+  return found;
 }
 
-/** Rows that differ in their seed alone. */
-function groupsOf(rows, also) {
-  const by = [...sweep.keys.filter((key) => key !== "seed"), ...also].map((name) => columns.get(name)).filter(Boolean);
-  const groups = new Map();
-  for (const row of rows) {
-    const key = JSON.stringify(by.map((column) => label(column, row)));
-    if (!groups.has(key)) groups.set(key, []);
-    groups.get(key).push(row);
+/** [The number of each row's group, how many groups]: rows of a group agree in the columns *by*. */
+function groupNumbers(rows, by) {
+  const numbers = new Uint32Array(rows.length);
+  let count = Math.min(1, rows.length);
+  for (const column of by) {
+    const [codes, size] = codesOf(column), seen = new Map();
+    for (let at = 0; at < rows.length; at++) {
+      const key = numbers[at] * size + codes[rows[at]];
+      let number = seen.get(key);
+      if (number === undefined) { number = seen.size; seen.set(key, number); }
+      numbers[at] = number;
+    }
+    count = seen.size;
   }
-  return [...groups.values()];
+  return [numbers, count];
 }
+
+/** The columns in which the seeds of one setting agree. */
+const settingColumns = (also = []) => [...sweep.keys.filter((key) => key !== "seed"), ...also].map((name) => columns.get(name)).filter(Boolean);
 
 const failed = (row) => label(columns.get("status"), row) !== "done";
 
@@ -120,5 +171,5 @@ const shown = (value) =>
   value === null || value === undefined ? "" : String(Number.isInteger(value) ? value : Number(value.toPrecision(4)));
 
 function cell(column, row) {
-  return column.labels ? label(column, row) : shown(column.values[row]);
+  return column.words ? label(column, row) : shown(number(column, row));
 }

@@ -1,186 +1,247 @@
-// The figure: which points are drawn where, in which colour. Knows the choices and plotly, not the rest of the page.
+// The figure: marks on a canvas, with axes, a legend and what the pointer tells. Knows the choices, not the rest of the page.
 "use strict";
 const narrow = window.matchMedia("(max-width: 560px)");
-const COLOURS = [
-  "#2f7fb8", "#d1495b", "#2a9d74", "#e0862b", "#8a63c9", "#7d8a97", "#b0863a", "#c764a6", "#3fb1c5", "#6a8d2f",
-];
+const HIGH = 440, SIDES = { top: 12, right: 14, bottom: 52 };
+const SMALL_FROM = 4000; // marks from which they are small squares
+const SHADES = ["#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725"]; // Viridis
 
-const OF_ONE = ["seed", "point"]; // columns whose mean over seeds means nothing
+/** The colour at a share of the scale, of 64. */
+const shades = Array.from({ length: 64 }, (_, at) => {
+  const place = at / 63 * (SHADES.length - 1), low = Math.min(Math.floor(place), SHADES.length - 2);
+  const [a, b] = [SHADES[low], SHADES[low + 1]].map((text) => [1, 3, 5].map((from) => parseInt(text.slice(from, from + 2), 16)));
+  return `rgb(${a.map((value, index) => Math.round(value + (place - low) * (b[index] - value))).join(",")})`;
+});
 
-/** plotly takes some markup in what it writes; names of a sweep are none. */
-const safe = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
-
-/** So much of a word as an axis or a legend has room for. */
-function short(text) {
-  const most = narrow.matches ? 16 : 40;
-  return safe(text.length > most ? `${text.slice(0, most - 1)}…` : text);
-}
-
-/** Whether a column's values are told apart by ten colours rather than by a scale. */
-const inColours = (column) => !isNumber(column) || (column.swept && distinct(column).length <= COLOURS.length);
-
-const mean = (values) =>
-  values.every((value) => value === values[0]) ? values[0] : values.reduce((sum, value) => sum + value) / values.length;
-
-/** The place of a group of rows on an axis; null if it has none there. */
-function place(column, rows, log) {
-  if (!isNumber(column)) return label(column, rows[0]) || null;
-  const values = rows.map((row) => number(column, row)).filter((value) => value !== null);
-  const found = values.length ? mean(values) : null;
-  return found === null || (log && found <= 0) ? null : found;
-}
-
-/** Every point to draw: rows, x, y, the least and the greatest y. */
-function marks(state, rows) {
-  const [x, y, colour] = ["x", "y", "colour"].map((axis) => columns.get(state[axis]));
-  const apart = [x, y, colour].filter((column) => column && (!isNumber(column) || OF_ONE.includes(column.name)));
-  const groups = state.seeds === "mean" ? groupsOf(rows, apart.map((column) => column.name)) : rows.map((row) => [row]);
-  const found = [];
-  for (const all of groups) {
-    const group = isNumber(y) ? all.filter((row) => number(y, row) !== null) : all;
-    if (!group.length) continue;
-    const at = [place(x, group, isLog(state, "x")), place(y, group, isLog(state, "y"))];
-    if (at.includes(null)) continue;
-    const values = isNumber(y) ? group.map((row) => number(y, row)) : [];
-    found.push({ rows: group, x: at[0], y: at[1], low: Math.min(...values), high: Math.max(...values) });
+class Figure {
+  /** In *place*; *choose* is called with the row of a mark that is clicked, *select* with the two axes and a rectangle. */
+  constructor(place, legend, choose, select) {
+    Object.assign(this, { place, legend });
+    this.canvas = element("canvas", { role: "img" });
+    this.tip = element("div", { class: "tip" });
+    this.tip.hidden = true;
+    this.mark = element("div", { class: "selection" });
+    this.mark.hidden = true;
+    place.replaceChildren(this.canvas, this.mark, this.tip);
+    let from = null;
+    this.canvas.addEventListener("pointermove", (event) => { if (from) this.drag(from, event); else this.tell(event); });
+    this.canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
+    this.canvas.addEventListener("pointerdown", (event) => {
+      if (event.pointerType !== "mouse") return;
+      from = [event.offsetX, event.offsetY];
+      this.canvas.setPointerCapture(event.pointerId);
+    });
+    this.canvas.addEventListener("pointerup", (event) => {
+      const start = from;
+      from = null;
+      this.mark.hidden = true;
+      if (start && Math.max(Math.abs(event.offsetX - start[0]), Math.abs(event.offsetY - start[1])) > 5) {
+        const [a, b] = [start, [event.offsetX, event.offsetY]].map(([x, y]) => [this.share(x), 1 - (y - SIDES.top) / this.high]);
+        select(this.scales, a, b);
+        return;
+      }
+      const found = this.nearest(event.offsetX, event.offsetY);
+      if (found >= 0) choose(this.marks.row[found]);
+    });
   }
-  return found;
-}
 
-function hover(mark) {
-  const [first] = mark.rows;
-  const who = mark.rows.length > 1 ? `${mark.rows.length} seeds` : `point ${first}, seed ${label(columns.get("seed"), first)}`;
-  const keys = sweep.keys.map((key) => `${safe(key.split(".").pop())} ${safe(label(columns.get(key), first))}`);
-  const bad = mark.rows.filter(failed).length;
-  return [who + (bad ? `, ${bad === mark.rows.length ? "" : `${bad} of them `}failed` : ""), ...keys].join("<br>");
-}
+  share(x) { return (x - this.left) / this.wide; }
 
-/** A cross for what has failed, if only for one seed: what it came to is what it had reached by then. */
-const symbol = (mark) => (mark.rows.some(failed) ? "x" : "circle");
-
-/** One plotly trace of *found*, which share a colour or a scale of colours. */
-function trace(state, found, name, marker) {
-  const [x, y] = [columns.get(state.x), columns.get(state.y)];
-  if (isNumber(x)) found = [...found].sort((a, b) => a.x - b.x);
-  const spread = state.seeds === "mean" && found.some((mark) => mark.low < mark.high);
-  // A line where one place follows another: means along a swept key, all of one colour.
-  const apart = new Set(found.map((mark) => mark.x)).size === found.length;
-  const scaled = Array.isArray(marker.color);
-  const line = state.seeds === "mean" && x.swept && isNumber(y) && apart && !scaled;
-  return {
-    type: "scatter", mode: line && found.length > 1 ? "lines+markers" : "markers", name: short(name), marker: { ...marker, symbol: found.map(symbol) },
-    line: { width: 2 },
-    x: found.map((mark) => (isNumber(x) ? mark.x : safe(mark.x))),
-    y: found.map((mark) => (isNumber(y) ? mark.y : safe(mark.y))),
-    error_y: spread && {
-      type: "data", symmetric: false, thickness: 1.2, width: 3, color: scaled ? "#9aa5b1" : marker.color,
-      array: found.map((mark) => mark.high - mark.y), arrayminus: found.map((mark) => mark.y - mark.low),
-    },
-    customdata: found.map((mark) => mark.rows[0]),
-    text: found.map(hover),
-    hovertemplate: `%{text}<br>${safe(x.title)} %{x}<br>${safe(y.title)} %{y:.4g}<extra></extra>`,
-  };
-}
-
-/** The traces of all *found*: one a value of the colour's column, or one with a scale beside it. */
-function traces(state, found) {
-  const column = columns.get(state.colour);
-  if (!column) return [trace(state, found, "all", { size: 8, color: COLOURS[0] })];
-  if (!inColours(column)) {
-    const log = isLog(state, "colour");
-    const seen = found.filter((mark) => place(column, mark.rows, log) !== null);
-    if (isNumber(columns.get(state.x))) seen.sort((a, b) => a.x - b.x);
-    const values = seen.map((mark) => place(column, mark.rows, log));
-    const title = { text: safe(column.title), side: "right" };
-    const color = log ? values.map(Math.log10) : values;
-    const colorbar = { title, thickness: 12, ...(log ? decades(values) : {}) };
-    return [trace(state, seen, column.name, { size: 8, color, colorscale: "Viridis", showscale: true, colorbar })];
+  /** Draw *rows* as *state* has it; return how many marks that are, and how many of them have failed. */
+  draw(state, rows) {
+    this.state = state;
+    const marks = marksOf(state, rows), column = columns.get(state.colour);
+    const [x, y] = ["x", "y"].map((axis) => {
+      const values = Array.from(marks.shown, (mark) => marks[axis][mark]);
+      return new Scale(columns.get(state[axis]), isLog(state, axis), values);
+    });
+    if (state.seeds === "mean" && isNumber(y.column)) this.reach(y, marks);
+    this.marks = marks;
+    this.scales = [x.padded(0.03), y.padded(0.05)];
+    this.parts = partsOf(state, marks);
+    this.colours = column && !inColours(column) ? new Scale(column, isLog(state, "colour"), Array.from(marks.shown, (mark) => marks.colour[mark])) : null;
+    this.paint();
+    this.tellLegend(column);
+    const names = [y, x].map((scale) => scale.column.title);
+    this.canvas.setAttribute("aria-label", `${names.join(" against ")}, ${marks.shown.length} places`);
+    return [marks.shown.length, marks.shown.reduce((sum, mark) => sum + (marks.failed[mark] > 0), 0)];
   }
-  const of = (mark) => label(column, mark.rows[0]);
-  const names = distinct(column);
-  const own = names.slice(0, names.length > COLOURS.length ? COLOURS.length - 1 : COLOURS.length);
-  const parts = own.map((name, index) => [name || "none", COLOURS[index], found.filter((mark) => of(mark) === name)]);
-  parts.push(["others", "#9aa5b1", found.filter((mark) => !own.includes(of(mark)))]);
-  return parts
-    .filter(([, , part]) => part.length)
-    .map(([name, color, part]) => trace(state, part, name, { size: 8, color }));
-}
 
-/** Ticks at 1, 2 and 5 times the powers of ten that a logarithmic scale of colours spans. */
-function decades(values) {
-  if (!values.length) return {};
-  const ticks = [];
-  for (let power = Math.floor(Math.log10(Math.min(...values))); power <= Math.log10(Math.max(...values)); power++) {
-    for (const digit of [1, 2, 5]) ticks.push(digit * 10 ** power);
+  /** Let the axis hold the whole spread over seeds. */
+  reach(y, marks) {
+    const ends = [];
+    for (const mark of marks.shown) for (const value of [marks.low[mark], marks.high[mark]]) if (!y.log || value > 0) ends.push(value);
+    if (ends.length) y.ends = new Scale(y.column, y.log, ends).ends;
   }
-  return { tickvals: ticks.map(Math.log10), ticktext: ticks.map(shown) };
-}
 
-/** A title that fits a phone: of a long key, a line for each few of its parts. */
-function titled(text) {
-  if (!narrow.matches) return safe(text);
-  const lines = [""];
-  for (const part of text.split(/(?<=\.)/)) {
-    if (lines.at(-1) && (lines.at(-1) + part).length > 28) lines.push("");
-    lines[lines.length - 1] += part;
+  paint() {
+    const width = this.place.clientWidth, [x, y] = this.scales;
+    const { pen, colour } = penFor(this.canvas, width, HIGH);
+    this.high = HIGH - SIDES.top - SIDES.bottom;
+    const ups = y.ticks(7), most = Math.max(...ups.map(([, text]) => pen.measureText(text).width), 10);
+    this.left = Math.min(most + 34, width * 0.34);
+    this.wide = width - this.left - SIDES.right;
+    const acrosses = x.ticks(Math.max(2, Math.floor(this.wide / (x.words ? 90 : 80))));
+    pen.strokeStyle = "rgba(128,136,146,0.25)";
+    pen.fillStyle = colour("--ink");
+    pen.textBaseline = "top";
+    pen.textAlign = "center";
+    let until = -Infinity;
+    for (const [share, text] of acrosses) {
+      const at = this.left + share * this.wide, fits = fitted(pen, text, x.words ? this.wide / acrosses.length - 6 : 90), half = pen.measureText(fits).width / 2;
+      line(pen, at, SIDES.top, at, SIDES.top + this.high + 4);
+      const middle = Math.min(at, width - half - 2);
+      if (middle - half > until + 4) { pen.fillText(fits, middle, SIDES.top + this.high + 8); until = middle + half; }
+    }
+    pen.textBaseline = "middle";
+    pen.textAlign = "right";
+    for (const [share, text] of ups) {
+      const at = SIDES.top + (1 - share) * this.high;
+      line(pen, this.left - 4, at, this.left + this.wide, at);
+      pen.fillText(fitted(pen, text, this.left - 30), this.left - 8, at);
+    }
+    pen.textAlign = "center";
+    pen.fillText(fitted(pen, x.column.title, this.wide), this.left + this.wide / 2, HIGH - 14);
+    pen.save();
+    pen.translate(10, SIDES.top + this.high / 2);
+    pen.rotate(-Math.PI / 2);
+    pen.fillText(fitted(pen, y.column.title, this.high), 0, 0);
+    pen.restore();
+    this.placeMarks();
+    this.paintMarks(pen, colour);
   }
-  return lines.map(safe).join("<br>");
-}
 
-function axis(state, name, style) {
-  const column = columns.get(state[name]);
-  const grid = "rgba(128,136,146,0.22)";
-  const look = {
-    title: { text: titled(column.title), standoff: 10 }, gridcolor: grid, zerolinecolor: grid, automargin: true,
-    linecolor: style("--line"), ticks: "outside", tickcolor: style("--line"), ticklen: 4,
-  };
-  if (!isNumber(column)) {
-    const words = distinct(column);
-    const ticks = words.length <= 30 ? { tickvals: words.map(safe), ticktext: words.map(short) } : {};
-    return { ...look, ...ticks, type: "category", categoryorder: "array", categoryarray: words.map(safe) };
+  /** Where each mark stands, in pixels. */
+  placeMarks() {
+    const { shown, x, y } = this.marks;
+    this.xs = Float32Array.from(shown, (mark) => this.left + this.scales[0].where(x[mark]) * this.wide);
+    this.ys = Float32Array.from(shown, (mark) => SIDES.top + (1 - this.scales[1].where(y[mark])) * this.high);
+    this.at = new Map();
+    shown.forEach((mark, index) => this.at.set(mark, index));
   }
-  const few = column.labels && distinct(column).length <= 8;
-  const rows = few ? distinct(column).map((said) => column.labels.indexOf(said)).filter((row) => row >= 0) : [];
-  const ticks = few ? { tickvals: rows.map((row) => number(column, row)) } : {};
-  return { ...look, ...ticks, type: isLog(state, name) ? "log" : "linear" };
-}
 
-function layoutOf(state, lines) {
-  const computed = getComputedStyle(document.documentElement);
-  const style = (name) => computed.getPropertyValue(name).trim();
-  const column = columns.get(state.colour);
-  const title = column ? { text: titled(column.title), font: { size: 12 } } : {};
-  return {
-    height: 440 + 18 * lines, margin: { l: 56, r: 12, t: 16, b: 60 + 18 * lines }, paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)", hovermode: "closest", showlegend: Boolean(column && inColours(column)),
-    legend: { orientation: "v", yanchor: "top", y: narrow.matches ? -0.28 : -0.18, x: 0, title },
-    font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 13, color: style("--ink") },
-    hoverlabel: {
-      align: "left", bgcolor: style("--card"), bordercolor: style("--line"), font: { color: style("--ink") },
-    },
-    // A finger that scrolls the page must not zoom the figure instead.
-    dragmode: window.matchMedia("(pointer: coarse)").matches ? false : "zoom",
-    xaxis: axis(state, "x", style), yaxis: axis(state, "y", style),
-  };
-}
-
-/** Draws *rows* as *state* has it; returns how many places that are, and how many of them have failed. */
-function drawFigure(target, state, rows) {
-  const found = marks(state, rows);
-  const drawn = traces(state, found);
-  const places = drawn.reduce((sum, one) => sum + one.x.length, 0);
-  const lines = drawn.length;
-  const chosen = found.find((mark) => mark.rows.includes(state.point));
-  if (chosen) {
-    const ring = { size: 17, color: "rgba(0,0,0,0)", line: { width: 2.5, color: "#e0862b" } };
-    const mark = trace({ ...state, seeds: "each" }, [chosen], "chosen", ring);
-    drawn.push({ ...mark, marker: ring, mode: "markers", hoverinfo: "skip", hovertemplate: undefined, showlegend: false });
+  paintMarks(pen, colour) {
+    const { marks, state } = this, [x, y] = this.scales, many = marks.shown.length > SMALL_FROM;
+    for (const [, hue, list] of this.parts) {
+      const places = Array.from(list, (mark) => this.at.get(mark));
+      const means = state.seeds === "mean", spread = means && !many && isNumber(y.column) && list.some((mark) => marks.low[mark] < marks.high[mark]);
+      // A line where one place follows another: means along a swept key, all of one colour.
+      const apart = new Set(Array.from(list, (mark) => marks.x[mark])).size === list.length;
+      if (hue && means && x.column.swept && isNumber(y.column) && apart) this.paintLine(pen, hue, list, places);
+      if (spread) this.paintSpread(pen, hue ?? colour("--soft"), list, places);
+      this.paintPart(pen, hue, list, places, many);
+    }
+    const chosen = state.point === null ? -1 : this.at.get(marks.groupOf(state.point)) ?? -1;
+    if (chosen >= 0) {
+      pen.strokeStyle = "#e0862b";
+      pen.lineWidth = 2.5;
+      pen.beginPath();
+      pen.arc(this.xs[chosen], this.ys[chosen], 8.5, 0, 7);
+      pen.stroke();
+    }
   }
-  const column = columns.get(state.colour);
-  const layout = layoutOf(state, column && inColours(column) ? lines + 1 : 0);
-  Plotly.react(target, drawn, layout, { responsive: true, displayModeBar: false });
-  target.setAttribute("role", "img");
-  target.setAttribute("aria-label", `${layout.yaxis.title.text} against ${layout.xaxis.title.text}`.replace(/<[^>]*>/g, " "));
-  const crosses = drawn.flatMap((one) => one.marker.symbol ?? []).filter((one) => one === "x").length;
-  return [places, crosses];
+
+  paintLine(pen, hue, list, places) {
+    const order = isNumber(this.scales[0].column) ? Array.from(places).sort((a, b) => this.xs[a] - this.xs[b]) : places;
+    pen.strokeStyle = hue;
+    pen.lineWidth = 2;
+    pen.beginPath();
+    order.forEach((at) => pen.lineTo(this.xs[at], this.ys[at]));
+    pen.stroke();
+  }
+
+  paintSpread(pen, hue, list, places) {
+    const up = (value) => SIDES.top + (1 - Math.max(0, this.scales[1].where(value) || 0)) * this.high;
+    pen.strokeStyle = hue;
+    pen.lineWidth = 1.2;
+    list.forEach((mark, index) => {
+      const x = this.xs[places[index]], [low, high] = [up(this.marks.low[mark]), up(this.marks.high[mark])];
+      line(pen, x, low, x, high);
+      line(pen, x - 3, low, x + 3, low);
+      line(pen, x - 3, high, x + 3, high);
+    });
+  }
+
+  /** The marks of one colour, or of a scale of colours; a cross for what has failed, if only for one seed. */
+  paintPart(pen, hue, list, places, many) {
+    const { marks, colours } = this;
+    const lists = new Map();
+    for (let index = 0; index < list.length; index++) {
+      const own = hue ?? shades[Math.min(63, Math.max(0, Math.round(63 * colours.where(marks.colour[list[index]]))))];
+      if (!lists.has(own)) lists.set(own, []);
+      lists.get(own).push(index);
+    }
+    for (const [own, indexes] of lists) {
+      pen.fillStyle = pen.strokeStyle = own;
+      pen.lineWidth = 2;
+      pen.beginPath();
+      for (const index of indexes) {
+        const x = this.xs[places[index]], y = this.ys[places[index]];
+        if (marks.failed[list[index]]) {
+          line(pen, x - 4, y - 4, x + 4, y + 4);
+          line(pen, x - 4, y + 4, x + 4, y - 4);
+          pen.beginPath();
+        } else if (many) pen.fillRect(x - 1.5, y - 1.5, 3, 3);
+        else { pen.beginPath(); pen.arc(x, y, 4, 0, 7); pen.fill(); }
+      }
+    }
+  }
+
+  tellLegend(column) {
+    this.legend.hidden = !column;
+    if (!column) return;
+    if (this.colours) {
+      const ends = [0, 1].map((share) => tickText(Number(this.colours.at(share).toPrecision(3))));
+      this.legend.replaceChildren(element("span", {}, `${column.title}: ${ends[0]}`), element("i", { class: "scale" }), element("span", {}, ends[1] + (this.colours.log ? ", logarithmic" : "")));
+      return;
+    }
+    this.legend.replaceChildren(element("span", {}, `${column.title}:`), ...this.parts.map(([name, hue]) => {
+      const sample = element("i");
+      sample.style.background = hue;
+      return element("span", {}, sample, name);
+    }));
+  }
+
+  /** The number of the mark closest to a point of the canvas, -1 if none is close. */
+  nearest(x, y) {
+    let found = -1, least = 14 * 14;
+    for (let index = 0; index < (this.xs?.length ?? 0); index++) {
+      const away = (this.xs[index] - x) ** 2 + (this.ys[index] - y) ** 2;
+      if (away < least) { least = away; found = index; }
+    }
+    return found < 0 ? -1 : this.marks.shown[found];
+  }
+
+  drag([fromX, fromY], event) {
+    const { offsetX: x, offsetY: y } = event;
+    this.tip.hidden = true;
+    this.mark.hidden = false;
+    Object.assign(this.mark.style, { left: `${Math.min(fromX, x)}px`, top: `${Math.min(fromY, y)}px`, width: `${Math.abs(x - fromX)}px`, height: `${Math.abs(y - fromY)}px` });
+  }
+
+  tell(event) {
+    const found = this.nearest(event.offsetX, event.offsetY);
+    this.tip.hidden = found < 0;
+    if (found < 0) return;
+    this.tip.textContent = this.words(found);
+    this.tip.style.top = `${event.offsetY + 16}px`;
+    this.tip.style.left = `${Math.max(0, Math.min(event.offsetX + 12, this.place.clientWidth - this.tip.offsetWidth))}px`;
+  }
+
+  words(mark) {
+    const { marks } = this, row = marks.row[mark], size = marks.size[mark], bad = marks.failed[mark];
+    const who = size > 1 ? `${size} seeds` : `point ${row}, seed ${label(columns.get("seed"), row)}`;
+    const keys = sweep.keys.map((key) => `${key.split(".").pop()} ${label(columns.get(key), row)}`);
+    const ends = this.scales.map((scale, axis) => {
+      const value = (axis ? marks.y : marks.x)[mark];
+      return `${scale.column.title} ${scale.words ? scale.words[value] : shown(value)}`;
+    });
+    return [who + (bad ? `, ${bad === size ? "" : `${bad} of them `}failed` : ""), ...keys, ...ends].join("\n");
+  }
+}
+
+function line(pen, x, y, toX, toY) {
+  pen.beginPath();
+  pen.moveTo(x, y);
+  pen.lineTo(toX, toY);
+  pen.stroke();
 }

@@ -1,6 +1,8 @@
 // One point: its settings, numbers, error, and where its run is. Knows the data; is told what to show, and whom to tell.
 "use strict";
 
+const MOST_SEEDS = 200; // that are offered
+
 /** An element with text or elements in it; never markup. */
 function element(tag, attributes = {}, ...inside) {
   const made = document.createElement(tag);
@@ -21,15 +23,14 @@ const pairs = (found) =>
     element("tr", {}, element("th", { scope: "row", class: "text" }, name), element("td", { class: "text" }, value)))));
 
 function settings(row) {
-  const own = Object.entries(sweep.own).filter(([, values]) => values[row] !== null);
-  const found = own.map(([key, values]) => [key, values[row]]);
+  const found = sweep.own.filter((own) => own.codes[row]).map((own) => [own.name, wordOf(own, row)]);
   if (!sweep.known[row]) found.push(...sweep.keys.map((key) => [key, label(columns.get(key), row)]));
   if (sweep.more) found.push([`and ${sweep.more} more`, "in config.yaml"]);
   return found;
 }
 
 function numbers(row) {
-  const known = new Set([...sweep.keys, ...Object.keys(sweep.own), "point", "error", "run", "status"]);
+  const known = new Set([...sweep.keys, ...sweep.own.map((own) => own.name), "point", "error", "run", "status"]);
   return sweep.columns
     .filter((column) => !known.has(column.name) && label(column, row) !== "")
     .map((column) => [column.title, cell(column, row)]);
@@ -50,7 +51,11 @@ function whereabouts(row) {
 
 /** The same point at its other seeds. */
 function siblings(row, choose) {
-  const group = groupsOf(Array.from({ length: rowCount }, (_, index) => index), []).find((rows) => rows.includes(row));
+  const settings = settingColumns().map((column) => codesOf(column)[0]);
+  const group = [];
+  for (let other = 0; other < rowCount && group.length < MOST_SEEDS; other++) {
+    if (settings.every((codes) => codes[other] === codes[row])) group.push(other);
+  }
   if (group.length < 2) return [];
   const seeds = group.map((other) =>
     button(label(columns.get("seed"), other), () => choose(other), { "aria-pressed": String(other === row) }));

@@ -1,4 +1,5 @@
 import { canBeLog, curveControls, saveButtons, smoothedTraces, withScale } from "./figures.js";
+import { explainEmpty, startPlotly } from "./inflate.js";
 // Draws the report's figures from the JSON beside it, in the colours of the reader's scheme.
 "use strict";
 const figures = JSON.parse(document.getElementById("figures").textContent);
@@ -31,6 +32,7 @@ function draw(place) {
   place.setAttribute("aria-label", [heading, titles.join(" against ")].filter(Boolean).join(": "));
 }
 
+const everyPlace = () => document.querySelectorAll("[data-figure]");
 const isLoss = (place) => place.dataset.figure.includes("loss");
 const nameOf = (trace) => trace.legendgroup ?? trace.name;
 
@@ -69,28 +71,31 @@ function nameLines(key) {
   }));
 }
 
-for (const place of document.querySelectorAll("[data-figure]")) draw(place);
-document.querySelectorAll(".line-names").forEach(nameLines);
-for (const place of document.querySelectorAll("[data-figure]")) {
-  saveButtons(place, () => `${document.title}-${place.dataset.figure}`.replace(/[^\w.-]+/g, "-"), () => figures[place.dataset.figure].data);
-}
-for (const root of document.querySelectorAll(".curves")) {
-  const places = [...root.closest("section").querySelectorAll("[data-figure]")], losses = places.filter(isLoss);
-  const [controls, log] = curveControls((chosen) => { root.chosen = { ...chosen }; places.forEach(draw); });
-  log.checked = losses.some((place) => figures[place.dataset.figure].layout.yaxis?.type === "log");
-  log.closest("label").hidden = !losses.some((place) => canBeLog(figures[place.dataset.figure].data));
-  root.append(controls);
-}
-dark.addEventListener("change", () => document.querySelectorAll("[data-figure]").forEach(draw));
+function start() {
+  for (const place of everyPlace()) draw(place);
+  document.querySelectorAll(".line-names").forEach(nameLines);
+  for (const place of everyPlace()) {
+    saveButtons(place, () => `${document.title}-${place.dataset.figure}`.replace(/[^\w.-]+/g, "-"), () => figures[place.dataset.figure].data);
+  }
+  for (const root of document.querySelectorAll(".curves")) {
+    const places = [...root.closest("section").querySelectorAll("[data-figure]")], losses = places.filter(isLoss);
+    const [controls, log] = curveControls((chosen) => { root.chosen = { ...chosen }; places.forEach(draw); });
+    log.checked = losses.some((place) => figures[place.dataset.figure].layout.yaxis?.type === "log");
+    log.closest("label").hidden = !losses.some((place) => canBeLog(figures[place.dataset.figure].data));
+    root.append(controls);
+  }
+  dark.addEventListener("change", () => everyPlace().forEach(draw));
 
-for (const button of document.querySelectorAll(".choice button")) {
-  button.addEventListener("click", () => {
-    for (const other of button.parentElement.children) other.setAttribute("aria-pressed", String(other === button));
-    for (const place of document.querySelectorAll(`[data-switch="${button.parentElement.dataset.for}"]`)) {
-      place.dataset.figure = `${place.dataset.stem}-${button.dataset.value}`;
-      draw(place);
-      place.closest("section").querySelectorAll(".line-names").forEach(nameLines);
-    }
-  });
+  for (const button of document.querySelectorAll(".choice[data-for] button")) {
+    button.addEventListener("click", () => {
+      for (const other of button.parentElement.children) other.setAttribute("aria-pressed", String(other === button));
+      for (const place of document.querySelectorAll(`[data-switch="${button.parentElement.dataset.for}"]`)) {
+        place.dataset.figure = `${place.dataset.stem}-${button.dataset.value}`;
+        draw(place);
+        place.closest("section").querySelectorAll(".line-names").forEach(nameLines);
+      }
+    });
+  }
+  document.documentElement.dataset.drawn = String(document.querySelectorAll("[data-figure] .main-svg").length > 0);
 }
-document.documentElement.dataset.drawn = String(document.querySelectorAll("[data-figure] .main-svg").length > 0);
+if (document.getElementById("plotly")) startPlotly().then(start, (error) => { explainEmpty(everyPlace(), error); document.documentElement.dataset.drawn = "false"; });

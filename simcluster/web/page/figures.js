@@ -58,36 +58,39 @@ export function csvOf(traces) {
   const used = rows[0].map((_, column) => column < 3 || rows.slice(1).some((row) => row[column] !== ""));
   return rows.map((row) => row.filter((_, column) => used[column]).map(cell).join(",")).join("\n") + "\n";
 }
-function save(content, type, name) {
+export function save(content, type, name) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([content], { type }));
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60000);
 }
-/** Buttons that save what *place* shows, under the name *stem*(); *traces*() are its numbers. */
-export function saveButtons(place, stem, traces) {
+/** Add small buttons to *root*, [text, work] each. */
+export function tools(root, buttons) {
   const made = document.createElement("p");
   made.className = "tools";
-  const add = (text, work) => {
+  made.append(...buttons.map(([text, work]) => {
     const button = document.createElement("button");
     button.type = "button";
     button.className = "plain";
     button.textContent = text;
     button.addEventListener("click", work);
-    made.append(button);
-  };
-  add("Save picture", async () => {
+    return button;
+  }));
+  root.append(made);
+}
+/** Buttons that save what *place* shows, under the name *stem*(); *traces*() are its numbers. */
+export function saveButtons(place, stem, traces) {
+  // of a pair, each stays with its buttons
+  const frame = document.createElement("div");
+  place.replaceWith(frame);
+  frame.append(place);
+  tools(frame, [["Save picture", async () => {
     const page = getComputedStyle(document.documentElement).getPropertyValue("--card").trim();
     const { data, layout, clientWidth: width, clientHeight: height } = place;
     const url = await Plotly.toImage({ data, layout: { ...layout, paper_bgcolor: page } }, { format: "svg", width, height });
     save(decodeURIComponent(url.slice(url.indexOf(",") + 1)), "image/svg+xml", `${stem()}.svg`);
-  });
-  add("Save data", () => save(csvOf(traces()), "text/csv", `${stem()}.csv`));
-  // of a pair, each stays with its buttons
-  const frame = document.createElement("div");
-  place.replaceWith(frame);
-  frame.append(place, made);
+  }], ["Save data", () => save(csvOf(traces()), "text/csv", `${stem()}.csv`)]]);
 }
 /** The layout of a vertical axis, logarithmic or not. */
 export function withScale(axis, isLog) {

@@ -14,7 +14,7 @@ from simcluster.web.login import Login, session_of
 from simcluster.web.requests import App, is_json, is_own_page
 
 DASHBOARD = "/"
-SHOWN = ("/status", "/history")
+SHOWN = ("/status", "/history", "/config", "/report")
 """The paths that the page reads."""
 
 COOKIE = "simcluster_coordinator"
