@@ -12,7 +12,8 @@ from simcluster.inference.plan.search import Search
 from simcluster.inference.plan.shelf import Cut, Shelf
 from simcluster.inference.plan.times import all_reduce, tensor_s
 
-Kind: TypeAlias = Literal["alone", "pipeline", "tensor", "replicas"]
+Kind: TypeAlias = Literal["alone", "pipeline", "tensor", "replicas", "hybrid", "pipelines"]
+"""hybrid: tensor parallelism inside the stages of a pipeline. pipelines: replicas, each over several nodes."""
 
 MOST_SETS = 100
 """Limit on the sets of nodes that tensor parallelism over one number of nodes tries."""
@@ -20,7 +21,10 @@ MOST_SETS = 100
 
 @dataclass(frozen=True)
 class Part:
-    """One node's part of a model: *layers* of it, *share* of every matrix, and what that takes of its memory."""
+    """One node's part of a model: *layers* of it, *share* of every matrix, and what that takes of its memory.
+
+    Nodes with one *stage* of one *replica* share its layers.
+    """
 
     node: str
     layers: int
@@ -28,6 +32,8 @@ class Part:
     weights_bytes: float
     cache_bytes: float
     memory_bytes: int | None
+    stage: int = 0
+    replica: int = 0
 
     @property
     def held_bytes(self) -> float:
@@ -51,6 +57,8 @@ class Placement:
     tokens_per_s: float
     token_s: float
     ttft_s: float
+    sent_bytes: float = 0.0
+    """The bytes of activations that all nodes send for a token, of hybrid and pipelines; of replicas, the mean."""
 
     @property
     def order(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from simcluster.inference.plan.placements import Part, Placement, Ranking
 from simcluster.inference.plan.plan import Plan
@@ -45,7 +46,7 @@ def _ranking(plan: Plan, ranking: Ranking) -> Iterator[str]:
         key = (one.kind, one.tokens_per_s, len(one.parts))
         rows.setdefault(key, []).append(one)
     for (kind, rate, _), (first, *equals) in [*rows.items()][:ROWS]:
-        nodes = some([_part(part, kind == "pipeline") for part in first.parts])
+        nodes = _groups(first) if kind in ("hybrid", "pipelines") else _nodes(first, kind == "pipeline")
         if equals:
             nodes += f"; as fast: {some([one.parts[0].node for one in equals])}"
         row = f"  {kind:<10}  {rounded(rate):>8}  {format_latency(first.ttft_s):>8}  {nodes}"
@@ -79,6 +80,23 @@ def some(names: Sequence[str]) -> str:
 
 def _missing(missing_bytes: float | None, why: str) -> str:
     return why if missing_bytes is None else f"{format_size(math.ceil(missing_bytes))} missing"
+
+
+def _nodes(placement: Placement, in_layers: bool) -> str:
+    return some([_part(part, in_layers) for part in placement.parts])
+
+
+def _groups(placement: Placement) -> str:
+    """Describe the stages of each replica: the nodes that share one, its layers, and the memory of the fullest."""
+    stages: dict[tuple[int, int], list[Part]] = {}
+    for part in placement.parts:
+        stages.setdefault((part.replica, part.stage), []).append(part)
+    replicas: dict[int, list[str]] = {}
+    for (replica, _), parts in stages.items():
+        fullest = max(parts, key=lambda part: part.held_bytes)
+        names = "+".join(part.node for part in parts)
+        replicas.setdefault(replica, []).append(_part(replace(fullest, node=names), True))
+    return " | ".join(some(texts) for texts in replicas.values())
 
 
 def _part(part: Part, in_layers: bool) -> str:
