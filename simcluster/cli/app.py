@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
+from simcluster.cli.answers.explain import explain
 from simcluster.cli.complete import words_of_bash
 from simcluster.cli.doctor import doctor
 from simcluster.cli.figure import figure
@@ -204,6 +205,7 @@ def report(run: Annotated[Path, Argument(metavar="RUN", help="The folder of a ru
 
 
 _command(RESULTS)(figure)
+_command(RESULTS)(explain)
 
 
 @_command(START, "list")
