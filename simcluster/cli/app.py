@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
+from simcluster.cli.answers.baseline import baseline
 from simcluster.cli.answers.explain import explain
 from simcluster.cli.complete import words_of_bash
 from simcluster.cli.doctor import doctor
@@ -161,6 +162,7 @@ _command(RUNS)(logged("run")(resume))
 _command(RUNS)(sweep)
 _command(RUNS)(whatif)
 _command(RUNS)(plan)
+_command(RUNS)(baseline)
 _command(RUNS)(verify)
 _command(START)(new)
 
