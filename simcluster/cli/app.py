@@ -13,6 +13,8 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
+from simcluster.cli.answers.baseline import baseline
+from simcluster.cli.answers.explain import explain
 from simcluster.cli.complete import words_of_bash
 from simcluster.cli.doctor import doctor
 from simcluster.cli.figure import figure
@@ -164,6 +166,7 @@ _command(RUNS)(whatif)
 _command(RUNS)(plan)
 _command(RUNS)(logged("generate")(generate))
 _command(RUNS)(logged("serve")(serve))
+_command(RUNS)(baseline)
 _command(RUNS)(verify)
 _command(START)(new)
 
@@ -208,6 +211,7 @@ def report(run: Annotated[Path, Argument(metavar="RUN", help="The folder of a ru
 
 
 _command(RESULTS)(figure)
+_command(RESULTS)(explain)
 
 
 @_command(START, "list")

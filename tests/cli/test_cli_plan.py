@@ -98,3 +98,48 @@ def test_json_has_the_bytes_of_activations_that_a_token_sends(command: Any) -> N
     assert sent["pipeline", 2] == width_bytes
     assert sent["pipeline", 3] == 2 * width_bytes
     assert sent["alone", 1] == 0
+
+
+def test_training_prints_a_ranking_and_json_has_its_numbers(command: Any) -> None:
+    words = ("plan", "smolcluster", "--model", "smollm2", "--training", "--batch-size", "6", "--sample-tokens", "128")
+    code, table, err = command(*words)
+    assert (code, err) == (0, "")
+    found = json.loads(command(*words, "--json")[1])
+    assert (found["samples_per_step"], found["tokens_per_sample"]) == (6, 128)
+    best = found["trainings"][0]
+    assert f"{best['training']:<17}  {best['tokens_per_s']:>8.4g}" in table
+    assert best["tokens_per_s"] * best["step_s"] == pytest.approx(6 * 128, rel=1e-9)
+    assert best["nodes"][0]["needed_bytes"] == sum(best["nodes"][0]["parts_bytes"].values())
+
+
+def test_the_rows_of_training_in_the_documentation_are_those_of_the_command(command: Any) -> None:
+    _, out, _ = command("plan", "smolcluster", "--model", "smollm2", "--training")
+    text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
+    rows = (
+        text.partition("The first rows of the first command:\n\n")[2]
+        .partition("\n- The model")[0]
+        .strip("\n")
+        .splitlines()
+    )
+    assert len(rows) == 5
+    assert [row for row in rows if row.removeprefix("    ") not in out.splitlines()] == []
+
+
+def test_training_refuses_what_no_training_has(command: Any) -> None:
+    code, out, err = command("plan", "smolcluster", "--model", "smollm2", "--training", "--batch-size", "0")
+    assert (code, out) == (2, "")
+    assert "--batch-size: found 0, expected a number from 1 to 1,000,000" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--batch-size", "8"], "--batch-size: found the option, expected it only with --training"),
+        (["--training", "--requests", "8"], "--requests: found the option, expected it only without --training"),
+        (["--training", "--weights", "q4"], "--weights: found the option, expected it only without --training"),
+    ],
+)
+def test_an_option_without_an_effect_is_refused(words: list[str], said: str, command: Any) -> None:
+    code, _, err = command("plan", "smolcluster", "--model", "smollm2", *words)
+    assert code == 2
+    assert said in err

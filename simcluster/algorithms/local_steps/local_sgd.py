@@ -67,7 +67,7 @@ async def local_sgd(
             replica.ledger.settle(replica.ledger.drawn, used=False)
 
         # Phase 3, average: x + sum over S of n_k / n (x_k - x), as a mean over all ranks, bit-identical on all of them.
-        change = await timed(node, _change, state.x, replica.parameters, share * node.size)
+        change = await timed(node, changed, state.x, replica.parameters, share * node.size)
         changes = await state.mean(unflatten(change, replica.parameters), f"average/{step}")
         state.x = await timed(node, torch.add, state.x, flatten(changes))
         await timed(node, adopt, replica.parameters, state.x)
@@ -81,5 +81,5 @@ async def _samples(node: Transport, replica: Replica) -> list[int]:
     return [int(size) for size in (await all_reduce(node, own, "samples")).tolist()]
 
 
-def _change(x: Tensor, parameters: Sequence[Tensor], weight: float) -> Tensor:
+def changed(x: Tensor, parameters: Sequence[Tensor], weight: float) -> Tensor:
     return (flatten(parameters) - x) * weight

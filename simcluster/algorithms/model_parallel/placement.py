@@ -62,11 +62,16 @@ def numbers_of(settings: Mapping[str, Any], cluster: Topology, ranks: Sequence[i
 
 
 class Search:
-    """The steps of *replica*'s pipeline under *settings* on *cluster*."""
+    """The steps of *replica*'s pipeline under *settings* on *cluster*; the ranks are on *names*, by default on all
+    workers.
+    """
 
-    def __init__(self, replica: Replica, settings: Mapping[str, Any], cluster: Topology) -> None:
+    def __init__(
+        self, replica: Replica, settings: Mapping[str, Any], cluster: Topology, names: Sequence[str] | None = None
+    ) -> None:
         self._replica, self._settings, self._cluster = replica, settings, cluster
-        self._size = len(cluster.workers)
+        self._names = cluster.workers if names is None else list(names)
+        self._size = len(self._names)
         self._micro = settings["micro_batches"] or self._size
         self._bytes = [weights.numel() * weights.element_size() for weights in replica.parameters]
         self._gathers = 1 / (settings["gather_interval"] or replica.steps)
@@ -87,7 +92,7 @@ class Search:
         except UsageError:
             return math.inf
         holders = plan.holders()
-        tied_s = sum(self._tied_s(place, [ranks[i] for i in found]) for place, found in holders.items())
+        tied_s = sum(self.tied_s(place, [ranks[i] for i in found]) for place, found in holders.items())
         apply_s, gather_s = [0.0], 0.0
         for i, rank in enumerate(ranks):
             held = sum(self._bytes[place] for place, found in holders.items() if i in found)
@@ -95,17 +100,17 @@ class Search:
                 return math.inf
             apply_s.append(self._work_s(rank, _share(self._replica.apply_cost(), held / sum(self._bytes))))
             gather_s += self._sending_s(rank, 0, held)
-        return self._flush_s(plan, ranks) + tied_s + max(apply_s) + gather_s * self._gathers
+        return self.flush_s(plan, ranks) + tied_s + max(apply_s) + gather_s * self._gathers
 
     def _fits(self, rank: int, held: int, p: int) -> bool:
         """Return whether *held* bytes of weights, their gradients and the copies of a gather fit where *rank* is."""
-        device = self._cluster.nodes[self._cluster.workers[rank]].device
+        device = self._cluster.nodes[self._names[rank]].device
         gathered = held if rank else sum(self._bytes) * (p > 1)
         return device is None or device.memory_bytes is None or 2 * held + gathered <= device.memory_bytes
 
     def improved(self, whole: bool) -> tuple[int, ...]:
         """Return the best order found from the fastest ranks by swaps, replacements, removals and insertions."""
-        devices = [self._cluster.nodes[name].device for name in self._cluster.workers]
+        devices = [self._cluster.nodes[name].device for name in self._names]
         by_speed = sorted(range(self._size), key=lambda rank: -devices[rank].flops_per_s)  # type: ignore[union-attr]
         stages_each = (self._settings["chunks"] or 2) if self._settings["schedule"] == "interleaved" else 1
         most = min(self._size, len(self._replica.layers()) // stages_each)
@@ -123,7 +128,7 @@ class Search:
                     break
         return best
 
-    def _flush_s(self, plan: Plan, ranks: Sequence[int]) -> float:
+    def flush_s(self, plan: Plan, ranks: Sequence[int]) -> float:
         """Return the seconds until every rank has done its tasks: each starts when its rank and its input are there."""
         p = plan.p
         tasks = [ORDERS[self._settings["schedule"]](p, i, self._micro, plan.chunks) for i in range(p)]
@@ -161,7 +166,7 @@ class Search:
         left_s = wire_s[i, j] = max(now_s, wire_s.get((i, j), 0.0)) + size / bandwidth_Bps
         return left_s + latency_s
 
-    def _tied_s(self, place: int, holders: Sequence[int]) -> float:
+    def tied_s(self, place: int, holders: Sequence[int]) -> float:
         """Return the seconds in which all *holders* of a parameter swap its gradients."""
         pairs = ((a, b) for a in holders for b in holders if a != b)
         return max((self._sending_s(a, b, self._bytes[place]) for a, b in pairs), default=0.0)
@@ -173,11 +178,11 @@ class Search:
         return latency_s + size / bandwidth_Bps
 
     def _numbers(self, a: int, b: int) -> tuple[float, float]:
-        names = self._cluster.workers[a], self._cluster.workers[b]
+        names = self._names[a], self._names[b]
         return self._cluster.route_bandwidth_Bps(*names), self._cluster.route_latency_s(*names)
 
     def _expected_s(self, rank: int, cost: Cost) -> float:
-        device = self._cluster.nodes[self._cluster.workers[rank]].device
+        device = self._cluster.nodes[self._names[rank]].device
         assert device is not None, "a worker has a device"
         return expected_s(device, cost)
 

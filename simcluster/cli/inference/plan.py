@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+from typer import Context, Option
 
 from simcluster.cli.complete import one_of
 from simcluster.cli.options import Json, TopologyFile
+from simcluster.errors import Problem, UsageError
 
 MODELS, FORMATS = ("smollm2", "7b", "8b", "70b"), ("f32", "f16", "q8", "q4")
 """The names for completion and help, which import no topology; a test compares them with the tables."""
 
+ANSWERING, TRAINING = (
+    ("requests", "prompt_tokens", "output_tokens", "weights", "parts"),
+    ("batch_size", "sample_tokens"),
+)
+"""The options of plans without and with --training."""
+
 
 def plan(
+    context: Context,
     topology: TopologyFile,
     model: Annotated[
         str,
@@ -41,13 +50,25 @@ def plan(
     parts: Annotated[
         Path | None, Option(metavar="FILE", help="Purchasable parts with prices, instead of the shipped list.")
     ] = None,
+    training: Annotated[
+        bool, Option("--training", help="Rank algorithms that train the model, not placements for requests.")
+    ] = False,
+    batch_size: Annotated[
+        int | None,
+        Option(metavar="N", help="With --training: the samples of a step on all nodes together; by default 4 each."),
+    ] = None,
+    sample_tokens: Annotated[int, Option(metavar="N", help="With --training: the tokens of each sample.")] = 1024,
     as_json: Json = False,
 ) -> None:
-    """Rank the placements of a language model, before anything is loaded.
+    """Rank the placements of a language model, or with --training the ways to train it, before anything is loaded.
 
     One node, pipelines, tensor parallelism and replicas, for one request and for many: tokens/s, time to the first
     token, memory per node, what is left out and why, what to buy.
     """
+    _refuse(context, ANSWERING if training else TRAINING, f"{'' if training else 'with '}--training")
+    if training:
+        _plan_training(topology, model, batch_size, sample_tokens, as_json)
+        return
     from simcluster.inference.plan.header import shape_of
     from simcluster.inference.plan.plan import make_plan
     from simcluster.inference.plan.shape import with_weights
@@ -59,6 +80,27 @@ def plan(
     cluster, shape = load(topology), shape_of(model)
     shape = shape if weights is None else with_weights(shape, weights)
     found = make_plan(cluster, shape, Lengths(prompt_tokens, output_tokens), requests, offers(cluster, parts))
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2))
+    else:
+        print(*lines(found), sep="\n")
+
+
+def _refuse(context: Context, flags: Sequence[str], only: str) -> None:
+    """Raise UsageError for every one of *flags* that was typed but has no effect."""
+    typed = [flag for flag in flags if str(context.get_parameter_source(flag)).endswith("COMMANDLINE")]
+    expected = f"it only {only}" if only.startswith("with") else f"it only without {only}"
+    if typed:
+        raise UsageError([Problem("--" + flag.replace("_", "-"), "the option", expected) for flag in typed])
+
+
+def _plan_training(topology: str, model: str, batch_size: int | None, sample_tokens: int, as_json: bool) -> None:
+    from simcluster.inference.plan.header import shape_of
+    from simcluster.topology import load
+    from simcluster.training.plan import plan_training
+    from simcluster.training.table import lines
+
+    found = plan_training(load(topology), shape_of(model), batch_size, sample_tokens)
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
     else:

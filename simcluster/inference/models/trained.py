@@ -24,7 +24,7 @@ from simcluster.workloads.models.text import tokenizer
 
 CONFIG: Final = "config.yaml"
 CHECKPOINTS, WEIGHTS = "checkpoints", "final.safetensors"
-_SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "vocabulary", "context")
+_SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "vocabulary", "context", "tied")
 _FUSED = {"query": "split", "key": "split", "value": "split", "gate": "up"}
 """Tensors that are some of the rows of another one in the file."""
 

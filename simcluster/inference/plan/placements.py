@@ -12,7 +12,8 @@ from simcluster.inference.plan.search import Search
 from simcluster.inference.plan.shelf import Cut, Shelf
 from simcluster.inference.plan.times import TOKEN_BYTES, all_reduce, gathered_s, tensor_s, told_s
 
-Kind: TypeAlias = Literal["alone", "pipeline", "tensor", "replicas"]
+Kind: TypeAlias = Literal["alone", "pipeline", "tensor", "replicas", "hybrid", "pipelines"]
+"""hybrid: tensor parallelism inside the stages of a pipeline. pipelines: replicas, each over several nodes."""
 
 MOST_SETS = 100
 """Limit on the sets of nodes that tensor parallelism over one number of nodes tries."""
@@ -20,9 +21,9 @@ MOST_SETS = 100
 
 @dataclass(frozen=True)
 class Part:
-    """One node's part of a model: *share* of the matrices of *layers*, and what that takes of its memory.
+    """One node's part of a model: *layers* of it, *share* of every matrix, and what that takes of its memory.
 
-    Under tensor parallelism every node has the whole table of embeddings.
+    Nodes with one *stage* of one *replica* share its layers; each of them has the whole table of embeddings.
     """
 
     node: str
@@ -31,6 +32,8 @@ class Part:
     weights_bytes: float
     cache_bytes: float
     memory_bytes: int | None
+    stage: int = 0
+    replica: int = 0
 
     @property
     def held_bytes(self) -> float:
@@ -54,6 +57,8 @@ class Placement:
     tokens_per_s: float
     token_s: float
     ttft_s: float
+    sent_bytes: float = 0.0
+    """The bytes of activations that all nodes send for a token, of hybrid and pipelines; of replicas, the mean."""
 
     @property
     def order(self) -> tuple[str, ...]:

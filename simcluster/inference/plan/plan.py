@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from simcluster.errors import Problem, UsageError
+from simcluster.inference.plan.groups import grouped
 from simcluster.inference.plan.placements import Placement, Ranking, rank
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.shelf import Shelf
@@ -96,13 +97,20 @@ def make_plan(
     if problems:
         raise UsageError(problems)
     shelf = Shelf(topology, shape, lengths)
-    rankings = tuple(rank(shelf, number) for number in sorted({1, requests}))
+    rankings = tuple(grouped(shelf, rank(shelf, number)) for number in sorted({1, requests}))
     purchases = []
     for offer in offers:
         shelf = Shelf(offer.topology, shape, lengths)
-        rates = tuple(rank(shelf, now.requests, like=now).best_per_s for now in rankings)
+        rates = tuple(_like(shelf, now).best_per_s for now in rankings)
         purchases.append(Purchase(offer.part, offer.place, offer.price_usd, rates))
     return Plan(topology, shape, lengths, rankings, tuple(purchases))
+
+
+def _like(shelf: Shelf, now: Ranking) -> Ranking:
+    """Return the ranking of a *shelf* like that of *now*, with groups only if they are best there."""
+    found = rank(shelf, now.requests, like=now)
+    is_grouped = bool(now.placements) and now.placements[0].kind in ("hybrid", "pipelines")
+    return grouped(shelf, found) if is_grouped or not found.placements else found
 
 
 def _placement(placement: Placement, shape: Shape) -> dict[str, Any]:
@@ -114,6 +122,6 @@ def _placement(placement: Placement, shape: Shape) -> dict[str, Any]:
         "tokens_per_s": placement.tokens_per_s,
         "token_s": placement.token_s,
         "ttft_s": placement.ttft_s,
-        "bytes_per_token": sent,
+        "bytes_per_token": placement.sent_bytes or sent,
         "nodes": [asdict(part) for part in placement.parts],
     }

@@ -21,7 +21,7 @@ class Search:
     def __init__(self, shelf: Shelf, requests: int, like: Sequence[tuple[str, ...]] = ()) -> None:
         self._shelf, self._requests = shelf, requests
         self._tried: dict[tuple[str, ...], Cut | None] = {}
-        self._names, self._stages = shelf.topology.workers, 0
+        self._names, self._stages = shelf.names, 0
         if like or len(self._names) > EXACT:
             self._begin(like)
         else:

@@ -33,6 +33,7 @@ class Shelf:
 
     def __init__(self, topology: Topology, shape: Shape, lengths: Lengths) -> None:
         self.topology, self.shape, self.lengths = topology, shape, lengths
+        self.names = topology.workers
         self.pace = cache(self._pace)
         self.hop_s = cache(self._hop_s)
         self.room = cache(self._room)

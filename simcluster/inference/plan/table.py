@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from simcluster.inference.plan.placements import Part, Placement, Ranking
 from simcluster.inference.plan.plan import Plan
@@ -21,20 +22,20 @@ def lines(plan: Plan) -> Iterator[str]:
     shape, lengths = plan.shape, plan.lengths
     size = format_size(shape.weights * shape.weight_bytes)
     head = f"{shape.name} on {plan.topology.name}: {shape.weights / 1e9:.3g} billion weights, {size}; "
-    yield from _wrapped(f"{head}{lengths.prompt} tokens of prompt, {lengths.output} of answer")
+    yield from wrapped(f"{head}{lengths.prompt} tokens of prompt, {lengths.output} of answer")
     if unknown := [name for name in plan.topology.workers if _is_unknown(plan, name)]:
-        yield from _wrapped(f"without memory_bandwidth, so timed by FLOPs alone: {', '.join(unknown)}")
+        yield from wrapped(f"without memory_bandwidth, so timed by FLOPs alone: {', '.join(unknown)}")
     for which, ranking in enumerate(plan.rankings):
         yield ""
         yield from _ranking(plan, ranking)
         by_part = {one.part: one for one in reversed(plan.best_purchases(which))}  # the best of each part is last
         bought = [
-            f"{one.part} for {one.place}, {one.price_usd:g} USD: {_rate(one.tokens_per_s[which])} tokens/s"
+            f"{one.part} for {one.place}, {one.price_usd:g} USD: {rounded(one.tokens_per_s[which])} tokens/s"
             f"{_more(one.tokens_per_s[which], ranking.best_per_s)}"
             for one in sorted(by_part.values(), key=lambda one: -one.tokens_per_s[which])[:LISTED]
         ]
         nothing = f"no part of the list {'gains a percent' if ranking.best_per_s else 'makes it fit'}"
-        yield from _wrapped(f"buy: {'; '.join(bought) or nothing}", "  ")
+        yield from wrapped(f"buy: {'; '.join(bought) or nothing}", "  ")
 
 
 def _ranking(plan: Plan, ranking: Ranking) -> Iterator[str]:
@@ -45,33 +46,34 @@ def _ranking(plan: Plan, ranking: Ranking) -> Iterator[str]:
         key = (one.kind, one.tokens_per_s, len(one.parts))
         rows.setdefault(key, []).append(one)
     for (kind, rate, _), (first, *equals) in [*rows.items()][:ROWS]:
-        nodes = _some([_part(part, kind == "pipeline") for part in first.parts])
+        nodes = _groups(first) if kind in ("hybrid", "pipelines") else _nodes(first, kind == "pipeline")
         if equals:
-            nodes += f"; as fast: {_some([one.parts[0].node for one in equals])}"
-        row = f"  {kind:<10}  {_rate(rate):>8}  {format_latency(first.ttft_s):>8}  {nodes}"
-        yield from _wrapped(row, "", " " * 34)
+            nodes += f"; as fast: {some([one.parts[0].node for one in equals])}"
+        row = f"  {kind:<10}  {rounded(rate):>8}  {format_latency(first.ttft_s):>8}  {nodes}"
+        yield from wrapped(row, "", " " * 34)
     if len(rows) > ROWS:
         yield f"  ... and {len(rows) - ROWS} more: --json"
     if not rows:
         yield "  nothing fits"
     best = ranking.best_per_s
-    yield from _grouped("left out", [(name, _with(rate, best)) for name, rate in ranking.left_out])
+    yield from grouped("left out", [(name, _with(rate, best)) for name, rate in ranking.left_out])
     for kind in ("alone", "pipeline", "tensor"):
         refused = [one for one in ranking.refused if one.kind == kind]
-        yield from _grouped(f"no {kind}", [(one.where, _missing(one.missing_bytes, one.why)) for one in refused])
+        yield from grouped(f"no {kind}", [(one.where, _missing(one.missing_bytes, one.why)) for one in refused])
 
 
-def _grouped(title: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+def grouped(title: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Yield *title* and the names of *rows*, those with the same words together."""
     names: dict[str, list[str]] = {}
     for name, words in rows:
         names.setdefault(words, []).append(name)
-    groups = [f"{_some(those)} ({words})" for words, those in names.items()]
+    groups = [f"{some(those)} ({words})" for words, those in names.items()]
     if groups:
-        yield from _wrapped(f"{title}: {'; '.join(groups)}", "  ")
+        yield from wrapped(f"{title}: {'; '.join(groups)}", "  ")
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """Return the first of *names*, and how many more there are."""
     rest = len(names) - NAMED
     return ", ".join(names) if rest <= 1 else f"{', '.join(names[:NAMED])} and {rest} more"
 
@@ -80,12 +82,30 @@ def _missing(missing_bytes: float | None, why: str) -> str:
     return why if missing_bytes is None else f"{format_size(math.ceil(missing_bytes))} missing"
 
 
+def _nodes(placement: Placement, in_layers: bool) -> str:
+    return some([_part(part, in_layers) for part in placement.parts])
+
+
+def _groups(placement: Placement) -> str:
+    """Describe the stages of each replica: the nodes that share one, its layers, and the memory of the fullest."""
+    stages: dict[tuple[int, int], list[Part]] = {}
+    for part in placement.parts:
+        stages.setdefault((part.replica, part.stage), []).append(part)
+    replicas: dict[int, list[str]] = {}
+    for (replica, _), parts in stages.items():
+        fullest = max(parts, key=lambda part: part.held_bytes)
+        names = "+".join(part.node for part in parts)
+        replicas.setdefault(replica, []).append(_part(replace(fullest, node=names), True))
+    return " | ".join(some(texts) for texts in replicas.values())
+
+
 def _part(part: Part, in_layers: bool) -> str:
     held = format_size(int(float(f"{part.held_bytes:.3g}")))
     return f"{part.node}{f' {part.layers}' * in_layers} ({held})".replace(" ", UNBROKEN)
 
 
-def _rate(tokens_per_s: float) -> str:
+def rounded(tokens_per_s: float) -> str:
+    """Return a rate with four digits or more."""
     return f"{tokens_per_s:.4g}" if tokens_per_s < 9999 else f"{tokens_per_s:,.0f}"
 
 
@@ -93,14 +113,15 @@ def _with(rate: float | None, best: float) -> str:
     """Describe the best placement that uses a node: *rate* tokens per second, or None if there is none."""
     if rate is None:
         return "no placement with it fits"
-    return "no slower with it" if rate >= best else f"with it {_rate(rate)} tokens/s, {_percent(1 - rate / best)} less"
+    return "no slower with it" if rate >= best else f"with it {rounded(rate)} tokens/s, {percent(1 - rate / best)} less"
 
 
 def _more(rate: float, best: float) -> str:
-    return f", {_percent(rate / best - 1)} more" if best else ", and it fits"
+    return f", {percent(rate / best - 1)} more" if best else ", and it fits"
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """Return *share* in percent."""
     return f"{100 * share:.3g} %"
 
 
@@ -109,7 +130,8 @@ def _is_unknown(plan: Plan, name: str) -> bool:
     return device is not None and math.isinf(device.memory_bandwidth_Bps)
 
 
-def _wrapped(text: str, indent: str = "", further: str | None = None) -> Iterator[str]:
+def wrapped(text: str, indent: str = "", further: str | None = None) -> Iterator[str]:
+    """Yield *text* in lines of WIDTH columns; all except the first are indented by *further*."""
     below = f"{indent}  " if further is None else further
     made = textwrap.TextWrapper(WIDTH, indent, below, break_long_words=False, break_on_hyphens=False)
     yield from (line.replace(UNBROKEN, " ") for line in made.wrap(text))

@@ -83,6 +83,12 @@ def _byte_s(topology: Topology, pairs: Iterable[tuple[str, str]]) -> dict[tuple[
     return busy
 
 
+def bytes_s(topology: Topology, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """Return the seconds of a byte between each of *pairs*, all at once: those at the busiest place on its way."""
+    busy = _byte_s(topology, pairs)
+    return [max(busy[place] for place in _byte_s(topology, [pair])) for pair in pairs]
+
+
 @dataclass(frozen=True)
 class AllReduce:
     """The time of an all-reduce: *latency_s*, plus *wire_s* for each byte of the vector."""

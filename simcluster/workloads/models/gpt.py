@@ -62,6 +62,7 @@ def gpt(
     feed_forward: PositiveInt | None = None,
     vocabulary: Annotated[int, Field(ge=BYTES)] | None = None,
     context: PositiveInt | None = None,
+    tied: bool | None = None,
     batch_size: PositiveInt = 16,
     learning_rate: PositiveFinite = 0.003,
     momentum: Annotated[NonNegativeFloat, Field(lt=1)] = 0.0,
@@ -74,14 +75,15 @@ def gpt(
 
     *layers*, *width*, *heads*, *kv_heads*, *feed_forward*, *vocabulary* and *context* override those of the size.
     Changing *heads* gives every head its own keys and values, and changing *width* makes the feed-forward layers 4
-    times as wide, unless set as well. *batch_size* is per rank, in windows of *context* tokens. *tokenizer*: `bytes`,
+    times as wide, unless set as well. *tied*: whether the output layer shares the embedding's weights, if not as in
+    the size. *batch_size* is per rank, in windows of *context* tokens. *tokenizer*: `bytes`,
     or `bpe`, which learns *vocabulary* tokens (512 if the size's vocabulary is bytes) from the training text; the loss
     is then per token. *data* is a file; by default a public-domain text of 600 kB in the package, of prose and C. The
     last tenth is held out. Raises UsageError for settings that contradict each other and for a text that is too short.
     """
     shape = shape_of(
         size, tokenizer, layers=layers, width=width, heads=heads, kv_heads=kv_heads, feed_forward=feed_forward,
-        vocabulary=vocabulary, context=context,
+        vocabulary=vocabulary, context=context, tied=tied,
     )  # fmt: skip
     make_optimizer = named_optimizer(optimizer, learning_rate, momentum)
     most_held_out = max(1, MOST_HELD_OUT // (shape.context * shape.vocabulary))

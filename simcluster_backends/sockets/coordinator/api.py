@@ -153,7 +153,7 @@ def _add_questions(api: FastAPI, desk: Desk) -> None:
     @api.get("/report", include_in_schema=False)
     def shown() -> HTMLResponse:
         # The page came from elsewhere: its scripts run without this service's origin, and reach nothing.
-        return HTMLResponse(desk.report(), headers=headers() | {"Content-Security-Policy": SANDBOX})
+        return HTMLResponse(desk.report(), headers=dashboard().headers | {"Content-Security-Policy": SANDBOX})
 
     @api.get("/metrics")
     def metrics() -> Response:

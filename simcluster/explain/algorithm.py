@@ -1,0 +1,258 @@
+"""An algorithm in sentences: what it does and the paper, its phases, what travels, its settings.
+
+The words are those of its source. What travels is counted in two short simulated runs without numerics: the messages of
+the longer one that the shorter one lacks are those of the steps between them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from simcluster.algorithms import ALGORITHMS
+from simcluster.documents.user_code import load_function
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.experiment.run import run
+from simcluster.results import Run
+from simcluster.runs import words
+
+MOST_NODES: Final = 32
+STEPS: Final = 4
+MOST_STEPS: Final = 200
+"""The steps of the shorter run, more if a setting counts steps; a limit on them."""
+
+COUNTED: Final = ("interval", "pull_interval", "warmup")
+"""Settings that count steps."""
+
+MOST_WORDS: Final = 10_000
+"""Limit on the characters that are taken of a docstring or of comments."""
+
+_PHASE: Final = re.compile(r"^ *# (Phases? [\d, and]+), ([^:\n]+): ((?:.*)(?:\n *# (?!Phase).*)*)", re.MULTILINE)
+_IN_DOCSTRING: Final = re.compile(r'"""(Phases? [\d, and]+)(): ((?:[^"]|"(?!""))*)"""')
+_MENTION: Final = r"\*{name}\*[^.]*?: "
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase as a comment or a docstring of the source states it; *name* may be empty."""
+
+    number: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting with its *default* and what the docstring says about it."""
+
+    name: str
+    default: Any
+    text: str
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Messages of one kind, by the first words of their tags: a step's, of all nodes together, and their *way*."""
+
+    what: str
+    way: str
+    messages_per_step: float
+    bytes_per_step: float
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Everything about an algorithm on *nodes* nodes; *model_bytes* are those of the model that was sent for it."""
+
+    name: str
+    summary: str
+    about: str
+    paper: str
+    phases: tuple[Phase, ...]
+    settings: tuple[Setting, ...]
+    nodes: int
+    model_bytes: int
+    traffic: tuple[Traffic, ...]
+
+    def sentences(self) -> list[str]:
+        """Return the explanation, a paragraph per entry."""
+        found = [f"{self.name}: {self.about}", self.summary]
+        named = [f"{phase.number}, {phase.name}" if phase.name else phase.number for phase in self.phases]
+        found += [f"{name}: {phase.text}" for name, phase in zip(named, self.phases, strict=True)]
+        found.append(self._wire())
+        found += [
+            f"{one.what}: {one.way}; {one.messages_per_step:.4g} messages, {self._in_models(one.bytes_per_step)} a step"
+            for one in self.traffic
+        ]
+        found += [f"{one.name} = {_shown(one.default)}{f': {one.text}' if one.text else ''}" for one in self.settings]
+        return [*found, f"Source: {self.paper}"] if self.paper else found
+
+    def _wire(self) -> str:
+        if not self.traffic:
+            return f"With {words.plural(self.nodes, 'node')}, nothing is sent."
+        total = sum(one.bytes_per_step for one in self.traffic)
+        each = self._in_models(total / self.nodes)
+        return (
+            f"With {self.nodes} nodes, all together send {self._in_models(total)} per step, {each} each, "
+            "where M is the size of the model:"
+        )
+
+    def _in_models(self, size: float) -> str:
+        return f"{size / self.model_bytes:.3g} M"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON has it."""
+        return {"kind": "algorithm", **asdict(self), "sentences": self.sentences()}
+
+
+def explain_algorithm(name: str, nodes: int = 4, settings: Mapping[str, Any] | None = None) -> Explained:
+    """Explain the algorithm *name*, or "file.py:function", on *nodes* nodes with *settings*. Raise UsageError."""
+    if not 0 < nodes <= MOST_NODES:
+        raise UsageError(Problem("--nodes", str(nodes), f"a number from 1 to {MOST_NODES}"))
+    function = _function(name)
+    module = sys.modules[function.__module__] if name in ALGORITHMS else None
+    source = inspect.getsource(function if module is None else module)
+    text = _paragraphs(None if module is None else inspect.getdoc(module))
+    own = _paragraphs(inspect.getdoc(function))
+    parameters = inspect.signature(function).parameters.values()
+    given = dict(settings or {})
+    names = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    found = [
+        Setting(one.name, given.get(one.name, one.default), _about(one.name, names, " ".join(own)))
+        for one in parameters
+        if one.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    block = {"name" if name in ALGORITHMS else "path": name, **given}
+    model_bytes, traffic = _traffic(block, nodes, _steps_of(found))
+    return Explained(
+        name=name,
+        summary=_plain(own[0]) + "." if own else "",
+        about=text[0] if text else "",
+        paper=" ".join(text[1:]),
+        phases=tuple(_phases(source)),
+        settings=tuple(found),
+        nodes=nodes,
+        model_bytes=model_bytes,
+        traffic=tuple(traffic),
+    )
+
+
+def _function(name: str) -> Callable[..., Any]:
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    if ":" not in name:
+        expected = f"the folder of a run, file.py:function, or an algorithm: {nearest(name, ALGORITHMS)}"
+        raise UsageError(Problem("ALGORITHM|RUN", repr(name), expected))
+    return load_function(name, Path.cwd(), "ALGORITHM")[0]
+
+
+def _paragraphs(text: str | None) -> list[str]:
+    return [" ".join(part.split()) for part in (text or "")[:MOST_WORDS].split("\n\n") if part.strip()]
+
+
+def _phases(source: str) -> list[Phase]:
+    found = [
+        Phase(number, name, " ".join(re.sub(r"\n *#", " ", text).split()))
+        for number, name, text in (*_PHASE.findall(source), *_IN_DOCSTRING.findall(source))
+    ]
+    first = {phase.number: phase for phase in reversed(found)}.values()
+    return sorted(first, key=lambda phase: re.findall(r"\d+", phase.number))
+
+
+def _about(name: str, names: Sequence[str], text: str) -> str:
+    """Return what a docstring's *text* says after `*name*:`, up to the next of *names*; else the sentence with it."""
+    begin = re.search(_MENTION.format(name=name), text)
+    if begin is None:
+        mentions = (part for part in re.split(r"(?<=\.) ", text) if f"*{name}*" in part)
+        return _plain(next((part for part in mentions if not re.match(r"\*\w+\*[^.]*?: ", part)), ""))
+    others = [re.search(_MENTION.format(name=other), text[begin.end() :]) for other in names if other != name]
+    end = min((other.start() for other in others if other is not None), default=None)
+    return _plain(text[begin.end() :][:end])
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\*(\w+)\*", r"\1", text).strip(" .")
+
+
+def _shown(default: Any) -> str:
+    return "required" if default is inspect.Parameter.empty else "none" if default is None else str(default)
+
+
+def _steps_of(settings: Sequence[Setting]) -> int:
+    """Return steps after which every setting that counts them, such as an interval, has come to effect."""
+    counts = [one.default for one in settings if one.name in COUNTED and type(one.default) is int]
+    return min(MOST_STEPS, max([STEPS, *counts]))
+
+
+def _traffic(algorithm: Mapping[str, Any], nodes: int, steps: int) -> tuple[int, list[Traffic]]:
+    """Return (the bytes of the model, what travels in a step)."""
+    model = {"name": "gpt", "layers": nodes, "width": 8 * nodes, "heads": nodes, "context": 8, "batch_size": 4}
+    topology = {"generator": "star", "workers": nodes}
+    with TemporaryDirectory(prefix="simcluster-explain-") as home:
+        short, long = (
+            run(
+                topology=topology, algorithm=dict(algorithm), workload=model, stop={"steps": count * steps},
+                numerics="none", report=False, out=Path(home) / str(count),
+            )
+            for count in (1, 2)
+        )  # fmt: skip
+        sent = _sent(long)
+        sent.subtract(_sent(short))
+        pairs: dict[str, set[tuple[int, int]]] = {}
+        messages, sizes = Counter[str](), Counter[str]()
+        for (what, source, target, size), count in sent.items():
+            if count > 0:
+                pairs.setdefault(what, set()).add((source, target))
+            messages[what] += count
+            sizes[what] += count * size
+    found = [
+        Traffic(what, _way(pairs[what], nodes), messages[what] / steps, sizes[what] / steps)
+        for what in sorted(pairs, key=lambda what: -sizes[what])
+        if messages[what] > 0
+    ]
+    return _model_bytes(nodes), found
+
+
+def _model_bytes(nodes: int) -> int:
+    from simcluster.workloads.models.gpt import gpt
+
+    return sum(shape.nbytes for shape in gpt(layers=nodes, width=8 * nodes, heads=nodes, context=8).sketch.parameters)
+
+
+def _sent(done: Run) -> Counter[tuple[str, int, int, int]]:
+    """Count the messages of a run by (kind, source, target, bytes)."""
+    return Counter(
+        (_kind(span.tag), rank, span.peer, span.size_bytes) for rank, span in done.spans if span.kind == "send"
+    )
+
+
+def _kind(tag: str) -> str:
+    """Return the words of a tag before its numbers: "gradients" of "gradients/3/scatter0"."""
+    return re.split(r"/|\d", tag)[0].strip() or tag
+
+
+def _way(pairs: set[tuple[int, int]], nodes: int) -> str:
+    """Describe which ranks send to which."""
+    everyone = {(a, b) for a in range(nodes) for b in range(nodes) if a != b}
+    ring = {(rank, (rank + 1) % nodes) for rank in range(nodes)}
+    known = {
+        "between the two nodes": everyone if nodes == 2 else set(),
+        "each node to the next one, around a ring": ring,
+        "each node to every other one": everyone,
+        "each node to rank 0": {(rank, 0) for rank in range(1, nodes)},
+        "rank 0 to every other node": {(0, rank) for rank in range(1, nodes)},
+        "rank 0 to every other node, and back": {(0, rank) for rank in range(1, nodes)}
+        | {(rank, 0) for rank in range(1, nodes)},
+        "each node to the next one": {(rank, rank + 1) for rank in range(nodes - 1)},
+        "each node to the one before it": {(rank + 1, rank) for rank in range(nodes - 1)},
+        "each node to both neighbours on a ring": ring | {(b, a) for a, b in ring},
+    }
+    exact = next((text for text, those in known.items() if those and those == pairs), None)
+    return exact if exact is not None else f"between {len(pairs)} of {len(everyone)} pairs of nodes"

@@ -1,0 +1,196 @@
+"""A run in sentences: what ran, where the time went, the slowest node and the busiest link, what would help, what next.
+
+Every number is from the run's files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from simcluster.errors import Problem, UsageError
+from simcluster.reports.report_tables import dominated
+from simcluster.results import Run, load_run
+from simcluster.runs import words
+from simcluster.runs.spans import Span
+from simcluster.topology import Topology, load
+from simcluster.what_if.answer import LEAST_SHARE, in_words
+from simcluster.what_if.critical_path import Part, critical_path
+
+MOST_PARTS: Final = 4
+MOST_NODES: Final = 8
+"""Limits on what is listed: parts of the critical path, nodes."""
+
+MOST_SPANS: Final = 2_000_000
+"""A run with more recorded spans is explained without its critical path."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """The shares of a node's time that went into computing, sending, and waiting for messages; the rest is *other*."""
+
+    node: str
+    compute: float
+    send: float
+    wait: float
+    other: float
+
+
+@dataclass(frozen=True)
+class ExplainedRun:
+    """A *run* with each node's *uses* of its first *covered_s* seconds, and the *parts* of the critical path."""
+
+    run: Run
+    topology: Topology
+    covered_s: float
+    uses: tuple[Use, ...]
+    parts: tuple[Part, ...]
+
+    def sentences(self) -> list[str]:
+        """Return the explanation, one sentence or two per entry."""
+        return [self._what(), *self._outcome(), *self._times(), *self._path(), *self._help(), *self._next()]
+
+    def _what(self) -> str:
+        told, summary = self.run.config, self.run.summary
+        workload = told["workload"].get("name") or told["workload"].get("path")
+        return (
+            f"{summary['algorithm']} trained {workload} on {words.plural(len(summary['nodes']), 'node')} of "
+            f"{summary['topology']} ({'simulated' if summary['backend'] == 'sim' else summary['backend']}, seed "
+            f"{summary['seed']}): {words.steps(summary)} in {words.seconds(summary['elapsed_s'])}."
+        )
+
+    def _outcome(self) -> list[str]:
+        summary, found = self.run.summary, []
+        if (error := summary.get("error")) is not None:
+            found.append(f"It failed: {error['message'].splitlines()[0][:300]}")
+        if summary["accuracy"] is not None:
+            found.append(
+                f"Held-out accuracy is {words.accuracy(summary['accuracy'])}, loss {words.number(summary['loss'])}."
+            )
+        elif summary["loss"] is not None:
+            found.append(f"The held-out loss is {words.number(summary['loss'])}.")
+        elif words.timed_only(summary):
+            found.append("Nothing was computed: the run has times and messages, but neither loss nor weights.")
+        found += [f"{name} was lost: {reason}" for name, reason in [*(summary.get("lost") or {}).items()][:MOST_NODES]]
+        return found + [f"Warning: {row['text']}" for row in self.run.warnings[:MOST_NODES]]
+
+    def _times(self) -> list[str]:
+        found = [dominated(self.run.summary, self.topology)]
+        if self.uses:
+            slowest = max(self.uses, key=lambda use: use.compute)
+            idlest = min(self.uses, key=lambda use: use.compute)
+            when = "" if self.covers_all else f" of the first {words.seconds(self.covered_s)}, which the trace covers"
+            found.append(f"{slowest.node} computed most: {_shares(slowest)}{when}.")
+            if idlest.node != slowest.node:
+                found.append(f"{idlest.node} computed least: {_shares(idlest)}.")
+        summary = self.run.summary
+        sent = f"{words.plural(summary['messages_sent'], 'message')}, {words.size(summary['bytes_sent'])}"
+        return [*found, f"All nodes together sent {sent}."]
+
+    def _path(self) -> list[str]:
+        told = [part for part in self.parts if part.share >= LEAST_SHARE][:MOST_PARTS]
+        if not told:
+            return []
+        listed = words.listing([f"{words.share(part.share)} went {in_words(part, self.topology)}" for part in told])
+        return [f"On the critical path, what the end of the run waited for, {listed}."]
+
+    def _help(self) -> list[str]:
+        if not self.parts or self.parts[0].share < LEAST_SHARE:
+            return []
+        part = self.parts[0]
+        what = {
+            "compute": f"a faster device at {part.where}, or less work for it",
+            "link": f"more bandwidth on {part.where}, or fewer bytes over it",
+            "nic": f"a faster network card in {part.where}, or fewer bytes over it",
+            "latency": f"less latency on {part.where}, or fewer messages one after another",
+            "idle": f"less of what {part.where} waits for on a timer",
+        }[part.kind]
+        return [f"Most would be gained by {what}: at most {words.share(part.share)}, until another part decides."]
+
+    def _next(self) -> list[str]:
+        folder = self.run.folder
+        found = [f"Next: `simcluster figure {folder} timeline --out timeline.svg` shows who waits for whom."]
+        if self.run.summary["backend"] == "sim":
+            found.append(
+                f"`simcluster whatif {folder / 'config.yaml'}` tries every change of a link, device and setting."
+            )
+        else:
+            found.append(f"`simcluster compare {folder} PREDICTION` holds it against a simulated run.")
+        return found
+
+    @property
+    def covers_all(self) -> bool:
+        return not self.run.rests
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON has it."""
+        summary = self.run.summary
+        names = ("name", "algorithm", "topology", "backend", "seed", "status", "steps", "elapsed_s", "loss", "accuracy")
+        links = sorted(summary["links"].items(), key=lambda row: -row[1]["busy_fraction"])[:MOST_NODES]
+        return {
+            "kind": "run",
+            **{name: summary[name] for name in (*names, "messages_sent", "bytes_sent")},
+            "covered_s": self.covered_s,
+            "nodes": [asdict(use) for use in self.uses],
+            "busiest_links": [{"link": name, **use} for name, use in links],
+            "critical_path": [
+                {"kind": part.kind, "where": part.where, "seconds": part.seconds, "share": part.share}
+                for part in self.parts[:MOST_NODES]
+            ],
+            "sentences": self.sentences(),
+        }
+
+
+def explain_run(folder: Path) -> ExplainedRun:
+    """Explain the run in *folder*. Raise UsageError for what is no complete run."""
+    run = load_run(folder)
+    try:
+        topology = load(run.config["topology"])
+    except (KeyError, TypeError) as error:
+        raise UsageError(Problem("config.yaml", f"no topology in {folder}", "the config of a run")) from error
+    spans, rests = run.spans, run.rests
+    covered_s = float(run.summary["elapsed_s"])
+    if rests:
+        ends = {rank: max((span.end_s for of, span in spans if of == rank), default=0.0) for rank in rests}
+        covered_s = min(covered_s, *ends.values())
+    names = topology.workers
+    by_rank: dict[int, list[Span]] = {rank: [] for rank in range(len(names))}
+    for rank, span in spans:
+        by_rank.setdefault(rank, []).append(span)
+    uses = tuple(
+        _use(names[rank], found, covered_s) for rank, found in by_rank.items() if rank < len(names) and covered_s
+    )
+    parts: list[Part] = []
+    if spans and len(spans) <= MOST_SPANS:
+        end = {"end_s": covered_s, "end_rank": min(rests)} if rests else {}
+        parts = critical_path(spans, topology, cut_short=bool(rests), **end).parts  # type: ignore[arg-type]
+    return ExplainedRun(run, topology, covered_s, uses, tuple(parts))
+
+
+def _use(name: str, spans: Iterable[Span], covered_s: float) -> Use:
+    """Return the shares of *covered_s*: what a node does while it computes counts as computing, then as sending."""
+    found = list(spans)
+    kinds = [("compute",), ("compute", "send"), ("compute", "send", "recv")]
+    computing, sending, all_s = (
+        _union_s(((span.start_s, span.end_s) for span in found if span.kind in those), covered_s) for those in kinds
+    )
+    shares = [computing, sending - computing, all_s - sending, covered_s - all_s]
+    return Use(name, *(share / covered_s for share in shares))
+
+
+def _union_s(intervals: Iterable[tuple[float, float]], until_s: float) -> float:
+    """Return the seconds before *until_s* that any of *intervals* covers."""
+    total_s, reached_s = 0.0, 0.0
+    for start_s, end_s in sorted(intervals):
+        end_s = min(end_s, until_s)
+        if end_s > reached_s:
+            total_s += end_s - max(start_s, reached_s)
+            reached_s = end_s
+    return total_s
+
+
+def _shares(use: Use) -> str:
+    shares = (("computing", use.compute), ("sending", use.send), ("waiting for messages", use.wait))
+    return words.listing([f"{words.share(share)} {what}" for what, share in shares])
