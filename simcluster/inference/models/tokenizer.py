@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from simcluster.inference.models.tokens import Tokens
+
 _SPACE = "\\t-\\r \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
 PRE_TOKENIZERS = ("smollm", "gpt-2")
 _NEVER = {192, 193, *range(245, 256)}  # bytes that no UTF-8 has
@@ -137,7 +139,7 @@ class Tokenizer:
 class Detokenizer:
     """The text of tokens that arrive one at a time; never half a character."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokens) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
