@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from simcluster.inference.models.architecture import Architecture, Precision
-from simcluster.inference.models.attention import attended, queries, tiled
+from simcluster.inference.models.attention import Queries, attended, queries, tiled
 from simcluster.inference.models.matrix import Matrix
 from simcluster.inference.models.rotation import Rotation, in_halves, rotated
 
@@ -59,24 +60,30 @@ class Pass:
         ends = [start + count for start, count in zip(starts, self.counts, strict=True)]
         self.positions = torch.cat([torch.arange(*span) for span in zip(starts, ends, strict=True)])
         self.angles = None if rotation is None else rotation.at(self.positions, max(ends))
+        rows = [0, *accumulate(self.counts)]
+        self._spans = [slice(*pair) for pair in pairwise(rows)]
         group = architecture.heads // architecture.kv_heads
         self.queries = [queries(*span, group) for span in zip(starts, self.counts, strict=True)]
 
     def attended(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Return the attention of all parts in the *layer*-th of the share; *key* and *value* go into the caches."""
-        split = (torch.split(one, self.counts) for one in (query, key, value))
+        if len(self.parts) == 1:
+            return _attended(self.parts[0].cache, layer, query, key, value, self.queries[0])
         rows = []
-        for part, found, asked, *new in zip(self.parts, self.queries, *split, strict=True):
-            cache, span = part.cache, slice(part.cache.length, part.cache.length + len(asked))
-            keys, values = cache.keys[layer], cache.values[layer]
-            keys[:, span], values[:, span] = (one.transpose(0, 1) for one in new)
-            rows.append(attended(asked, keys, values, found))
-        return rows[0] if len(rows) == 1 else torch.cat(rows)
+        for part, found, span in zip(self.parts, self.queries, self._spans, strict=True):
+            rows.append(_attended(part.cache, layer, query[span], key[span], value[span], found))
+        return torch.cat(rows)
 
     def end(self) -> None:
         """Let the caches hold the tokens."""
         for part, count in zip(self.parts, self.counts, strict=True):
             part.cache.length += count
+
+
+def _attended(cache: Cache, layer: int, query: Tensor, key: Tensor, value: Tensor, found: list[Queries]) -> Tensor:
+    keys, values, span = cache.keys[layer], cache.values[layer], slice(cache.length, cache.length + len(key))
+    keys[:, span], values[:, span] = key.transpose(0, 1), value.transpose(0, 1)
+    return attended(query, keys, values, found)
 
 
 class Share:
