@@ -40,14 +40,10 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The next tokens of one sequence: *inputs* are token ids (n), or the stream (n, width) of the share before.
-
-    The last share gives the logits of the last *logits* tokens, of all if None.
-    """
+    """The next tokens of one sequence: *inputs* are token ids (n), or the stream (n, width) of the share before."""
 
     cache: Cache
     inputs: Tensor
-    logits: int | None = None
 
 
 class Pass:
@@ -62,6 +58,7 @@ class Pass:
         self.angles = None if rotation is None else rotation.at(self.positions, max(ends))
         rows = [0, *accumulate(self.counts)]
         self._spans = [slice(*pair) for pair in pairwise(rows)]
+        self.lasts = torch.tensor(rows[1:]) - 1
         group = architecture.heads // architecture.kv_heads
         self.queries = [queries(*span, group) for span in zip(starts, self.counts, strict=True)]
 
@@ -112,21 +109,22 @@ class Share:
         return tensor.float()
 
     def _load_ends(self) -> None:
-        tied = self.architecture.tied
+        """Read what is outside the layers."""
+        precision, tied = self._precision, self.architecture.tied
         if self.embeds or (self.ends and tied):
-            matrix = Matrix(
-                self._tensor("embedding"), self._precision, table=self.embeds, multiplies=self.ends and tied
-            )
-            self._matrices["embedding", None] = matrix
-        if self.embeds and self._rotation is None:
-            self._matrices["position", None] = Matrix(
-                self._tensor("position"), self._precision, table=True, multiplies=False
-            )
+            table = Matrix(self._tensor("embedding"), precision, table=self.embeds, multiplies=self.ends and tied)
+            self._matrices["embedding", None] = table
+        if self.embeds:
+            self._load_positions()
         if self.ends:
             self._vectors["norm", None] = self._tensor("norm").clone()
-            self._matrices["head", None] = (
-                self._matrices["embedding", None] if tied else Matrix(self._tensor("output"), self._precision)
-            )
+            head = self._matrices["embedding", None] if tied else Matrix(self._tensor("output"), precision)
+            self._matrices["head", None] = head
+
+    def _load_positions(self) -> None:
+        if self._rotation is None:
+            positions = Matrix(self._tensor("position"), self._precision, table=True, multiplies=False)
+            self._matrices["position", None] = positions
 
     def _load_layer(self, layer: int) -> None:
         """Read the tensors of *layer*. Those with the same inputs become one matrix, and so one product."""
@@ -163,8 +161,9 @@ class Share:
         return Cache(self.architecture, self.last - self.first, capacity)
 
     @torch.no_grad()
-    def forward(self, parts: Sequence[Part]) -> list[Tensor]:
-        """Return for each part the stream (n, width) for the next share, or logits (n, vocabulary).
+    def forward(self, parts: Sequence[Part], *, last: bool = False) -> list[Tensor]:
+        """Return for each part the stream (n, width) for the next share, or the logits (n, vocabulary); with *last*
+        those of its last token alone, (1, vocabulary).
 
         The caches then hold the tokens of *parts*. Raises ValueError, before any cache changes, if one has no room.
         """
@@ -177,18 +176,21 @@ class Share:
                 room = part.cache.capacity - part.cache.length
                 raise ValueError(f"inputs: found {len(part.inputs)} tokens, expected 1 to the {room} that have room")
         now = Pass(parts, self.architecture, self._rotation)
-        stream = self._stream(now)
+        stream = self._embedded(now) if self.embeds else torch.cat([part.inputs for part in parts])
         for layer in range(self.first, self.last):
             stream = stream + self._attention(layer, stream, now)
             stream = stream + self._feed_forward(layer, stream, now)
         now.end()
-        return self._logits(stream, now) if self.ends else list(torch.split(stream, now.counts))
+        counts = now.counts
+        if self.ends:
+            if last:
+                stream, counts = stream[now.lasts], [1] * len(parts)
+            stream = self._logits(stream, counts)
+        return list(torch.split(stream, counts))
 
-    def _stream(self, now: Pass) -> Tensor:
-        inputs = torch.cat([part.inputs for part in now.parts])
-        if not self.embeds:
-            return inputs
-        stream = self._matrices["embedding", None].rows(inputs.long())
+    def _embedded(self, now: Pass) -> Tensor:
+        tokens = torch.cat([part.inputs for part in now.parts]).long()
+        stream = self._matrices["embedding", None].rows(tokens)
         return stream if self._rotation else stream + self._matrices["position", None].rows(now.positions)
 
     def _norm(self, name: str, layer: int | None, stream: Tensor) -> Tensor:
@@ -217,16 +219,8 @@ class Share:
             inner = functional.gelu(inner)
         return self._matrices["down", layer].product(inner, now.counts)
 
-    def _logits(self, stream: Tensor, now: Pass) -> list[Tensor]:
-        rows = [
-            one[max(0, len(one) - part.logits) :] if part.logits is not None else one
-            for part, one in zip(now.parts, torch.split(stream, now.counts), strict=True)
-        ]
-        counts = [len(one) for one in rows]
-        if not any(counts):
-            return [stream.new_empty(0, self.architecture.vocabulary) for _ in rows]
-        head = self._matrices["head", None].product(self._norm("norm", None, torch.cat(rows)), counts)
-        return list(torch.split(head, counts))
+    def _logits(self, stream: Tensor, counts: Sequence[int]) -> Tensor:
+        return self._matrices["head", None].product(self._norm("norm", None, stream), counts)
 
 
 _MULTIPLY = ("heads", "merge", "up", "down", "head")
