@@ -96,7 +96,7 @@ def main() -> None:
             loop.forward(torch.tensor([token]))
 
     def prompt() -> None:
-        share.forward([Part(share.cache(PROMPT), torch.arange(PROMPT), logits=1)])
+        share.forward([Part(share.cache(PROMPT), torch.arange(PROMPT))], last=True)
 
     def plain_prompt() -> None:
         loop.length = 0

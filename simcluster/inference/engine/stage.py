@@ -106,10 +106,7 @@ class Sequences:
         for one in batch.opened:
             self._caches[one.slot], self._opened[one.slot] = self._make(one.capacity), one
         rows = torch.split(inputs, [piece.count for piece in batch.pieces])
-        return [
-            Part(self._caches[piece.slot], own, logits=int(piece.samples))
-            for piece, own in zip(batch.pieces, rows, strict=True)
-        ]
+        return [Part(self._caches[piece.slot], own) for piece, own in zip(batch.pieces, rows, strict=True)]
 
     def choose(self, batch: Batch, logits: Tensor) -> Tensor:
         """Return the next tokens of the pieces that sample, from a row of *logits* for each."""
@@ -141,7 +138,8 @@ class RealStage:
 
     def forward(self, batch: Batch, inputs: Tensor) -> Tensor:
         self._held.note(batch)
-        return torch.cat(self._share.forward(self._sequences.parts(batch, inputs)))
+        rows = [int(piece.samples) for piece in batch.pieces]
+        return torch.cat(self._share.forward(self._sequences.parts(batch, inputs), rows))
 
 
 class TimedStage:

@@ -27,7 +27,7 @@ def reason(error: BaseException) -> str:
 
 
 @contextmanager
-def refusing(file: object, key: str, expected: str) -> Iterator[None]:
+def refusing(file: object, key: str, expected: str = "") -> Iterator[None]:
     """Turn what a malformed *file* raises in the block into a ModelFileError about *key*."""
     try:
         yield

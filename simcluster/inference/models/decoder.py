@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from simcluster.inference.models.architecture import Architecture, Precision
-from simcluster.inference.models.attention import attended, queries, tiled
+from simcluster.inference.models.attention import Queries, attended, queries, tiled
 from simcluster.inference.models.matrix import Matrix
 from simcluster.inference.models.rotation import Rotation, in_halves, rotated
 
@@ -39,14 +40,10 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The next tokens of one sequence: *inputs* are token ids (n), or the stream (n, width) of the share before.
-
-    The last share gives the logits of the last *logits* tokens, of all if None.
-    """
+    """The next tokens of one sequence: *inputs* are token ids (n), or the stream (n, width) of the share before."""
 
     cache: Cache
     inputs: Tensor
-    logits: int | None = None
 
 
 class Pass:
@@ -59,24 +56,29 @@ class Pass:
         ends = [start + count for start, count in zip(starts, self.counts, strict=True)]
         self.positions = torch.cat([torch.arange(*span) for span in zip(starts, ends, strict=True)])
         self.angles = None if rotation is None else rotation.at(self.positions, max(ends))
+        self._spans = [slice(*pair) for pair in pairwise([0, *accumulate(self.counts)])]
         group = architecture.heads // architecture.kv_heads
         self.queries = [queries(*span, group) for span in zip(starts, self.counts, strict=True)]
 
     def attended(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Return the attention of all parts in the *layer*-th of the share; *key* and *value* go into the caches."""
-        split = (torch.split(one, self.counts) for one in (query, key, value))
+        if len(self.parts) == 1:
+            return _attended(self.parts[0].cache, layer, query, key, value, self.queries[0])
         rows = []
-        for part, found, asked, *new in zip(self.parts, self.queries, *split, strict=True):
-            cache, span = part.cache, slice(part.cache.length, part.cache.length + len(asked))
-            keys, values = cache.keys[layer], cache.values[layer]
-            keys[:, span], values[:, span] = (one.transpose(0, 1) for one in new)
-            rows.append(attended(asked, keys, values, found))
-        return rows[0] if len(rows) == 1 else torch.cat(rows)
+        for part, found, span in zip(self.parts, self.queries, self._spans, strict=True):
+            rows.append(_attended(part.cache, layer, query[span], key[span], value[span], found))
+        return torch.cat(rows)
 
     def end(self) -> None:
         """Let the caches hold the tokens."""
         for part, count in zip(self.parts, self.counts, strict=True):
             part.cache.length += count
+
+
+def _attended(cache: Cache, layer: int, query: Tensor, key: Tensor, value: Tensor, found: list[Queries]) -> Tensor:
+    keys, values, span = cache.keys[layer], cache.values[layer], slice(cache.length, cache.length + len(key))
+    keys[:, span], values[:, span] = key.transpose(0, 1), value.transpose(0, 1)
+    return attended(query, keys, values, found)
 
 
 class Share:
@@ -105,21 +107,22 @@ class Share:
         return tensor.float()
 
     def _load_ends(self) -> None:
-        tied = self.architecture.tied
+        """Read what is outside the layers."""
+        precision, tied = self._precision, self.architecture.tied
         if self.embeds or (self.ends and tied):
-            matrix = Matrix(
-                self._tensor("embedding"), self._precision, table=self.embeds, multiplies=self.ends and tied
-            )
-            self._matrices["embedding", None] = matrix
-        if self.embeds and self._rotation is None:
-            self._matrices["position", None] = Matrix(
-                self._tensor("position"), self._precision, table=True, multiplies=False
-            )
+            table = Matrix(self._tensor("embedding"), precision, table=self.embeds, multiplies=self.ends and tied)
+            self._matrices["embedding", None] = table
+        if self.embeds:
+            self._load_positions()
         if self.ends:
             self._vectors["norm", None] = self._tensor("norm").clone()
-            self._matrices["head", None] = (
-                self._matrices["embedding", None] if tied else Matrix(self._tensor("output"), self._precision)
-            )
+            head = self._matrices["embedding", None] if tied else Matrix(self._tensor("output"), precision)
+            self._matrices["head", None] = head
+
+    def _load_positions(self) -> None:
+        if self._rotation is None:
+            positions = Matrix(self._tensor("position"), self._precision, table=True, multiplies=False)
+            self._matrices["position", None] = positions
 
     def _load_layer(self, layer: int) -> None:
         """Read the tensors of *layer*. Those with the same inputs become one matrix, and so one product."""
@@ -166,26 +169,31 @@ class Share:
         return Pass(parts, self.architecture, self._rotation)
 
     @torch.no_grad()
-    def forward(self, parts: Sequence[Part]) -> list[Tensor]:
-        """Return for each part the stream (n, width) for the next share, or logits (n, vocabulary).
+    def forward(self, parts: Sequence[Part], last: Sequence[int] | None = None) -> list[Tensor]:
+        """Return for each part the stream (n, width) for the next share, or the logits (n, vocabulary); with *last*
+        those of as many of its last tokens.
 
         The caches then hold the tokens of *parts*. Raises ValueError, before any cache changes, if one has no room.
         """
         if not parts:
             return []
         now = self.begin(parts)
-        stream = self._stream(now)
+        stream = self._embedded(now) if self.embeds else torch.cat([part.inputs for part in parts])
         for layer in range(self.first, self.last):
             stream = stream + self._attention(layer, stream, now)
             stream = stream + self._feed_forward(layer, stream, now)
         now.end()
-        return self._logits(stream, now) if self.ends else list(torch.split(stream, now.counts))
+        rows = list(torch.split(stream, now.counts))
+        if not self.ends:
+            return rows
+        if last is not None:
+            rows = [one[len(one) - count :] for one, count in zip(rows, last, strict=True)]
+        counts = [len(one) for one in rows]
+        return list(torch.split(self._logits(torch.cat(rows), counts), counts))
 
-    def _stream(self, now: Pass) -> Tensor:
-        inputs = torch.cat([part.inputs for part in now.parts])
-        if not self.embeds:
-            return inputs
-        stream = self._matrices["embedding", None].rows(inputs.long())
+    def _embedded(self, now: Pass) -> Tensor:
+        tokens = torch.cat([part.inputs for part in now.parts]).long()
+        stream = self._matrices["embedding", None].rows(tokens)
         return stream if self._rotation else stream + self._matrices["position", None].rows(now.positions)
 
     def _norm(self, name: str, layer: int | None, stream: Tensor) -> Tensor:
@@ -214,16 +222,8 @@ class Share:
             inner = functional.gelu(inner)
         return self._matrices["down", layer].product(inner, now.counts)
 
-    def _logits(self, stream: Tensor, now: Pass) -> list[Tensor]:
-        rows = [
-            one[max(0, len(one) - part.logits) :] if part.logits is not None else one
-            for part, one in zip(now.parts, torch.split(stream, now.counts), strict=True)
-        ]
-        counts = [len(one) for one in rows]
-        if not any(counts):
-            return [stream.new_empty(0, self.architecture.vocabulary) for _ in rows]
-        head = self._matrices["head", None].product(self._norm("norm", None, torch.cat(rows)), counts)
-        return list(torch.split(head, counts))
+    def _logits(self, stream: Tensor, counts: Sequence[int]) -> Tensor:
+        return self._matrices["head", None].product(self._norm("norm", None, stream), counts)
 
 
 _MULTIPLY = ("heads", "merge", "up", "down", "head")

@@ -67,13 +67,15 @@ class GgufFile(ModelFile):
             return None
         if kind != "gpt2":
             raise ModelFileError(self.path, "tokenizer.ggml.model", repr(kind), "'gpt2': byte-level pair encoding")
-        names = ("tokens", "merges", "pre", "token_type", "unknown_token_id")
-        tokens, merges, pre, kinds, unknown = (self.value(f"tokenizer.ggml.{name}") for name in names)
-        if len(tokens) != self.architecture.vocabulary:
-            found, expected = f"{len(tokens):,}", f"{self.architecture.vocabulary:,}, as the embedding has rows"
-            raise ModelFileError(self.path, "tokenizer.ggml.tokens", found, expected)
+        facts, prefix, count = self._header.facts, "tokenizer.ggml.", self.architecture.vocabulary
+        tokens, kinds, pre = (facts[prefix + name] for name in ("tokens", "token_type", "pre"))
+        for name, found in (("tokens", tokens), ("token_type", kinds)):
+            if len(found) != count:
+                expected = f"{count:,}, as the embedding has rows"
+                raise ModelFileError(self.path, prefix + name, f"{len(found):,}", expected)
         marks = [place for place, kind in enumerate(kinds) if kind == CONTROL]
-        return Tokenizer(tokens, merges, pre, marks, unknown)
+        merges, unknown = (self.value(prefix + name) for name in ("merges", "unknown_token_id"))
+        return Tokenizer(tokens, merges or (), pre, marks, unknown)
 
     def _template(self) -> str | None:
         template = self.value("tokenizer.chat_template")

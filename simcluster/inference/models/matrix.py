@@ -66,7 +66,8 @@ class Matrix:
             return torch.cat([self._run(part) for part in torch.split(inputs, list(counts))])
         if len(inputs) >= LEAST_ROWS:
             return self._run(inputs)
-        return self._run(functional.pad(inputs, (0, 0, 0, LEAST_ROWS - len(inputs))))[: len(inputs)]
+        zeros = inputs.new_zeros(LEAST_ROWS - len(inputs), inputs.shape[1])
+        return self._run(torch.cat((inputs, zeros)))[: len(inputs)]
 
     def rows(self, places: Tensor) -> Tensor:
         """Return the rows at *places*."""

@@ -44,7 +44,7 @@ class ModelFile(ABC):
     @cached_property
     def tokenizer(self) -> Tokens | None:
         """The tokens, None if the file has none."""
-        with refusing(self.path, "tokenizer", "one that can be used"):
+        with refusing(self.path, "tokenizer"):
             return self._tokenizer()
 
     @cached_property
@@ -66,5 +66,5 @@ class ModelFile(ABC):
 
     def share(self, first: int, last: int, precision: Precision = "f32") -> Share:
         """Return the layers [*first*, *last*); only their tensors are read, one at a time."""
-        with refusing(self.path, "weights", "those of the layers asked for"):
+        with refusing(self.path, "weights"):
             return Share(self.architecture, self.read, first, last, precision)

@@ -48,9 +48,7 @@ class Shard(Share):
         """Read the whole table of embeddings, and this shard's rows of the head."""
         table = self._tensor("embedding")
         self._matrices["embedding", None] = Matrix(table, self._precision, table=True, multiplies=False)
-        if self._rotation is None:
-            position = Matrix(self._tensor("position"), self._precision, table=True, multiplies=False)
-            self._matrices["position", None] = position
+        self._load_positions()
         self._vectors["norm", None] = self._tensor("norm").clone()
         head = table if self.architecture.tied else self._tensor("output")
         self._matrices["head", None] = Matrix(head[slice(*self._vocabulary)].clone(), self._precision)
@@ -58,7 +56,7 @@ class Shard(Share):
     @torch.no_grad()
     def embed(self, now: Pass) -> Tensor:
         """Return the stream (n, width) of the tokens of *now*."""
-        return self._stream(now)
+        return self._embedded(now)
 
     @torch.no_grad()
     def attention(self, layer: int, now: Pass, stream: Tensor) -> Tensor:
@@ -73,4 +71,4 @@ class Shard(Share):
     @torch.no_grad()
     def logits(self, stream: Tensor) -> Tensor:
         """Return this shard's columns of the logits of the rows of *stream*, each of another sequence."""
-        return self._matrices["head", None].product(self._norm("norm", None, stream), [1] * len(stream))
+        return self._logits(stream, [1] * len(stream))

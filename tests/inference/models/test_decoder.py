@@ -105,14 +105,13 @@ def test_the_cut_of_a_prompt_into_chunks_changes_no_bit(a, precision):
         assert torch.equal(in_parts(share, chunks, []), whole)
 
 
-def test_logits_are_those_of_the_last_tokens_asked_for():
+def test_the_logits_of_the_last_token_alone_are_those_among_all():
     share = Share(tiny.LLAMA, tiny.reader(tiny.LLAMA), 0, 4)
-    parts = [(TOKENS, None), (TOKENS[:5], 1), (TOKENS[:3], 0), (TOKENS[:2], 9)]
-    found = share.forward([Part(share.cache(16), torch.tensor(tokens), logits) for tokens, logits in parts])
-    assert [tuple(one.shape) for one in found] == [(11, 50), (1, 50), (0, 50), (2, 50)]
-    alone = share.forward([Part(share.cache(16), torch.tensor(TOKENS[:5]))])[0]
-    assert torch.equal(found[1], alone[-1:])
-    assert share.forward([Part(share.cache(16), torch.tensor(TOKENS), 0)])[0].shape == (0, 50)
+    whole, last = (
+        share.forward([Part(share.cache(16), torch.tensor(TOKENS[:n])) for n in (11, 1, 5)], last=last)
+        for last in (False, True)
+    )
+    assert all(torch.equal(found, among[-1:]) for found, among in zip(last, whole, strict=True))
     assert share.forward([]) == []
 
 

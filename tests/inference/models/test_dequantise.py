@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gguf
 import numpy as np
 import pytest
 
@@ -30,7 +31,6 @@ def test_blocks_worked_by_hand():
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_any_bytes_are_the_numbers_of_the_package(name):
-    gguf = pytest.importorskip("gguf")
     kind = gguf.GGMLQuantizationType[name]
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
     one = FORMATS[kind.value]

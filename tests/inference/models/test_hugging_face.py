@@ -176,12 +176,15 @@ def test_a_tokenizer_and_a_chat_template_are_read(tmp_path, pre, tokens):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"pre_tokenizer": {"type": "Metaspace"}}, "found \"{'type': 'Metaspace'}\", expected one of smollm, gpt-2"),
+        (
+            {"pre_tokenizer": {"type": "Metaspace"}},
+            "tokenizer: pre-tokenizer: found \"{'type': 'Metaspace'}\", expected one of smollm, gpt-2",
+        ),
         ({"normalizer": {"type": "NFC"}}, "expected byte-level BPE, not normalised"),
         ({"model": {"type": "Unigram"}}, "found 'Unigram'"),
-        ({"model": {}}, "found no type"),
+        ({"model": {}}, "tokenizer: no type"),
         ({"added_tokens": [{"id": 300, "content": "x"}]}, "vocab: found 300, expected 0 to 299"),
-        ({"added_tokens": 3}, "tokenizer: found"),
+        ({"added_tokens": 3}, "tokenizer: 'int' object is not iterable"),
     ],
 )
 def test_another_tokenizer_is_refused(tmp_path, changed, said):
