@@ -162,7 +162,9 @@ def engine(script: Callable[[str], Script] = lambda prompt: Script(), most: int 
 @contextmanager
 def server(front: Front, token: str | None = None, login: Login | None = None) -> Iterator[Server]:
     """The server at a free port."""
-    made = Server("127.0.0.1:0", lambda hosts: make_app(a_site(front), hosts, token, login), key="serve")
+    made = Server(
+        "127.0.0.1:0", lambda hosts: make_app(a_site(front), hosts, token, login), key="serve", connections=2000
+    )
     made.start()
     try:
         yield made
