@@ -35,10 +35,11 @@ class Limits:
     batches: int = 1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Sequence:
     """A request, the *tokens* of its prompt and answer, and how many of them have gone through the model or are on
-    their way: *issued*. *flying* counts its pieces in flight. *number* is its place in the order of arrival.
+    their way: *issued*. *flying* counts its pieces in flight. *number* is its place in the order of arrival, *slot* its
+    name at the stages; -1 while it waits.
     """
 
     request: Request
@@ -85,6 +86,7 @@ class Scheduler:
         self.blocks = Blocks(self.limits.blocks, self.limits.block_tokens)
         self._numbers, self._slots = count(), count()
         self._by_slot: dict[int, _Sequence] = {}
+        self._by_id: dict[str, _Sequence] = {}
 
     @property
     def running(self) -> int:
@@ -103,10 +105,16 @@ class Scheduler:
         return not (self._waiting or self._running or self._in_flight)
 
     def add(self, request: Request) -> str:
-        """Put *request* into the queue and return "", or return why it can never be answered."""
+        """Put *request* into the queue and return "", or return why it can never be answered.
+
+        Raises ValueError if one with its id has not ended yet.
+        """
         if why := self.refusal(request):
             return why
-        insort(self._waiting, _Sequence(request, next(self._numbers), list(request.prompt)), key=_number)
+        if request.id in self._by_id:
+            raise ValueError(f"request {request.id!r}: one with this id has not ended yet")
+        sequence = self._by_id[request.id] = _Sequence(request, next(self._numbers), list(request.prompt))
+        self._waiting.append(sequence)  # the latest of all
         return ""
 
     def refusal(self, request: Request) -> str:
@@ -127,12 +135,12 @@ class Scheduler:
 
     def cancel(self, request: str) -> bool:
         """End *request* and free its blocks now; return False if it is unknown or has ended."""
-        for sequence in (*self._running, *self._waiting):
-            if sequence.request.id == request:
-                self._close(sequence)
-                (self._running if sequence in self._running else self._waiting).remove(sequence)
-                return True
-        return False
+        sequence = self._by_id.pop(request, None)
+        if sequence is None:
+            return False
+        (self._running if sequence.slot >= 0 else self._waiting).remove(sequence)
+        self._close(sequence)
+        return True
 
     def next_batch(self) -> Issued | None:
         """Return the next batch; None if *batches* are in flight, or no sequence can go on before one of them ends.
@@ -182,8 +190,9 @@ class Scheduler:
         elif len(sequence.tokens) == len(request.prompt) + request.max_tokens:
             reason = "length"
         if reason is not None:
-            self._close(sequence)
+            del self._by_id[request.id]
             self._running.remove(sequence)
+            self._close(sequence)
         return Answer(request.id, token, reason)
 
     def _decoding(self) -> list[_Sequence]:

@@ -75,7 +75,7 @@ class _Router:
                     self._hand(self._owners[order.id], order)
                 continue
             if order.id in self._owners:
-                raise ValueError(f"request {order.id!r}: a request with this id is not over yet")
+                raise ValueError(f"request {order.id!r}: one with this id has not ended yet")
             place = self._owners[order.id] = self._choose()
             self._in_hand[place] += 1
             self._hand(place, order)

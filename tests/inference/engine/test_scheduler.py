@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -262,6 +263,15 @@ def test_a_cancelled_request_frees_its_blocks_at_once_even_in_flight() -> None:
     issued = scheduler.next_batch()
     assert issued is not None
     assert issued.batch.closed == (0,)
+
+
+def test_an_id_is_taken_until_its_request_has_ended() -> None:
+    scheduler = Scheduler(Limits(blocks=2, context=8, vocabulary=10))
+    assert scheduler.add(Request("0", (1,), 1)) == ""
+    with pytest.raises(ValueError, match="request '0': one with this id has not ended yet"):
+        scheduler.add(Request("0", (2,), 1))
+    scheduler.cancel("0")
+    assert scheduler.add(Request("0", (2,), 1)) == ""
 
 
 def test_what_can_never_fit_is_refused_with_the_numbers() -> None:
