@@ -21,7 +21,10 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True):
-    """A sequence that begins with this batch, with room for *capacity* tokens, and how its tokens are chosen."""
+    """A sequence that begins with this batch, with room for *capacity* tokens, and how its tokens are chosen.
+
+    Its first *prefix* tokens are those of the slot *source*, which is not closed before.
+    """
 
     slot: int
     capacity: int
@@ -29,6 +32,8 @@ class Opened(msgspec.Struct, frozen=True, array_like=True):
     top_k: int
     top_p: float
     seed: int
+    source: int = -1
+    prefix: int = 0
 
     @property
     def sampling(self) -> Sampling:
@@ -36,8 +41,8 @@ class Opened(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """The *pieces* of a batch, at most one of a sequence. Before it, stages forget the slots in *closed*, and make room
-    for those *opened*.
+    """The *pieces* of a batch, at most one of a sequence. Before it, stages make room for those *opened*, and forget the
+    slots in *closed* after that.
     """
 
     pieces: tuple[Piece, ...]

@@ -79,6 +79,5 @@ class Engine:
             self._changed.set()
 
     def _tell(self, through: Through) -> None:
-        scheduler, blocks = self._scheduler, self._scheduler.blocks
-        share = 1 - blocks.free / blocks.total
-        self._sink.load(Load(scheduler.running, scheduler.waiting, share, scheduler.preemptions, through.loads))
+        now = self._scheduler
+        self._sink.load(Load(now.running, now.waiting, now.cache_share, now.preemptions, through.loads))

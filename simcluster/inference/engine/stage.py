@@ -55,15 +55,20 @@ class Costs:
 
     def layers_of(self, batch: Batch) -> Cost:
         """Return the cost of the layers. The device reads their weights once for the whole batch."""
-        return self.shape.layers_cost(self.layers, _groups(batch), self.share)
+        return self.shape.layers_cost(self.layers, _groups(batch), self.share) + self._copies(batch, self.layers)
 
     def attention_of(self, batch: Batch) -> Cost:
         """Return the cost of one layer's attention."""
-        return self.shape.attention_cost(_groups(batch), self.share)
+        return self.shape.attention_cost(_groups(batch), self.share) + self._copies(batch, 1)
 
     def feed_of(self, batch: Batch) -> Cost:
         """Return the cost of one layer's feed-forward network."""
         return self.shape.feed_cost(_groups(batch), self.share)
+
+    def _copies(self, batch: Batch, layers: int) -> Cost:
+        """Return the cost of the prefixes that are copied: each is read and written."""
+        copied = sum(one.prefix for one in batch.opened)
+        return Cost(0.0, 2 * self.share * self.shape.cache_bytes(layers, copied))
 
     def head_of(self, batch: Batch) -> Cost:
         """Return the cost of the logits of the pieces that sample."""
@@ -101,11 +106,17 @@ class Sequences:
         self._opened: dict[int, Opened] = {}
 
     def parts(self, batch: Batch, inputs: Tensor) -> list[Part]:
-        """Forget and make room as *batch* says; return its pieces with their rows of *inputs*."""
+        """Make room and forget as *batch* says; return its pieces with their rows of *inputs*."""
+        for one in batch.opened:
+            cache = self._caches[one.slot] = self._make(one.capacity)
+            self._opened[one.slot] = one
+            if one.prefix:
+                source = self._caches[one.source]
+                cache.keys[:, :, : one.prefix] = source.keys[:, :, : one.prefix]
+                cache.values[:, :, : one.prefix] = source.values[:, :, : one.prefix]
+                cache.length = one.prefix
         for slot in batch.closed:
             del self._caches[slot], self._opened[slot]
-        for one in batch.opened:
-            self._caches[one.slot], self._opened[one.slot] = self._make(one.capacity), one
         rows = torch.split(inputs, [piece.count for piece in batch.pieces])
         return [Part(self._caches[piece.slot], own) for piece, own in zip(batch.pieces, rows, strict=True)]
 

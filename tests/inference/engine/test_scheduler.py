@@ -30,9 +30,10 @@ class Run:
     answers: dict[str, list[int]] = field(default_factory=dict)
     batches: list[Batch] = field(default_factory=list)
     preemptions: int = 0
+    keeps: bool = False
 
     def go(self) -> Run:
-        scheduler = self.scheduler = Scheduler(self.limits)
+        scheduler = self.scheduler = Scheduler(self.limits, keeps_prefixes=self.keeps)
         chosen = dict.fromkeys(range(len(self.requests)), 0)
         slots: dict[int, int] = {}
         for request in self.requests:
@@ -83,8 +84,10 @@ class Run:
         scheduler = self.scheduler
         blocks, running = scheduler.blocks, scheduler._running
         held = {sequence.number: blocks.held(sequence.number) for sequence in running}
-        assert blocks.free + sum(held.values()) == blocks.total
-        assert blocks.holders == len([count for count in held.values() if count])
+        kept = [blocks.held(number) for number in scheduler._kept.values()]
+        assert blocks.free + sum(held.values()) + sum(kept) == blocks.total
+        assert blocks.holders == len([count for count in (*held.values(), *kept) if count])
+        assert scheduler.cache_share == pytest.approx(sum(held.values()) / blocks.total)
         for sequence in running:  # a block for every token that has gone through the model
             assert held[sequence.number] * blocks.tokens >= sequence.issued
         assert scheduler.running + scheduler.waiting + len(self.ends) == len(self.requests)
@@ -97,12 +100,13 @@ class Run:
         assert scheduler.in_flight
         if scheduler.in_flight == self.limits.batches:
             return
+        free = scheduler.blocks.free + sum(map(scheduler.blocks.held, scheduler._kept.values()))
         for sequence in scheduler._running:
             if not sequence.flying and sequence.left:
                 more = scheduler.blocks.needed(len(sequence.tokens)) - scheduler.blocks.held(sequence.number)
-                assert more > scheduler.blocks.free
+                assert more > free
         if scheduler._waiting and scheduler.running < self.limits.running:
-            assert scheduler.blocks.needed(len(scheduler._waiting[0].tokens)) > scheduler.blocks.free
+            assert scheduler.blocks.needed(len(scheduler._waiting[0].tokens)) > free
 
 
 @st.composite
@@ -123,7 +127,7 @@ def runs(draw: st.DrawFn) -> Run:
     ]
     lengths = [draw(st.integers(1, 14)) for _ in requests]
     cancels = draw(st.dictionaries(st.integers(0, count - 1), st.integers(0, 20), max_size=3))
-    return Run(requests, limits, lengths, cancels)
+    return Run(requests, limits, lengths, cancels, keeps=draw(st.booleans()))
 
 
 @settings(deadline=None, max_examples=300)
@@ -132,7 +136,8 @@ def test_every_request_ends_exactly_once_with_its_tokens(run: Run) -> None:
     run.go()
     scheduler = run.scheduler
     assert scheduler.is_empty
-    assert scheduler.blocks.free == scheduler.blocks.total
+    assert scheduler.cache_share == 0
+    assert scheduler.blocks.free == scheduler.blocks.total or run.keeps
     assert set(run.ends) == {request.id for request in run.requests}
     for which, request in enumerate(run.requests):
         answer, reason = run.answers.get(request.id, []), run.ends[request.id]
@@ -156,12 +161,14 @@ def test_pieces_of_a_sequence_follow_each_other_and_every_slot_is_opened_and_clo
     at: dict[int, int] = {}
     opened, closed = Counter[int](), Counter[int]()
     for batch in run.batches:
+        for one in batch.opened:
+            opened[one.slot] += 1
+            at[one.slot] = one.prefix
+            assert one.prefix == 0 or at[one.source] >= one.prefix  # it is there, and has that many tokens
+            assert one.prefix % run.limits.chunk_tokens == 0
         for slot in batch.closed:
             closed[slot] += 1
             del at[slot]
-        for one in batch.opened:
-            opened[one.slot] += 1
-            at[one.slot] = 0
         assert len({piece.slot for piece in batch.pieces}) == len(batch.pieces)
         assert batch.pieces
         prefilled = sum(piece.count for piece in batch.pieces if piece.count > 1)
@@ -179,7 +186,7 @@ def test_pieces_of_a_sequence_follow_each_other_and_every_slot_is_opened_and_clo
 @settings(deadline=None, max_examples=200)
 @given(runs(), st.lists(st.integers(1, 14), min_size=7, max_size=7))
 def test_what_is_issued_does_not_depend_on_lengths_that_are_not_known_yet(run: Run, others: list[int]) -> None:
-    again = Run(run.requests, run.limits, others[: len(run.requests)], run.cancels)
+    again = Run(run.requests, run.limits, others[: len(run.requests)], run.cancels, keeps=run.keeps)
     run.go()
     again.go()
     least = min(min(run.lengths), min(again.lengths))
@@ -263,6 +270,32 @@ def test_a_cancelled_request_frees_its_blocks_at_once_even_in_flight() -> None:
     issued = scheduler.next_batch()
     assert issued is not None
     assert issued.batch.closed == (0,)
+
+
+def test_a_prompt_begins_with_the_chunks_that_an_earlier_one_left() -> None:
+    scheduler = Scheduler(Limits(blocks=6, context=24, vocabulary=10, block_tokens=4, chunk_tokens=4), True)
+
+    def answered(name: str, prompt: tuple[int, ...]) -> list[tuple[int, int, int]]:
+        """Return (start, count, prefix) of the pieces of a request with an answer of one token."""
+        assert scheduler.add(Request(name, prompt, 1)) == ""
+        rows = []
+        while (issued := scheduler.next_batch()) is not None:
+            (piece,) = issued.batch.pieces
+            prefix = sum(one.prefix for one in issued.batch.opened)
+            rows.append((piece.start, piece.count, prefix))
+            scheduler.take([3] * piece.samples)
+        return rows
+
+    first = (1, 2, 3, 4, 5, 6, 7, 8, 9)
+    assert answered("0", first) == [(0, 4, 0), (4, 4, 0), (8, 1, 0)]
+    assert scheduler.cache_share == 0
+    # Two chunks in common; then one, since a token must be left to compute; then none.
+    assert answered("1", (*first[:8], 1, 1)) == [(8, 2, 8)]
+    assert answered("2", first[:8]) == [(4, 4, 4)]
+    assert answered("3", (2, *first[:8])) == [(0, 4, 0), (4, 4, 0), (8, 1, 0)]
+    # A request for the whole cache takes the blocks of all kept ones.
+    assert answered("4", (7,) * 23)[0] == (0, 4, 0)
+    assert answered("5", first)[0] == (0, 4, 0)
 
 
 def test_an_id_is_taken_until_its_request_has_ended() -> None:
