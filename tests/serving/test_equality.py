@@ -101,6 +101,19 @@ def test_a_prompt_that_begins_like_an_earlier_one_gets_the_same_tokens(name: str
     assert ttfts_s[2] < ttfts_s[0]
 
 
+@pytest.mark.parametrize("sampling", [Sampling(), WARM])
+@pytest.mark.parametrize("name", ["alone", "three stages", "two shards", "replicas"])
+def test_guesses_save_passes_and_change_no_token(name: str, sampling: Sampling, model: str) -> None:
+    prompt = (5, 6, 7, 8, 9, 5, 6, 7, 8, 9)
+    request = [Request("0", prompt, 14, sampling)]
+    plain, guessed = (answered(model, LAYOUTS[name], request, guesses=count) for count in (0, 4))
+    assert tokens_of(guessed) == tokens_of(plain)
+    times_s = guessed.answers["0"].times_s
+    if sampling.temperature == 0:  # it repeats itself
+        assert len({*times_s}) < len(times_s)
+        assert times_s[-1] < plain.answers["0"].times_s[-1]
+
+
 def test_a_run_is_repeated_to_the_last_bit(model: str) -> None:
     for name in ("three stages", "two shards", "replicas"):
         first, second = (answered(model, LAYOUTS[name], requests()) for _ in range(2))

@@ -16,8 +16,8 @@ class Through(Protocol):
     async def issue(self, issued: Issued) -> None:
         """Start a batch; return when the next one may start."""
 
-    async def tokens(self) -> list[int]:
-        """Wait for the oldest batch that is not out yet; return the tokens that it chose."""
+    async def tokens(self) -> list[list[int]]:
+        """Wait for the oldest batch that is not out yet; return the tokens of each piece that samples."""
 
     async def end(self) -> None:
         """Let the other nodes end: no batch follows."""

@@ -16,6 +16,7 @@ from itertools import count
 
 from simcluster.inference.engine.batch import Batch, Issued, Opened, Piece
 from simcluster.inference.engine.blocks import Blocks
+from simcluster.inference.engine.guesses import looked_up
 from simcluster.inference.engine.prefixes import Prefixes
 from simcluster.inference.engine.queued import Answer, Queued, number
 from simcluster.inference.request import Reason, Request
@@ -25,7 +26,8 @@ from simcluster.inference.request import Reason, Request
 class Limits:
     """Limits of an engine: *blocks* of *block_tokens* each, and *context* tokens of a sequence.
 
-    A batch prefills at most *chunk_tokens*. At most *running* sequences hold blocks, and *batches* are in flight.
+    A batch prefills at most *chunk_tokens*. At most *running* sequences hold blocks, and *batches* are in flight. Up to
+    *guesses* of the next tokens go along with the one of a decoding sequence.
     """
 
     blocks: int
@@ -35,6 +37,7 @@ class Limits:
     chunk_tokens: int = 512
     running: int = 256
     batches: int = 1
+    guesses: int = 0
 
 
 @dataclass
@@ -140,26 +143,33 @@ class Scheduler:
         pieces, tokens = [], list[int]()
         for sequence, size in chosen:
             start, end = sequence.issued, sequence.issued + size
-            pieces.append(Piece(sequence.slot, start, size, end == len(sequence.tokens)))
-            tokens += sequence.tokens[start:end]
+            guesses = self._guesses(sequence) if sequence.decodes else ()
+            samples = end == len(sequence.tokens)
+            pieces.append(Piece(sequence.slot, start, size + len(guesses), samples, guesses))
+            tokens += [*sequence.tokens[start:end], *guesses]
             sequence.issued, sequence.flying = end, sequence.flying + 1
         batch = Batch(tuple(pieces), tuple(self._opened), tuple(self._closed))
         self._opened, self._closed = [], []
         self._in_flight.append(batch)
         return Issued(batch, tuple(tokens))
 
-    def take(self, tokens: Sequence[int]) -> list[Answer]:
-        """End the oldest batch in flight, which chose *tokens*; return them by request, without those cancelled."""
+    def take(self, tokens: Sequence[Sequence[int]]) -> list[Answer]:
+        """End the oldest batch in flight, which chose *tokens* for each piece that samples; return them by request,
+        without those cancelled.
+        """
         batch = self._in_flight.pop(0)
         chosen, answers = iter(tokens), []
         for piece in batch.pieces:
-            token = next(chosen) if piece.samples else None
+            found = next(chosen) if piece.samples else ()
             sequence = self._by_slot.get(piece.slot)
             if sequence is None:
                 continue  # cancelled in the meantime
             sequence.flying -= 1
-            if token is not None:
+            for token in found:
                 answers.append(self._answer(sequence, token))
+                if answers[-1].reason is not None:
+                    break
+            sequence.issued += max(0, len(found) - 1)  # the guesses that were right are cached
         return answers
 
     def _answer(self, sequence: Queued, token: int) -> Answer:
@@ -189,6 +199,12 @@ class Scheduler:
             if sequence.slot >= 0 and sequence.decodes and self._grow(sequence):
                 found.append(sequence)
         return found
+
+    def _guesses(self, sequence: Queued) -> tuple[int, ...]:
+        """Return guesses of the tokens after those of *sequence*, as far as it gets blocks for them for free."""
+        most = len(sequence.request.prompt) + sequence.request.max_tokens - len(sequence.tokens)
+        guesses = looked_up(sequence.tokens, min(self.limits.guesses, most))
+        return guesses if self.blocks.hold(sequence.number, len(sequence.tokens) + len(guesses)) else ()
 
     def _grow(self, sequence: Queued) -> bool:
         """Let *sequence* hold blocks for all its tokens, if need be those of sequences that came after it."""
