@@ -63,6 +63,9 @@ def generate(
     top_k: Annotated[int, Option(metavar="K", help="Choose among the K likeliest tokens; 0: all.")] = 0,
     top_p: Annotated[float, Option(metavar="P", help="Choose among the likeliest with this share together.")] = 1.0,
     seed: Annotated[int, Option(metavar="N", help="The seed of the choice.")] = 0,
+    guesses: Annotated[
+        int, Option(metavar="N", help="Guess up to N tokens from the text so far, and check them in one pass.")
+    ] = 0,
     weights: Annotated[
         str | None,
         Option(metavar="FORMAT", help="f32 (the default), bf16 or int8.", autocompletion=one_of(*WEIGHTS)),
@@ -86,7 +89,7 @@ def generate(
 
     sampling = Sampling(temperature, top_k, top_p, seed)
     asked = Asked(
-        model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw  # type: ignore[arg-type]
+        model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw, guesses  # type: ignore[arg-type]
     )  # fmt: skip
     options = real_options(backend, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config)
     cluster = load(topology)
