@@ -140,13 +140,13 @@ class Engine:
         self.front.load(Load(len(self._tasks), 0, len(self._tasks) / 256, 0, nodes))
 
 
-def a_site(front: Front) -> Site:
+def a_site(front: Front, name: str = "tiny") -> Site:
     parts = tuple(Part(name, (10 * i, 10 * (i + 1)), 45_000_000, 12_000_000) for i, name in enumerate(NODES))
     language: Any = Bytes()
     served = Served(
-        "tiny", CONTEXT, END + 1, language, "pipeline", "sim", parts, lambda prompt, answer: Predicted(0.5, 20.0)
+        name, CONTEXT, END + 1, language, "pipeline", "sim", parts, lambda prompt, answer: Predicted(0.5, 20.0)
     )
-    return Site(front, "tiny", served)
+    return Site(front, name, served)
 
 
 @contextmanager
@@ -160,9 +160,11 @@ def engine(script: Callable[[str], Script] = lambda prompt: Script(), most: int 
 
 
 @contextmanager
-def server(front: Front, token: str | None = None, login: Login | None = None) -> Iterator[Server]:
+def server(front: Front, token: str | None = None, login: Login | None = None, name: str = "tiny") -> Iterator[Server]:
     """The server at a free port."""
-    made = Server("127.0.0.1:0", lambda hosts: make_app(a_site(front), hosts, token, login), key="serve")
+    made = Server(
+        "127.0.0.1:0", lambda hosts: make_app(a_site(front, name), hosts, token, login), key="serve", connections=2000
+    )
     made.start()
     try:
         yield made

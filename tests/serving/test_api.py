@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -13,8 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from simcluster.serving.digest import ids_sha256
 from simcluster.serving.front import Front
+from simcluster.serving.web.app import make_app
 from simcluster.serving.web.guard import BODY_LIMIT_BYTES
-from tests.serving.scripted import CONTEXT, END, Engine, Script, engine, server
+from simcluster_backends.sockets.coordinator import rate_limits
+from tests.serving.scripted import CONTEXT, END, Bytes, BytesDecoder, Engine, Script, a_site, engine, server
 
 PATIENT = httpx.Timeout(300.0)
 ASKED = [{"role": "user", "content": "The capital of France is"}]
@@ -204,8 +209,8 @@ def test_a_failure_before_the_first_token_has_a_status_and_one_in_a_stream_is_a_
     for streams in (False, True):
         check_error(chat(client, messages=at_once, stream=streams), 503, "unavailable_error", "mini2 is lost")
     body = {"model": "tiny", "messages": [{"role": "user", "content": "fail"}], "stream": True}
+    made.let(3)
     with client.stream("POST", "/v1/chat/completions", json=body) as answer:
-        made.let(3)
         text = next(pieces := answer.iter_text())
         made.let(4)
         found, _ = events(httpx.Response(200, headers=answer.headers, text=text + "".join(pieces)))
@@ -216,8 +221,8 @@ def test_a_failure_before_the_first_token_has_a_status_and_one_in_a_stream_is_a_
 
 def test_a_client_that_leaves_frees_its_place_at_once(client: httpx.Client, made: Engine) -> None:
     body = {"model": "tiny", "messages": [{"role": "user", "content": "step"}], "stream": True}
+    made.let(1)  # a stream begins with its first token
     with client.stream("POST", "/v1/chat/completions", json=body) as answer:
-        made.let(1)
         assert "assistant" in next(answer.iter_text())
     made.wait_for(lambda: made.cancelled)
     assert made.cancelled == [made.seen[0].id]
@@ -241,6 +246,7 @@ def test_a_full_queue_refuses_with_503_and_takes_requests_again_when_there_is_ro
         server(made.front) as running,
         httpx.Client(base_url=running.url, timeout=PATIENT) as client,
     ):
+        made.let(1)
         body = {"model": "tiny", "messages": [{"role": "user", "content": "step"}], "stream": True}
         with client.stream("POST", "/v1/chat/completions", json=body):
             made.wait_for(lambda: made.seen)
@@ -300,3 +306,90 @@ def test_the_metrics_have_vllms_names_and_count_what_happened(client: httpx.Clie
         "time_to_first_token_seconds_count": 3, "inter_token_latency_seconds_count": 12,
         "e2e_request_latency_seconds_count": 2, "request_queue_time_seconds_count": 3,
     }  # fmt: skip
+
+
+def test_1000_requests_at_once_are_answered_or_refused_and_nothing_is_left() -> None:
+    """100 have room, and wait for a permit each; 900 are refused meanwhile. Without sockets, which would be 2,000."""
+
+    async def ask(front: Front, count: int, made: Engine) -> list[httpx.Response]:
+        app = make_app(a_site(front), {"localhost"})
+        transport = httpx.ASGITransport(app)  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=PATIENT) as client:
+            body = {"model": "tiny", "messages": [{"role": "user", "content": "step"}]}
+            tasks = [asyncio.create_task(client.post("/v1/chat/completions", json=body)) for _ in range(count)]
+            refused, waiting = 0, set(tasks)
+            while refused < count - 100:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                refused += len(done)
+            made.let(100 * 14)  # 13 characters and the end
+            return list(await asyncio.gather(*tasks))
+
+    with engine(script, most=100) as made:
+        answers = asyncio.run(ask(made.front, 1000, made))
+        refused = [answer for answer in answers if answer.status_code != 200]
+        assert len(refused) == 900
+        for answer in refused:
+            check_error(answer, 503, "unavailable_error", "100 requests are open")
+        assert made.front.open_requests == 0
+        assert len(made.seen) == 100
+
+
+def test_300_connections_at_once_get_answers_in_the_apis_shape() -> None:
+    """More than the coordinator takes, and than may be without a request at once: 64 there."""
+
+    async def ask(url: str) -> list[int]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=url, timeout=PATIENT, limits=limits) as client:
+            body = {"model": "tiny", "messages": ASKED}
+            asked = [client.post("/v1/chat/completions", json=body) for _ in range(300)]
+            return [answer.status_code for answer in await asyncio.gather(*asked) if answer.json()]
+
+    with engine(script, most=300) as made, server(made.front) as running:
+        assert asyncio.run(ask(running.url)) == [200] * 300
+
+
+class Wordy(BytesDecoder):
+    """Has 10 kB of text for every token."""
+
+    def push(self, token: int) -> str:
+        return "x" * 10_000 if token == ord("x") else super().push(token)
+
+
+def test_a_client_that_takes_nothing_is_dropped_and_one_that_waits_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer of 40 MB is larger than all buffers between: the server gives up when its patience is over, 0.2 s here.
+
+    A client with an answer in progress that has taken all of it so far waits for longer than that.
+    """
+    dropped = threading.Event()
+
+    def drop(patient: rate_limits.Patient) -> None:
+        patient.transport.abort()
+        dropped.set()
+
+    monkeypatch.setattr(rate_limits, "ANSWER_S", 0.2)
+    monkeypatch.setattr(rate_limits.Patient, "drop", drop)
+    monkeypatch.setattr(Bytes, "decoder", lambda self: Wordy())
+    much = json.dumps({"model": "tiny", "prompt": "long", "stream": True, "max_tokens": 4000}).encode()
+    head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with (
+        engine(lambda prompt: Script("ab", stepwise=True) if "wait" in prompt else Script("x" * 4000)) as made,
+        server(made.front) as running,
+        httpx.Client(base_url=running.url, timeout=PATIENT) as client,
+        socket.create_connection(("127.0.0.1", client.base_url.port)) as lazy,
+    ):
+        made.let(1)
+        body = {"model": "tiny", "prompt": "wait", "stream": True, "max_tokens": 3}
+        with client.stream("POST", "/v1/completions", json=body) as answer:
+            pieces = answer.iter_text()
+            text = next(pieces)
+            lazy.sendall(f"{head}Content-Length: {len(much)}\r\n\r\n".encode() + much)
+            dropped.wait()
+            made.let(2)
+            text += "".join(pieces)
+            assert '"text": "a"' in text
+            assert text.endswith("data: [DONE]\n\n")
+            taken = 0
+            with suppress(ConnectionResetError):
+                while piece := lazy.recv(1 << 20):
+                    taken += len(piece)
+            assert taken < 40_000_000

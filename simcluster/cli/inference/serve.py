@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 MOST_QUEUE = 100_000
 
+SPARE_CONNECTIONS = 1024
+"""Connections besides those with a request that is taken: each gets its error in the API's shape."""
+
 
 def serve(
     topology: TopologyFile,
@@ -99,7 +102,8 @@ def serve(
 
     serving = importlib.import_module("simcluster_backends.sockets.launcher.reporting").serving
     endpoint = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    server = serving(endpoint, app_for, names, str(tls) if tls is not None else None, plain_http, "serve")
+    certificates = str(tls) if tls is not None else None
+    server = serving(endpoint, app_for, names, certificates, plain_http, "serve", queue + SPARE_CONNECTIONS)
     parts = ", ".join(f"{part.node} ({part.layers[1] - part.layers[0]} layers)" for part in served.parts)
     print(f"{served.name} at {server.page_url}/v1, chat at {server.page_url}/; {served.placement}: {parts}", flush=True)
     server.start()

@@ -53,6 +53,7 @@ class Patient(H11Protocol):
     """A connection that is dropped when its time is up. `patient_protocol` derives a service's class from it."""
 
     asking: dict[Patient, None]
+    most_asking: int
     few: logging.Logger
     _deadline: asyncio.TimerHandle | None = None
 
@@ -88,7 +89,7 @@ class Patient(H11Protocol):
         self.asking.pop(self, None)
         if not self._is_answered:
             self.asking[self] = None
-            if len(self.asking) > ASKING_LIMIT:
+            if len(self.asking) > self.most_asking:
                 oldest = next(iter(self.asking))
                 del self.asking[oldest]  # its loss is reported later, and the next one may come before that
                 oldest.drop()
@@ -163,10 +164,10 @@ class Secured(Patient):
             self.data_received(self._early)
 
 
-def patient_protocol(secure: ssl.SSLContext | None = None) -> type[asyncio.Protocol]:
-    """Return the class of one service's connections, over TLS by *secure* if given."""
+def patient_protocol(secure: ssl.SSLContext | None = None, most_asking: int = ASKING_LIMIT) -> type[asyncio.Protocol]:
+    """Return the class of one service's connections, over TLS by *secure* if given; *most_asking* as ASKING_LIMIT."""
     few = logging.Logger("uvicorn.error", logging.WARNING)
     few.parent = logging.getLogger("uvicorn.error")
     few.addFilter(Few())
     kind = Patient if secure is None else Secured
-    return type("ServicePatient", (kind,), {"asking": {}, "few": few, "secure": secure})
+    return type("ServicePatient", (kind,), {"asking": {}, "most_asking": most_asking, "few": few, "secure": secure})

@@ -16,7 +16,7 @@ from simcluster.web.login import Login, invitation
 from simcluster.web.requests import App
 from simcluster_backends.sockets.coordinator.api import make_api
 from simcluster_backends.sockets.coordinator.desk import Desk
-from simcluster_backends.sockets.coordinator.rate_limits import patient_protocol
+from simcluster_backends.sockets.coordinator.rate_limits import ASKING_LIMIT, patient_protocol
 from simcluster_backends.sockets.net.addresses import (
     is_loopback,
     is_wildcard,
@@ -35,8 +35,8 @@ log = logging.getLogger("simcluster.sockets")
 class Server:
     """Serves an application at *endpoint* ("host:port", port 0 for any): what *app_for* makes of its names.
 
-    *hosts* are names of it besides those of *endpoint* and loopback. Over TLS if *secure* is given. Raises UsageError,
-    naming *key*, if it cannot listen at *endpoint*.
+    *hosts* are names of it besides those of *endpoint* and loopback. Over TLS if *secure* is given. Further than
+    *connections* get 503. Raises UsageError, naming *key*, if it cannot listen at *endpoint*.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Server:
         hosts: Iterable[str] = (),
         secure: ssl.SSLContext | None = None,
         key: str = "coordinator",
+        connections: int = MOST_CONNECTIONS,
     ) -> None:
         host, port = parse_endpoint(endpoint, key)
         hosts = list(hosts)
@@ -62,10 +63,10 @@ class Server:
             access_log=False,  # a path says no more than the run's log, and a header holds the token
             server_header=False,
             loop="asyncio",  # with uvloop, TLS that starts on an open connection loses its first bytes
-            http=patient_protocol(secure),
+            http=patient_protocol(secure, max(ASKING_LIMIT, connections // 4)),
             ws="none",
             lifespan="off",
-            limit_concurrency=MOST_CONNECTIONS,
+            limit_concurrency=connections,
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)

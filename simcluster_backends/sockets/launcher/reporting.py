@@ -250,12 +250,14 @@ def serving(
     tls: str | None,
     plain_http: bool,
     key: str,
+    connections: int | None = None,
 ) -> Server:
     """Return a server of another application under the coordinator's rules. Raise UsageError, naming *key*."""
     check_coordinator(listen, tls, plain_http, key)
-    from simcluster_backends.sockets.coordinator.service import Server
+    from simcluster_backends.sockets.coordinator.service import MOST_CONNECTIONS, Server
 
-    return Server(listen, app_for, hosts, tls_of_coordinator(Path(tls)) if tls is not None else None, key)
+    secure = tls_of_coordinator(Path(tls)) if tls is not None else None
+    return Server(listen, app_for, hosts, secure, key, connections or MOST_CONNECTIONS)
 
 
 def _to_terminal(name: str, line: str) -> None:

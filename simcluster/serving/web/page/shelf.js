@@ -15,12 +15,14 @@ export function drawShelf(found) {
     const y = top(place), inside = WIDE - LEFT - 24, x = LEFT + 12;
     if (place) root.append(shape("path", { class: "way", d: `M${middle} ${y - GAP}V${y}` }));
     const node = shape("rect", { class: "node", x: LEFT, y, width: WIDE - LEFT - 2, height: HIGH, rx: 10 });
-    const layers = chain ? `layers ${part.layers[0]} to ${part.layers[1] - 1}` : `${part.layers[1] - part.layers[0]} layers`;
+    const [from, to] = part.layers, inChain = to - from > 1 ? `layers ${from} to ${to - 1}` : `layer ${from}`;
+    const layers = chain ? inChain : shelf.placement === "tensor" ? `a share of ${to - from} layers` : `all ${to - from} layers`;
     const load = shape("text", { x: WIDE - 14, y: y + 20, "text-anchor": "end" }, "idle");
     const room = (part.weights_bytes + part.cache_bytes) / largest * inside, held = part.weights_bytes / largest * inside;
     const cache = shape("rect", { class: "cache", x: x + held, y: y + 30, width: 0, height: 8 });
     const busy = shape("rect", { class: "busy", x, y: y + 43, width: 0, height: 5, rx: 2 });
     const memory = shape("text", { x, y: y + 66 });
+    node.append(shape("title", {}, `room for ${size(part.cache_bytes)} of cache`));
     root.append(node, shape("text", { class: "title", x, y: y + 20 }, part.node),
       shape("text", { x: x + 9 * part.node.length + 6, y: y + 20 }, layers), load,
       shape("rect", { class: "room", x, y: y + 30, width: room, height: 8, rx: 2 }),
@@ -48,7 +50,7 @@ export function showLoad(load) {
     one.cache.setAttribute("width", used / one.largest * one.inside);
     one.busy.setAttribute("width", share * one.inside);
     one.load.textContent = share > 0.005 ? `${percent(100 * share)} busy` : "idle";
-    one.memory.textContent = `${size(part.weights_bytes)} weights, ${size(used)} of ${size(part.cache_bytes)} cache`;
+    one.memory.textContent = `${size(part.weights_bytes)} weights, ${size(used)} cache`;
     one.node.classList.toggle("lit", spent[place] > 0);
   });
   const card = (title, text) => { const made = element("div"); made.append(element("dt", "", title), element("dd", "", text)); return made; };
