@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -75,26 +74,26 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
 
     Raises UsageError with all that is wrong.
     """
-    problems = asked.problems()
-    file: ModelFile | None = None
+    problems, file, shape = asked.problems(), None, None
     try:
-        if asked.is_timed:
-            shape, context = shape_of(asked.model), 2 * MOST_TOKENS
-            if asked.weights is not None:
-                shape = replace(shape, weight_bytes=WEIGHT_BYTES.get(asked.weights, math.nan))
-        else:
-            file = open_model(asked.model)
-            shape = shape_of_architecture(file.architecture, asked.weights or "f32", file.name)
-            context = file.architecture.context
+        file, shape, context = _model(asked)
     except UsageError as error:
-        raise UsageError([*problems, *error.problems]) from None
+        problems += error.problems
+    prompt: tuple[int, ...] = (0,) * (asked.prompt_tokens or 0)
+    if shape is not None:
+        try:
+            if file is not None and asked.prompt is not None:
+                prompt = tuple(_prompt(file, asked.prompt, asked.raw))
+            lengths = Lengths(max(len(prompt), 1), max(asked.max_tokens, 1))
+            layout = layout_of(asked.placement, topology, shape, lengths)
+            limits = limits_of(layout, topology, shape, context)
+        except UsageError as error:
+            problems += error.problems
     if problems:
         raise UsageError(problems)
-    prompt = (0,) * (asked.prompt_tokens or 0) if file is None else tuple(_prompt(file, asked))
+    assert shape is not None, "without one there is a problem"
     ends = frozenset[int]() if file is None else file.ends
     request = Request(ID, prompt, asked.max_tokens, asked.sampling, ends)
-    layout = layout_of(asked.placement, topology, shape, Lengths(max(len(prompt), 1), asked.max_tokens))
-    limits = limits_of(layout, topology, shape, context)
     numerics: Literal["real", "none"] = "none" if asked.is_timed else "real"
     is_real = asked.backend != "sim"
     return Setup(
@@ -105,18 +104,29 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
 def shape_of_architecture(architecture: Architecture, precision: Precision, name: str) -> Shape:
     """Return the shape of a model that is loaded in *precision*."""
     a = architecture
-    weight_bytes = WEIGHT_BYTES.get(precision, math.nan)
+    weight_bytes = WEIGHT_BYTES.get(precision, 4.0)
     return Shape(
         name, a.layers, a.width, a.heads, a.kv_heads, a.head_width, a.feed_forward, a.vocabulary, a.tied, weight_bytes,
         gated=a.gated,
     )  # fmt: skip
 
 
-def _prompt(file: ModelFile, asked: Asked) -> list[int]:
-    """Return the tokens of the text of *asked*: a user's message if the model has a chat template."""
-    assert asked.prompt is not None
-    if file.chat is not None and not asked.raw:
-        return file.chat.render([{"role": "user", "content": asked.prompt}])
+def _model(asked: Asked) -> tuple[ModelFile | None, Shape, int]:
+    """Return the opened model, unless only times are wanted; its shape; and its context."""
+    if not asked.is_timed:
+        file = open_model(asked.model)
+        shape = shape_of_architecture(file.architecture, asked.weights or "f32", file.name)
+        return file, shape, file.architecture.context
+    shape = shape_of(asked.model)
+    if asked.weights is not None:
+        shape = replace(shape, weight_bytes=WEIGHT_BYTES.get(asked.weights, shape.weight_bytes))
+    return None, shape, 2 * MOST_TOKENS
+
+
+def _prompt(file: ModelFile, text: str, raw: bool) -> list[int]:
+    """Return the tokens of *text*: a user's message if the model has a chat template, unless *raw*."""
+    if file.chat is not None and not raw:
+        return file.chat.render([{"role": "user", "content": text}])
     if file.tokenizer is None:
         raise UsageError(Problem("--model", f"{file.name} without a tokenizer", "one with it, or --prompt-tokens"))
-    return file.tokenizer.encode(asked.prompt)
+    return file.tokenizer.encode(text)

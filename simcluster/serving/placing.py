@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -48,6 +49,9 @@ def _of_plan(placement: Placement, topology: Topology) -> Layout:
 
 def _of_file(path: str, topology: Topology, shape: Shape) -> Layout:
     """Return the placement in a file: its `kind`, and `nodes`, in order, with the layers of each in a pipeline."""
+    if not os.path.isfile(path):
+        expected = f"a placement: {nearest(path, (AUTO, *KINDS))}; or a file with one"
+        raise UsageError(Problem("--placement", f"{path!r}: no such file and no such name", expected))
     document = load_yaml(path)
     data = document.data if isinstance(document.data, dict) else {}
     problems = [

@@ -93,7 +93,7 @@ def answer_all(
     Raises UsageError for requests that can never be answered, RunError if a node is lost.
     """
     scheduler = Scheduler(setup.limits)
-    refused = [Problem(f"request {one.id}", "", why) for one in setup.requests if (why := scheduler.refusal(one))]
+    refused = [Problem(f"request {one.id}", why, "") for one in setup.requests if (why := scheduler.refusal(one))]
     if refused:
         raise UsageError(refused)
     given = dict(options or {})

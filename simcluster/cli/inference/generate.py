@@ -92,7 +92,8 @@ def generate(
     if as_json:
         print(json.dumps(_as_dict(found, "".join(text) if words is not None else None), indent=2))
         return
-    print(text[-1] if text else "")
+    if text:
+        print(text[-1])
     print(_in_words(found), file=sys.stderr)
 
 

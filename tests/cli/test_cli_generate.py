@@ -1,0 +1,117 @@
+"""`simcluster generate`: the answer, its JSON, times alone, and what it refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simcluster.cli.inference import generate as page
+from simcluster.inference.plan.shape import PRESETS
+from simcluster.serving.asked import WEIGHT_BYTES
+from simcluster.serving.placing import KINDS
+from tests.inference.models.test_trained import SIZES, folder_of
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    folder_of(tmp_path, SIZES)
+    return str(tmp_path)
+
+
+def test_the_names_of_the_help_are_those_of_the_tables() -> None:
+    assert tuple(PRESETS) == page.MODELS
+    assert set(page.WEIGHTS) == set(WEIGHT_BYTES)
+    assert ("alone", *page.PLACEMENTS) == KINDS
+
+
+def test_text_and_json_are_the_same_answer(command: Any, model: str) -> None:
+    words = ("generate", "smolcluster", "--model", model, "--prompt", "To be", "--max-tokens", "6")
+    code, text, err = command(*words, "--placement", "pipeline")
+    assert code == 0
+    assert "6 tokens; the first after" in err
+    code, out, _ = command(*words, "--placement", "pipeline", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["text"] + "\n" == text
+    assert len(found["token_ids"]) == found["tokens"] == 6
+    ids = b"".join(token.to_bytes(4, "little") for token in found["token_ids"])
+    assert found["token_ids_sha256"] == hashlib.sha256(ids).hexdigest()
+    assert found["placement"] == "pipeline"
+    assert sum(node["layers"] for node in found["nodes"]) == 3
+    # 5 tokens of prompt and 5 of answer have keys and values of 48 numbers of 4 bytes each in a layer.
+    assert [node["cache_bytes"] for node in found["nodes"]] == [2 * 10 * 48 * 4 * n["layers"] for n in found["nodes"]]
+    assert all(node["peak_memory_bytes"] == node["weight_bytes"] + node["cache_bytes"] for node in found["nodes"])
+
+
+def test_a_placement_from_a_file_is_used(command: Any, model: str, tmp_path: Path) -> None:
+    file = tmp_path / "placement.yaml"
+    file.write_text("kind: pipeline\nnodes: {pi5: 1, mini2: 2}\n")
+    words = ("generate", "smolcluster", "--model", model, "--prompt", "To be", "--max-tokens", "2", "--json")
+    _, out, _ = command(*words, "--placement", str(file))
+    assert [(node["node"], node["layers"]) for node in json.loads(out)["nodes"]] == [("pi5", 1), ("mini2", 2)]
+
+
+def test_times_alone_need_no_weights(command: Any) -> None:
+    words = ("generate", "smolcluster", "--model", "8b", "--prompt-tokens", "512", "--max-tokens", "128", "--json")
+    code, out, _ = command(*words)
+    found = json.loads(out)
+    assert code == 0
+    assert (found["text"], found["token_ids"], found["token_ids_sha256"]) == (None, None, None)
+    _, out, _ = command("plan", "smolcluster", "--model", "8b", "--json")
+    best = json.loads(out)["rankings"][0]["placements"][0]
+    assert found["placement"] == best["kind"]
+    assert found["ttft_s"] == pytest.approx(best["ttft_s"], rel=1e-9)
+    # The mean over all decoded tokens is nearly that of the one in the middle.
+    assert found["tpot_s"] == pytest.approx(best["token_s"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "errors"),
+    [
+        (
+            ["--model", "smollm3", "--max-tokens", "0", "--top-p", "2", "--temperature", "-1"],
+            [
+                "--max-tokens: found 0, expected a number from 1 to 1,000,000",
+                "--temperature: found -1.0, expected a number from 0 to 100",
+                "--top-p: found 2.0, expected a number above 0, up to 1",
+                "--prompt: found none, expected a text; or --prompt-tokens for times alone",
+                "model: found 'smollm3': no such file and no such name",
+            ],
+        ),
+        (
+            ["--model", "8b", "--prompt-tokens", "4", "--backend", "sockets", "--placement", "pipline"],
+            [
+                "--prompt-tokens: found it with --backend sockets, expected --backend sim, which needs no numbers",
+                "--placement: found 'pipline': no such file and no such name, expected a placement: did you mean",
+            ],
+        ),
+        (["--model", "70b", "--prompt-tokens", "4", "--placement", "alone"], ["--placement: found alone for Llama 3"]),
+        (["--model", "GPT", "--prompt", "To", "--max-tokens", "23"], ["request 0: 2 tokens of prompt and 23 of"]),
+    ],
+)  # fmt: skip
+def test_requests_that_cannot_be_met_are_refused_with_all_problems(
+    words: list[str], errors: list[str], command: Any, model: str
+) -> None:
+    code, out, err = command("generate", "smolcluster", *(model if word == "GPT" else word for word in words))
+    assert (code, out) == (2, "")
+    lines = err.splitlines()
+    assert len(lines) == len(errors)
+    for line, error in zip(lines, errors, strict=True):
+        assert line.startswith(f"error: {error}")
+
+
+def test_a_placement_file_is_refused_with_all_that_is_wrong(command: Any, model: str, tmp_path: Path) -> None:
+    file = tmp_path / "placement.yaml"
+    file.write_text("kind: pipeline\nnodes: {pi6: 1, mini2: 3}\nsize: 3\n")
+    words = ("generate", "smolcluster", "--model", model, "--prompt", "To be")
+    code, _, err = command(*words, "--placement", str(file))
+    assert code == 2
+    for error in (":3:1: size: unknown key", "found 'pi6', expected a worker: did you mean", "found 4 layers in all"):
+        assert error in err
+    file.write_text("kind: tensor\nnodes: [pi4, mini1, mini2, mini3]\n")
+    _, _, err = command(*words, "--placement", str(file))
+    assert "found 4 nodes, expected a number that divides the 6 KV heads" in err
