@@ -1,4 +1,4 @@
-"""`python -m tests.netns.serving`: every load on real networks and in the simulator, and the page that compares them."""
+"""`python -m tests.netns.serving`: every load on real networks and in the simulator, and a page that compares them."""
 
 from __future__ import annotations
 

@@ -8,35 +8,37 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from simcluster.__main__ import main
+from simcluster.inference.engine import stage
 from simcluster.inference.engine.batch import Batch
-from simcluster.inference.engine.stage import RealStage
 from tests.netns.accelerator import PACE
 
 
-class Paced:
-    """What replaces the work of a RealStage."""
+class PacedStage(stage.RealStage):
+    """The stage of a share of a model, with pauses in the place of its work."""
 
-    @staticmethod
-    def forward(stage: RealStage, batch: Batch, inputs: Tensor) -> Tensor:
+    def __init__(self, share: Any, *about: Any) -> None:
+        super().__init__(share, *about)
+        self.choose, self._ends = _zeros, share.ends
+
+    def forward(self, batch: Batch, inputs: Tensor) -> Tensor:
         flops_per_s, bytes_per_s = map(float, os.environ[PACE].split(","))
-        costs, ends = stage.costs, stage._share.ends
-        parts = [costs.layers_of(batch), *([costs.head_of(batch)] if ends else [])]
+        parts = [self.costs.layers_of(batch), *([self.costs.head_of(batch)] if self._ends else [])]
         time.sleep(sum(max(part.flops / flops_per_s, part.memory_bytes / bytes_per_s) for part in parts))
-        stage._held.note(batch)
-        shape = costs.shape
-        return torch.zeros((batch.samples, shape.vocabulary) if ends else (batch.tokens, shape.width))
+        self._held.note(batch)
+        shape = self.costs.shape
+        return torch.zeros((batch.samples, shape.vocabulary) if self._ends else (batch.tokens, shape.width))
 
-    @staticmethod
-    def choose(stage: RealStage, batch: Batch, logits: Tensor) -> Tensor:
-        return torch.zeros(batch.samples, dtype=torch.int32)
+
+def _zeros(batch: Batch, logits: Tensor) -> Tensor:
+    return torch.zeros(batch.samples, dtype=torch.int32)
 
 
 if __name__ == "__main__":
-    RealStage.forward = Paced.forward  # type: ignore[method-assign]
-    RealStage.choose = Paced.choose  # type: ignore[method-assign]
+    stage.RealStage = PacedStage  # type: ignore[misc]
     main()
