@@ -23,6 +23,7 @@ WEIGHT_BYTES: Mapping[Precision, float] = {"f32": 4.0, "bf16": 2.0, "int8": 1.0}
 BACKENDS = ("sim", "sockets")
 ID = "0"
 GREEDY = Sampling()
+MOST_GUESSES = 64
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Asked:
     """One request: a text, or the number of tokens of one if only times are wanted, and how it is answered.
 
     *weights* None: f32, or the format of a preset if only times are wanted. *raw*: the model goes on with the text,
-    instead of answering it as a user's message.
+    instead of answering it as a user's message. *guesses*: the tokens that are guessed per pass, and checked.
     """
 
     model: str
@@ -42,6 +43,7 @@ class Asked:
     placement: str = AUTO
     backend: str = "sim"
     raw: bool = False
+    guesses: int = 0
 
     @property
     def is_timed(self) -> bool:
@@ -58,6 +60,8 @@ class Asked:
             ("--top-k", sampling.top_k, "a whole number of at least 0; 0 for all tokens", 0 <= sampling.top_k < 2**31),
             ("--top-p", sampling.top_p, "a number above 0, up to 1", 0 < sampling.top_p <= 1),
             ("--seed", sampling.seed, "a whole number from 0 to 2**63 - 1", 0 <= sampling.seed < 2**63),
+            ("--guesses", self.guesses, "a whole number from 0 to 64; none for times alone",
+             0 <= self.guesses <= (0 if self.is_timed else MOST_GUESSES)),
             ("--backend", repr(self.backend), nearest(self.backend, BACKENDS), self.backend in BACKENDS),
             ("--weights", repr(self.weights), nearest(str(self.weights), WEIGHT_BYTES),
              self.weights is None or self.weights in WEIGHT_BYTES),
@@ -86,7 +90,7 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
                 prompt = tuple(_prompt(file, asked.prompt, asked.raw))
             lengths = Lengths(max(len(prompt), 1), max(asked.max_tokens, 1))
             layout = layout_of(asked.placement, topology, shape, lengths)
-            limits = limits_of(layout, topology, shape, context)
+            limits = limits_of(layout, topology, shape, context, guesses=asked.guesses)
         except UsageError as error:
             problems += error.problems
     if problems:

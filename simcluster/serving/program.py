@@ -93,7 +93,8 @@ async def _beat(node: Transport, every_s: float, attended: Attended) -> None:
 
 async def _answer(node: Transport, setup: Setup, made: Stage | Shard, desk: tuple[Source, Sink] | None) -> None:
     """Do *node*'s part of the page that *setup*'s placement asks for."""
-    ranks, scheduler = setup.layout.ranks, Scheduler(setup.limits)
+    # Prompts of sizes alone would all be equal.
+    ranks, scheduler = setup.layout.ranks, Scheduler(setup.limits, keeps_prefixes=setup.numerics == "real")
     if setup.layout.kind == "replicas":
         assert isinstance(made, RealStage | TimedStage), "a replica holds all layers"
         return await serve_replicas(node, made, ranks, scheduler, desk, setup.policy)

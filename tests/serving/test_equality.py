@@ -85,6 +85,35 @@ def test_a_request_that_was_preempted_gets_its_tokens_once_and_the_same(model: s
     assert found.preemptions > 0
 
 
+@pytest.mark.parametrize("name", ["three stages", "two shards"])
+def test_a_prompt_that_begins_like_an_earlier_one_gets_the_same_tokens(name: str, model: str) -> None:
+    # 9 tokens in chunks of 4; the second prompt has two of them in common, the third one. Each comes after the others.
+    prompts = (tuple(range(9)), (*range(8), 50, 51), (*range(4), 52, 53))
+    apart = [Request(str(i), prompt, 5, WARM, arrival_s=10.0 * i) for i, prompt in enumerate(prompts)]
+    alone: dict[str, tuple[int, ...]] = {}
+    for one in apart:
+        alone |= tokens_of(answered(model, LAYOUTS["alone"], [one]))
+    found = answered(model, LAYOUTS[name], apart)
+    assert tokens_of(found) == alone
+    # A whole prompt first, then what is left of the others: each first token comes sooner.
+    ttfts_s = [found.answers[str(i)].ttft_s for i in range(3)]
+    assert ttfts_s[1] < ttfts_s[0]
+    assert ttfts_s[2] < ttfts_s[0]
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), WARM])
+@pytest.mark.parametrize("name", ["alone", "three stages", "two shards", "replicas"])
+def test_guesses_save_passes_and_change_no_token(name: str, sampling: Sampling, model: str) -> None:
+    prompt = (5, 6, 7, 8, 9, 5, 6, 7, 8, 9)
+    request = [Request("0", prompt, 14, sampling)]
+    plain, guessed = (answered(model, LAYOUTS[name], request, guesses=count) for count in (0, 4))
+    assert tokens_of(guessed) == tokens_of(plain)
+    times_s = guessed.answers["0"].times_s
+    if sampling.temperature == 0:  # it repeats itself
+        assert len({*times_s}) < len(times_s)
+        assert times_s[-1] < plain.answers["0"].times_s[-1]
+
+
 def test_a_run_is_repeated_to_the_last_bit(model: str) -> None:
     for name in ("three stages", "two shards", "replicas"):
         first, second = (answered(model, LAYOUTS[name], requests()) for _ in range(2))

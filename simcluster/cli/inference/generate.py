@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from simcluster.cli.complete import one_of
-from simcluster.cli.options import Json, TopologyFile, names_of
+from simcluster.cli.options import (
+    Json,
+    KeyFile,
+    Rendezvous,
+    Ssh,
+    SshConfig,
+    TopologyFile,
+    names_of,
+    real_options,
+)
 from simcluster.process.loading import torch_loads
 
 if TYPE_CHECKING:
@@ -54,10 +63,17 @@ def generate(
     top_k: Annotated[int, Option(metavar="K", help="Choose among the K likeliest tokens; 0: all.")] = 0,
     top_p: Annotated[float, Option(metavar="P", help="Choose among the likeliest with this share together.")] = 1.0,
     seed: Annotated[int, Option(metavar="N", help="The seed of the choice.")] = 0,
+    guesses: Annotated[
+        int, Option(metavar="N", help="Guess up to N tokens from the text so far, and check them in one pass.")
+    ] = 0,
     weights: Annotated[
         str | None,
         Option(metavar="FORMAT", help="f32 (the default), bf16 or int8.", autocompletion=one_of(*WEIGHTS)),
     ] = None,
+    rendezvous: Rendezvous = None,
+    key_file: KeyFile = None,
+    ssh: Ssh = True,
+    ssh_config: SshConfig = None,
     as_json: Json = False,
 ) -> None:
     """Answer a prompt with a language model spread over a cluster.
@@ -73,8 +89,9 @@ def generate(
 
     sampling = Sampling(temperature, top_k, top_p, seed)
     asked = Asked(
-        model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw  # type: ignore[arg-type]
+        model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw, guesses  # type: ignore[arg-type]
     )  # fmt: skip
+    options = real_options(backend, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config)
     cluster = load(topology)
     setup, file = setup_of(asked, cluster)
     text: list[str] = []
@@ -86,7 +103,7 @@ def generate(
             if not as_json:
                 print(text[-1], end="", flush=True)
 
-    found = answer_all(setup, cluster, backend=backend, seed=seed, on_token=show)
+    found = answer_all(setup, cluster, backend=backend, seed=seed, options=options, on_token=show)
     if words is not None:
         text.append(words.end())
     if as_json:

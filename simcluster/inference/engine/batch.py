@@ -12,16 +12,28 @@ from simcluster.inference.request import Sampling
 class Piece(msgspec.Struct, frozen=True, array_like=True):
     """The tokens [*start*, *start* + *count*) of the sequence *slot*. If it *samples*, the last one's logits give the
     next token.
+
+    The last tokens are *guesses*: they are checked, and the first that is wrong ends the piece. What a sequence has
+    cached from *start* on is void.
     """
 
     slot: int
     start: int
     count: int
     samples: bool
+    guesses: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """The tokens, from the end, whose logits are needed."""
+        return 1 + len(self.guesses) if self.samples else 0
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True):
-    """A sequence that begins with this batch, with room for *capacity* tokens, and how its tokens are chosen."""
+    """A sequence that begins with this batch, with room for *capacity* tokens, and how its tokens are chosen.
+
+    Its first *prefix* tokens are those of the slot *source*, which is not closed before.
+    """
 
     slot: int
     capacity: int
@@ -29,6 +41,8 @@ class Opened(msgspec.Struct, frozen=True, array_like=True):
     top_k: int
     top_p: float
     seed: int
+    source: int = -1
+    prefix: int = 0
 
     @property
     def sampling(self) -> Sampling:
@@ -36,8 +50,8 @@ class Opened(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """The *pieces* of a batch, at most one of a sequence. Before it, stages forget the slots in *closed*, and make room
-    for those *opened*.
+    """The *pieces* of a batch, at most one of a sequence. First, stages make room for those *opened*, and then forget
+    those *closed*.
     """
 
     pieces: tuple[Piece, ...]
@@ -49,9 +63,14 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
         return sum(piece.count for piece in self.pieces)
 
     @property
-    def samples(self) -> int:
-        """The tokens that its end gives."""
-        return sum(piece.samples for piece in self.pieces)
+    def rows(self) -> int:
+        """The tokens whose logits are needed."""
+        return sum(piece.rows for piece in self.pieces)
+
+    @property
+    def guesses(self) -> bool:
+        """Whether the number of tokens that it gives is known only at its end."""
+        return any(piece.guesses for piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ class Through(Protocol):
     async def issue(self, issued: Issued) -> None:
         """Start a batch; return when the next one may start."""
 
-    async def tokens(self) -> list[int]:
-        """Wait for the oldest batch that is not out yet; return the tokens that it chose."""
+    async def tokens(self) -> list[list[int]]:
+        """Wait for the oldest batch that is not out yet; return the tokens of each piece that samples."""
 
     async def end(self) -> None:
         """Let the other nodes end: no batch follows."""
@@ -79,6 +79,5 @@ class Engine:
             self._changed.set()
 
     def _tell(self, through: Through) -> None:
-        scheduler, blocks = self._scheduler, self._scheduler.blocks
-        share = 1 - blocks.free / blocks.total
-        self._sink.load(Load(scheduler.running, scheduler.waiting, share, scheduler.preemptions, through.loads))
+        now = self._scheduler
+        self._sink.load(Load(now.running, now.waiting, now.cache_share, now.preemptions, through.loads))

@@ -19,6 +19,7 @@ from simcluster.inference.engine.desk import NodeLoad
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.meter import Metered
 from simcluster.inference.engine.sharded import Shard
+from simcluster.inference.engine.stage import listed
 from simcluster.payload import pack
 from simcluster.transport import FREE, Transport
 
@@ -61,7 +62,7 @@ async def _through(group: Metered, shard: Shard, batch: Batch, tokens: Tensor) -
     stream = await group.compute(shard.finish, stream, total, cost=FREE)
 
     # Phase 3, logits: this rank's columns; the first rank gathers all.
-    if not batch.samples:
+    if not batch.rows:
         return []
     columns = await group.compute(shard.logits, batch, stream, cost=costs.head_of(batch))
     return await gather(group, columns, "logits")
@@ -72,7 +73,7 @@ class FirstShard:
 
     def __init__(self, group: Metered, shard: Shard, tasks: asyncio.TaskGroup) -> None:
         self._group, self._shard, self._tasks = group, shard, tasks
-        self._chosen: asyncio.Queue[list[int]] = asyncio.Queue()
+        self._chosen: asyncio.Queue[list[list[int]]] = asyncio.Queue()
         for rank in range(1, group.size):
             tasks.create_task(self._hear(rank))
 
@@ -82,12 +83,11 @@ class FirstShard:
         for rank in range(1, group.size):
             self._tasks.create_task(group.send(rank, BATCH, pack(tokens, batch=written(batch))))
         columns = await _through(group, shard, batch, tokens)
-        chosen: list[int] = []
         if columns:
-            chosen = (await group.compute(shard.choose, batch, torch.cat(columns, 1), cost=FREE)).tolist()
-        self._chosen.put_nowait(chosen)
+            chosen = await group.compute(shard.choose, batch, torch.cat(columns, 1), cost=FREE)
+        self._chosen.put_nowait(listed(chosen) if columns else [])
 
-    async def tokens(self) -> list[int]:
+    async def tokens(self) -> list[list[int]]:
         return await self._chosen.get()
 
     async def end(self) -> None:

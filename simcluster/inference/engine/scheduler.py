@@ -16,6 +16,9 @@ from itertools import count
 
 from simcluster.inference.engine.batch import Batch, Issued, Opened, Piece
 from simcluster.inference.engine.blocks import Blocks
+from simcluster.inference.engine.guesses import looked_up
+from simcluster.inference.engine.prefixes import Prefixes
+from simcluster.inference.engine.queued import Answer, Queued, number
 from simcluster.inference.request import Reason, Request
 
 
@@ -23,7 +26,8 @@ from simcluster.inference.request import Reason, Request
 class Limits:
     """Limits of an engine: *blocks* of *block_tokens* each, and *context* tokens of a sequence.
 
-    A batch prefills at most *chunk_tokens*. At most *running* sequences hold blocks, and *batches* are in flight.
+    A batch prefills at most *chunk_tokens*. At most *running* sequences hold blocks, and *batches* are in flight. Up to
+    *guesses* of the next tokens go along with the one of a decoding sequence.
     """
 
     blocks: int
@@ -33,50 +37,23 @@ class Limits:
     chunk_tokens: int = 512
     running: int = 256
     batches: int = 1
-
-
-@dataclass(slots=True)
-class _Sequence:
-    """A request, the *tokens* of its prompt and answer, and how many of them have gone through the model or are on
-    their way: *issued*. *flying* counts its pieces in flight. *number* is its place in the order of arrival.
-    """
-
-    request: Request
-    number: int
-    tokens: list[int]
-    slot: int = -1
-    issued: int = 0
-    flying: int = 0
-
-    @property
-    def left(self) -> int:
-        return len(self.tokens) - self.issued
-
-    @property
-    def decodes(self) -> bool:
-        """Whether its next piece is the one token that was chosen last."""
-        return self.issued > 0 and self.left == 1 and len(self.tokens) > len(self.request.prompt)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The next *token* of a request, and why the answer ends with it, if it does."""
-
-    request: str
-    token: int
-    reason: Reason | None
+    guesses: int = 0
 
 
 @dataclass
 class Scheduler:
     """Call `add` and `cancel` for requests, `next_batch` whenever the first stage is idle, `take` for the tokens that a
     batch gave. Batches end in the order in which they were made.
+
+    *keeps_prefixes*: the blocks of a request that has ended are kept until others need them, for prompts that begin as
+    its prompt does.
     """
 
     limits: Limits
+    keeps_prefixes: bool = False
     preemptions: int = 0
-    _waiting: list[_Sequence] = field(default_factory=list)
-    _running: list[_Sequence] = field(default_factory=list)
+    _waiting: list[Queued] = field(default_factory=list)
+    _running: list[Queued] = field(default_factory=list)
     _in_flight: list[Batch] = field(default_factory=list)
     _opened: list[Opened] = field(default_factory=list)
     _closed: list[int] = field(default_factory=list)
@@ -84,7 +61,10 @@ class Scheduler:
     def __post_init__(self) -> None:
         self.blocks = Blocks(self.limits.blocks, self.limits.block_tokens)
         self._numbers, self._slots = count(), count()
-        self._by_slot: dict[int, _Sequence] = {}
+        self._by_slot: dict[int, Queued] = {}
+        self._by_id: dict[str, Queued] = {}
+        self._prefixes = Prefixes(self.limits.chunk_tokens)
+        self._kept: dict[int, int] = {}  # the numbers of sequences that have ended, by their slots
 
     @property
     def running(self) -> int:
@@ -95,6 +75,12 @@ class Scheduler:
         return len(self._waiting)
 
     @property
+    def cache_share(self) -> float:
+        """The share of the blocks that requests hold; those of kept prefixes are as good as free."""
+        kept = sum(map(self.blocks.held, self._kept.values()))
+        return 1 - (self.blocks.free + kept) / self.blocks.total
+
+    @property
     def in_flight(self) -> int:
         return len(self._in_flight)
 
@@ -103,10 +89,16 @@ class Scheduler:
         return not (self._waiting or self._running or self._in_flight)
 
     def add(self, request: Request) -> str:
-        """Put *request* into the queue and return "", or return why it can never be answered."""
+        """Put *request* into the queue and return "", or return why it can never be answered.
+
+        Raises ValueError if one with its id has not ended yet.
+        """
         if why := self.refusal(request):
             return why
-        insort(self._waiting, _Sequence(request, next(self._numbers), list(request.prompt)), key=_number)
+        if request.id in self._by_id:
+            raise ValueError(f"request {request.id!r}: one with this id has not ended yet")
+        sequence = self._by_id[request.id] = Queued(request, next(self._numbers), list(request.prompt))
+        self._waiting.append(sequence)  # the latest of all
         return ""
 
     def refusal(self, request: Request) -> str:
@@ -127,12 +119,12 @@ class Scheduler:
 
     def cancel(self, request: str) -> bool:
         """End *request* and free its blocks now; return False if it is unknown or has ended."""
-        for sequence in (*self._running, *self._waiting):
-            if sequence.request.id == request:
-                self._close(sequence)
-                (self._running if sequence in self._running else self._waiting).remove(sequence)
-                return True
-        return False
+        sequence = self._by_id.pop(request, None)
+        if sequence is None:
+            return False
+        (self._running if sequence.slot >= 0 else self._waiting).remove(sequence)
+        self._close(sequence)
+        return True
 
     def next_batch(self) -> Issued | None:
         """Return the next batch; None if *batches* are in flight, or no sequence can go on before one of them ends.
@@ -151,29 +143,36 @@ class Scheduler:
         pieces, tokens = [], list[int]()
         for sequence, size in chosen:
             start, end = sequence.issued, sequence.issued + size
-            pieces.append(Piece(sequence.slot, start, size, end == len(sequence.tokens)))
-            tokens += sequence.tokens[start:end]
+            guesses = self._guesses(sequence) if sequence.decodes else ()
+            samples = end == len(sequence.tokens)
+            pieces.append(Piece(sequence.slot, start, size + len(guesses), samples, guesses))
+            tokens += [*sequence.tokens[start:end], *guesses]
             sequence.issued, sequence.flying = end, sequence.flying + 1
         batch = Batch(tuple(pieces), tuple(self._opened), tuple(self._closed))
         self._opened, self._closed = [], []
         self._in_flight.append(batch)
         return Issued(batch, tuple(tokens))
 
-    def take(self, tokens: Sequence[int]) -> list[Answer]:
-        """End the oldest batch in flight, which chose *tokens*; return them by request, without those cancelled."""
+    def take(self, tokens: Sequence[Sequence[int]]) -> list[Answer]:
+        """End the oldest batch in flight, which chose *tokens* for each piece that samples; return them by request,
+        without those cancelled.
+        """
         batch = self._in_flight.pop(0)
         chosen, answers = iter(tokens), []
         for piece in batch.pieces:
-            token = next(chosen) if piece.samples else None
+            found = next(chosen) if piece.samples else ()
             sequence = self._by_slot.get(piece.slot)
             if sequence is None:
                 continue  # cancelled in the meantime
             sequence.flying -= 1
-            if token is not None:
+            for token in found:
                 answers.append(self._answer(sequence, token))
+                if answers[-1].reason is not None:
+                    break
+            sequence.issued += max(0, len(found) - 1)  # the guesses that were right are cached
         return answers
 
-    def _answer(self, sequence: _Sequence, token: int) -> Answer:
+    def _answer(self, sequence: Queued, token: int) -> Answer:
         request = sequence.request
         sequence.tokens.append(token)
         reason: Reason | None = None
@@ -182,14 +181,18 @@ class Scheduler:
         elif len(sequence.tokens) == len(request.prompt) + request.max_tokens:
             reason = "length"
         if reason is not None:
-            self._close(sequence)
+            del self._by_id[request.id]
             self._running.remove(sequence)
+            if self.keeps_prefixes and self._prefixes.keep(sequence.slot, request.prompt):
+                self._kept[sequence.slot] = self._by_slot.pop(sequence.slot).number
+            else:
+                self._close(sequence)
         return Answer(request.id, token, reason)
 
-    def _decoding(self) -> list[_Sequence]:
+    def _decoding(self) -> list[Queued]:
         """Return the decoding sequences of the next batch, each with a block for its token."""
         most = -(-len(self._running) // self.limits.batches)
-        found: list[_Sequence] = []
+        found: list[Queued] = []
         for sequence in list(self._running):
             if len(found) == most:
                 break
@@ -197,39 +200,66 @@ class Scheduler:
                 found.append(sequence)
         return found
 
-    def _grow(self, sequence: _Sequence) -> bool:
+    def _guesses(self, sequence: Queued) -> tuple[int, ...]:
+        """Return guesses of the tokens after those of *sequence*, as far as it gets blocks for them for free."""
+        most = len(sequence.request.prompt) + sequence.request.max_tokens - len(sequence.tokens)
+        guesses = looked_up(sequence.tokens, min(self.limits.guesses, most))
+        return guesses if self.blocks.hold(sequence.number, len(sequence.tokens) + len(guesses)) else ()
+
+    def _grow(self, sequence: Queued) -> bool:
         """Let *sequence* hold blocks for all its tokens, if need be those of sequences that came after it."""
-        while not self.blocks.hold(sequence.number, len(sequence.tokens)):
+        while not self._hold(sequence):
             later = [one for one in self._running if one.number > sequence.number and not one.flying]
             if not later:
                 return False
             self._preempt(later[-1])
         return True
 
-    def _preempt(self, sequence: _Sequence) -> None:
+    def _hold(self, sequence: Queued, spare: int = -1) -> bool:
+        """Let *sequence* hold blocks for all its tokens, if need be those of kept prefixes except the slot *spare*."""
+        blocks = self.blocks
+        others = [slot for slot in self._prefixes if slot != spare]
+        more = blocks.needed(len(sequence.tokens)) - blocks.held(sequence.number)
+        if more > blocks.free + sum(blocks.held(self._kept[slot]) for slot in others):
+            return False
+        while not blocks.hold(sequence.number, len(sequence.tokens)):
+            self._forget(others.pop(0))
+        return True
+
+    def _forget(self, slot: int) -> None:
+        """Free the blocks of the kept prefix *slot*."""
+        self.blocks.release(self._kept.pop(slot))
+        self._prefixes.drop(slot)
+        self._closed.append(slot)
+
+    def _preempt(self, sequence: Queued) -> None:
         """Take the blocks of *sequence*, which waits again; its tokens will go through the model once more."""
         self._running.remove(sequence)
         self._close(sequence)
         sequence.slot, sequence.issued = -1, 0
-        insort(self._waiting, sequence, key=_number)
+        insort(self._waiting, sequence, key=number)
         self.preemptions += 1
 
     def _admit(self) -> None:
         """Start waiting sequences in their order, as far as all their tokens get blocks."""
         while self._waiting and len(self._running) < self.limits.running:
             sequence = self._waiting[0]
-            if not self.blocks.hold(sequence.number, len(sequence.tokens)):
-                return
+            source, prefix = self._prefixes.longest(sequence.tokens)
+            if not self._hold(sequence, source):
+                source, prefix = -1, 0
+                if not self._hold(sequence):
+                    return
             del self._waiting[0]
+            sequence.issued = prefix
             sequence.slot = next(self._slots)
             self._by_slot[sequence.slot] = sequence
-            insort(self._running, sequence, key=_number)
-            sampling, most = sequence.request.sampling, len(sequence.request.prompt) + sequence.request.max_tokens
+            insort(self._running, sequence, key=number)
+            most, how = len(sequence.request.prompt) + sequence.request.max_tokens, sequence.request.sampling
             self._opened.append(
-                Opened(sequence.slot, most, sampling.temperature, sampling.top_k, sampling.top_p, sampling.seed)
+                Opened(sequence.slot, most, how.temperature, how.top_k, how.top_p, how.seed, source, prefix)
             )
 
-    def _prefilling(self) -> list[tuple[_Sequence, int]]:
+    def _prefilling(self) -> list[tuple[Queued, int]]:
         """Return the next chunks of sequences that are not decoding yet, in their order.
 
         A chunk ends at a multiple of *chunk_tokens* of its sequence, whatever else is in the batch: so a request's
@@ -246,7 +276,7 @@ class Scheduler:
                 room -= size
         return found
 
-    def _close(self, sequence: _Sequence) -> None:
+    def _close(self, sequence: Queued) -> None:
         """Free the blocks of *sequence*, and let the stages forget it."""
         self.blocks.release(sequence.number)
         if sequence.slot < 0 or self._by_slot.pop(sequence.slot, None) is None:
@@ -255,7 +285,3 @@ class Scheduler:
             self._opened = [one for one in self._opened if one.slot != sequence.slot]  # no stage has heard of it
         else:
             self._closed.append(sequence.slot)
-
-
-def _number(sequence: _Sequence) -> int:
-    return sequence.number

@@ -18,6 +18,7 @@ from simcluster.inference.engine.desk import Cancel, Load, NodeLoad, Order, Sink
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.generate import FirstStage
 from simcluster.inference.engine.meter import Metered
+from simcluster.inference.engine.prefixes import Prefixes
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.stage import Stage
 from simcluster.inference.request import Reason, Request
@@ -25,7 +26,13 @@ from simcluster.payload import Message, Sendable, pack
 from simcluster.transport import Transport
 
 ORDER, EVENT = "order", "event"
-Policy: TypeAlias = Literal["least_loaded", "round_robin"]
+MOST_REMEMBERED = 64
+"""Prompts of each replica that the queue remembers."""
+
+UNEVEN = 4
+"""Requests by which a replica that may have a prompt's beginning may be ahead of the one with the fewest."""
+
+Policy: TypeAlias = Literal["least_loaded", "round_robin", "prefix_aware"]
 
 
 async def serve_replicas(
@@ -39,13 +46,15 @@ async def serve_replicas(
     """Answer requests with the whole model, *stage*, on each of *ranks*; the first one has the *desk*.
 
     least_loaded: a request goes to the replica that has the fewest, to the first of equals. round_robin: in turn.
+    prefix_aware: to the one that was given the prompt with the longest common beginning, unless it has more than UNEVEN
+    requests more than another; without one as least_loaded.
     """
     if node.rank not in ranks:
         return
     group, alone = subgroup(node, ranks), Metered(subgroup(node, [node.rank]))
     async with asyncio.TaskGroup() as tasks:
         if desk is not None:
-            router = _Router(group, *desk, policy, tasks)
+            router = _Router(group, *desk, policy, scheduler.limits.chunk_tokens, tasks)
             own: tuple[Source, Sink] = router.own, _Ends(0, router)
             tasks.create_task(router.run())
         else:
@@ -59,11 +68,14 @@ async def serve_replicas(
 class _Router:
     """The queue in front of the replicas in *group*: *own* is the source of the first one's engine."""
 
-    def __init__(self, group: Transport, source: Source, sink: Sink, policy: Policy, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, group: Transport, source: Source, sink: Sink, policy: Policy, chunk: int, tasks: asyncio.TaskGroup
+    ) -> None:
         self._group, self._source, self.sink, self._policy, self._tasks = group, source, sink, policy, tasks
         self.own = _Queue()
         self._owners: dict[str, int] = {}
         self._in_hand, self._turn = [0] * group.size, 0
+        self._given = [Prefixes(chunk) for _ in self._in_hand]
         self._loads: dict[int, Load] = {}
 
     async def run(self) -> None:
@@ -75,19 +87,28 @@ class _Router:
                     self._hand(self._owners[order.id], order)
                 continue
             if order.id in self._owners:
-                raise ValueError(f"request {order.id!r}: a request with this id is not over yet")
-            place = self._owners[order.id] = self._choose()
+                raise ValueError(f"request {order.id!r}: one with this id has not ended yet")
+            place = self._owners[order.id] = self._choose(order)
             self._in_hand[place] += 1
             self._hand(place, order)
         for place in range(self._group.size):
             self._hand(place, None)
         await asyncio.gather(*hearing)
 
-    def _choose(self) -> int:
+    def _choose(self, request: Request) -> int:
+        self._turn += 1
         if self._policy == "round_robin":
-            self._turn += 1
             return (self._turn - 1) % self._group.size
-        return min(range(self._group.size), key=self._in_hand.__getitem__)
+        place = min(range(self._group.size), key=self._in_hand.__getitem__)
+        if self._policy == "prefix_aware":
+            lengths = [given.longest(request.prompt)[1] for given in self._given]
+            best = max(range(self._group.size), key=lengths.__getitem__)
+            if lengths[best] and self._in_hand[best] <= self._in_hand[place] + UNEVEN:
+                place = best
+            self._given[place].keep(self._turn, request.prompt)
+            if len(self._given[place]) > MOST_REMEMBERED:
+                self._given[place].drop(next(iter(self._given[place])))
+        return place
 
     def _hand(self, place: int, order: Order | None) -> None:
         if place == 0:

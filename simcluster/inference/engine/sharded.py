@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from simcluster.inference.engine.batch import Batch
-from simcluster.inference.engine.stage import UNKNOWN, Costs, Held, Sampled, Sequences
+from simcluster.inference.engine.stage import Chosen, Costs, Held, Sampled, Sequences, unknown
 from simcluster.inference.models.decoder import Part
 from simcluster.inference.models.shard import Shard as Weights
 from simcluster.inference.plan.shape import Shape
@@ -42,8 +42,8 @@ class Shard(Protocol):
     def logits(self, batch: Batch, stream: Tensor) -> Tensor:
         """Return this shard's columns of the logits of the pieces of *batch* that sample."""
 
-    def choose(self, batch: Batch, logits: Tensor) -> Tensor:
-        """Return the tokens that those pieces get, from all columns."""
+    def choose(self, batch: Batch, logits: Tensor) -> Chosen:
+        """Return the tokens that those pieces get, from all columns, and how many each gets."""
 
 
 class RealShard:
@@ -82,10 +82,10 @@ class RealShard:
 
     def logits(self, batch: Batch, stream: Tensor) -> Tensor:
         ends = accumulate(piece.count for piece in batch.pieces)
-        rows = [end - 1 for piece, end in zip(batch.pieces, ends, strict=True) if piece.samples]
+        rows = [row for piece, end in zip(batch.pieces, ends, strict=True) for row in range(end - piece.rows, end)]
         return self._weights.logits(stream[rows])
 
-    def choose(self, batch: Batch, logits: Tensor) -> Tensor:
+    def choose(self, batch: Batch, logits: Tensor) -> Chosen:
         return self._sequences.choose(batch, logits)
 
 
@@ -116,7 +116,7 @@ class TimedShard:
         return stream
 
     def logits(self, batch: Batch, stream: Tensor) -> Tensor:
-        return torch.empty(batch.samples, self._columns, device="meta")
+        return torch.empty(batch.rows, self._columns, device="meta")
 
-    def choose(self, batch: Batch, logits: Tensor) -> Tensor:
-        return torch.full((batch.samples,), UNKNOWN, dtype=torch.int32)
+    def choose(self, batch: Batch, logits: Tensor) -> Chosen:
+        return unknown(batch)

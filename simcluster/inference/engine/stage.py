@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import accumulate
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,12 +16,29 @@ from simcluster.inference.plan.shape import Shape
 from simcluster.inference.request import Sampling
 from simcluster.transport import FREE, Cost
 
-EMPTY = torch.empty(0, 0)
 UNKNOWN = -1
 """The token that a stage without numerics chooses."""
 
 Sampled = Callable[[Tensor, Sampling, int], int]
 """The choice of a token from logits, for a sampling and a place in the sequence."""
+
+
+Chosen: TypeAlias = tuple[Tensor, Tensor]
+"""Tokens, and how many of them each piece that samples gets, in order."""
+
+
+def unknown(batch: Batch) -> Chosen:
+    """Return a token that is not known for each piece that samples."""
+    count = sum(piece.samples for piece in batch.pieces)
+    return torch.full((count,), UNKNOWN, dtype=torch.int32), torch.ones(count, dtype=torch.int32)
+
+
+def listed(chosen: Sequence[Tensor]) -> list[list[int]]:
+    """Return the tokens of each piece that samples; without counts, a token each."""
+    tokens = chosen[0].tolist()
+    counts: list[int] = chosen[1].tolist() if len(chosen) > 1 else [1] * len(tokens)
+    ends = list(accumulate(counts))
+    return [tokens[end - size : end] for size, end in zip(counts, ends, strict=True)]
 
 
 class Stage(Protocol):
@@ -41,8 +59,8 @@ class Stage(Protocol):
         piece that samples.
         """
 
-    def choose(self, batch: Batch, logits: Tensor) -> Tensor:
-        """Return the tokens that the pieces of *batch* that sample get."""
+    def choose(self, batch: Batch, logits: Tensor) -> Chosen:
+        """Return the tokens that the pieces of *batch* that sample get, and how many each gets."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +73,24 @@ class Costs:
 
     def layers_of(self, batch: Batch) -> Cost:
         """Return the cost of the layers. The device reads their weights once for the whole batch."""
-        return self.shape.layers_cost(self.layers, _groups(batch), self.share)
+        return self.shape.layers_cost(self.layers, _groups(batch), self.share) + self._copies(batch, self.layers)
 
     def attention_of(self, batch: Batch) -> Cost:
         """Return the cost of one layer's attention."""
-        return self.shape.attention_cost(_groups(batch), self.share)
+        return self.shape.attention_cost(_groups(batch), self.share) + self._copies(batch, 1)
 
     def feed_of(self, batch: Batch) -> Cost:
         """Return the cost of one layer's feed-forward network."""
         return self.shape.feed_cost(_groups(batch), self.share)
 
+    def _copies(self, batch: Batch, layers: int) -> Cost:
+        """Return the cost of the prefixes that are copied: each is read and written."""
+        copied = sum(one.prefix for one in batch.opened)
+        return Cost(0.0, 2 * self.share * self.shape.cache_bytes(layers, copied))
+
     def head_of(self, batch: Batch) -> Cost:
         """Return the cost of the logits of the pieces that sample."""
-        return self.shape.head_cost(batch.samples, self.share) if batch.samples else FREE
+        return self.shape.head_cost(batch.rows, self.share) if batch.rows else FREE
 
 
 def _groups(batch: Batch) -> list[tuple[int, int, int]]:
@@ -101,22 +124,40 @@ class Sequences:
         self._opened: dict[int, Opened] = {}
 
     def parts(self, batch: Batch, inputs: Tensor) -> list[Part]:
-        """Forget and make room as *batch* says; return its pieces with their rows of *inputs*."""
+        """Make room and forget as *batch* says; return its pieces with their rows of *inputs*."""
+        for one in batch.opened:
+            cache = self._caches[one.slot] = self._make(one.capacity)
+            self._opened[one.slot] = one
+            if one.prefix:
+                source = self._caches[one.source]
+                cache.keys[:, :, : one.prefix] = source.keys[:, :, : one.prefix]
+                cache.values[:, :, : one.prefix] = source.values[:, :, : one.prefix]
+                cache.length = one.prefix
         for slot in batch.closed:
             del self._caches[slot], self._opened[slot]
-        for one in batch.opened:
-            self._caches[one.slot], self._opened[one.slot] = self._make(one.capacity), one
+        for piece in batch.pieces:
+            self._caches[piece.slot].length = piece.start
         rows = torch.split(inputs, [piece.count for piece in batch.pieces])
         return [Part(self._caches[piece.slot], own) for piece, own in zip(batch.pieces, rows, strict=True)]
 
-    def choose(self, batch: Batch, logits: Tensor) -> Tensor:
-        """Return the next tokens of the pieces that sample, from a row of *logits* for each."""
-        places = [(piece.slot, piece.start + piece.count) for piece in batch.pieces if piece.samples]
-        chosen = [
-            self._sampled(row, self._opened[slot].sampling, place)
-            for row, (slot, place) in zip(logits, places, strict=True)
-        ]
-        return torch.tensor(chosen, dtype=torch.int32)
+    def choose(self, batch: Batch, logits: Tensor) -> Chosen:
+        """Return (the next tokens of the pieces that sample, the number of each), from their rows of *logits*.
+
+        A guess that is right is followed by the token after it; a wrong one is replaced, and the next ones are dropped.
+        """
+        chosen, counts, row = list[int](), list[int](), 0
+        for piece in batch.pieces:
+            if not piece.samples:
+                continue
+            sampling, place = self._opened[piece.slot].sampling, piece.start + piece.count - len(piece.guesses)
+            before = len(chosen)
+            for offset in range(piece.rows):
+                chosen.append(self._sampled(logits[row + offset], sampling, place + offset))
+                if offset < len(piece.guesses) and chosen[-1] != piece.guesses[offset]:
+                    break
+            counts.append(len(chosen) - before)
+            row += piece.rows
+        return torch.tensor(chosen, dtype=torch.int32), torch.tensor(counts, dtype=torch.int32)
 
 
 class RealStage:
@@ -139,10 +180,8 @@ class RealStage:
 
     def forward(self, batch: Batch, inputs: Tensor) -> Tensor:
         self._held.note(batch)
-        outputs = self._share.forward(self._sequences.parts(batch, inputs), last=True)
-        if not self._share.ends:
-            return torch.cat(outputs)
-        return torch.cat([row for piece, row in zip(batch.pieces, outputs, strict=True) if piece.samples] or [EMPTY])
+        rows = [piece.rows for piece in batch.pieces]
+        return torch.cat(self._share.forward(self._sequences.parts(batch, inputs), rows))
 
 
 class TimedStage:
@@ -161,8 +200,8 @@ class TimedStage:
     def forward(self, batch: Batch, inputs: Tensor) -> Tensor:
         self._held.note(batch)
         shape = self.costs.shape
-        size = (batch.samples, shape.vocabulary) if self._ends else (batch.tokens, shape.width)
+        size = (batch.rows, shape.vocabulary) if self._ends else (batch.tokens, shape.width)
         return torch.empty(size, device="meta")
 
-    def choose(self, batch: Batch, logits: Tensor) -> Tensor:
-        return torch.full((batch.samples,), UNKNOWN, dtype=torch.int32)
+    def choose(self, batch: Batch, logits: Tensor) -> Chosen:
+        return unknown(batch)

@@ -40,6 +40,10 @@ class Part:
     inputs: Tensor
 
 
+def _length(part: Part) -> int:
+    return len(part.inputs)
+
+
 class Share:
     """The layers [*first*, *last*) of a decoder. The first share embeds tokens, the last one gives logits."""
 
@@ -88,9 +92,9 @@ class Share:
         return Cache(self.architecture, self.last - self.first, capacity)
 
     @torch.no_grad()
-    def forward(self, parts: Sequence[Part], *, last: bool = False) -> list[Tensor]:
+    def forward(self, parts: Sequence[Part], last: Sequence[int] | None = None) -> list[Tensor]:
         """Return for each part the stream (n, width) for the next share, or the logits (n, vocabulary); with *last*
-        those of its last token alone, (1, vocabulary).
+        those of as many of its last tokens.
 
         The caches then hold the tokens of *parts*. Raises ValueError, before any cache changes, if one has no room.
         """
@@ -100,9 +104,9 @@ class Share:
             if not 0 < len(part.inputs) <= part.cache.capacity - part.cache.length:
                 room = part.cache.capacity - part.cache.length
                 raise ValueError(f"inputs: found {len(part.inputs)} tokens, expected 1 to the {room} that have room")
-        return [self._sequence(part, last) for part in parts]
+        return [self._sequence(part, rows) for part, rows in zip(parts, last or map(_length, parts), strict=True)]
 
-    def _sequence(self, part: Part, last: bool) -> Tensor:
+    def _sequence(self, part: Part, last: int) -> Tensor:
         start, count = part.cache.length, len(part.inputs)
         positions = torch.arange(start, start + count)
         stream = self._embedded(part.inputs, positions) if self.embeds else part.inputs
@@ -112,7 +116,7 @@ class Share:
         part.cache.length += count
         if not self.ends:
             return stream
-        return self._logits(stream[-1:] if last else stream)
+        return self._logits(stream[count - last :])
 
     def _embedded(self, tokens: Tensor, positions: Tensor) -> Tensor:
         stream = self._matrices["embedding", None].rows(tokens.long())

@@ -97,7 +97,7 @@ async def replicated(node: Transport, desk: Desk, policy: Any, ran: dict[int, in
     ran[node.rank] = next(scheduler._slots)
 
 
-@pytest.mark.parametrize("policy", ["least_loaded", "round_robin"])
+@pytest.mark.parametrize("policy", ["least_loaded", "round_robin", "prefix_aware"])
 def test_replicas_share_the_requests_and_answer_each_once(policy: str) -> None:
     desk, ran = Desk([Request(str(i), (0,) * 16, 2) for i in range(7)]), dict[int, int]()
     sent(partial(replicated, desk=desk, policy=policy, ran=ran), 4)
@@ -105,6 +105,15 @@ def test_replicas_share_the_requests_and_answer_each_once(policy: str) -> None:
     assert set(desk.ends.values()) == {("length", "")}
     assert [ran[rank] for rank in range(3)] == [3, 2, 2]
     assert sorted(node.name for node in desk.loads[-1].nodes) == ["n0", "n1", "n2"]
+
+
+def test_a_prompt_goes_to_the_replica_that_had_its_beginning() -> None:
+    # Chunks of 512: the first and the third prompt have one in common, so the third follows the first.
+    prompts = ((1,) * 600, (2,) * 600, (1,) * 700, (3,) * 600)
+    desk, ran = Desk([Request(str(i), prompt, 2) for i, prompt in enumerate(prompts)]), dict[int, int]()
+    sent(partial(replicated, desk=desk, policy="prefix_aware", ran=ran), 4)
+    assert [ran[rank] for rank in range(3)] == [2, 1, 1]
+    assert len(desk.ends) == 4
 
 
 def test_a_cancelled_request_of_a_replica_ends_once_as_cancelled() -> None:

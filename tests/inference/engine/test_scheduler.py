@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcluster.inference.engine.batch import Batch, read, written
+from simcluster.inference.engine.batch import Batch, Piece, read, written
+from simcluster.inference.engine.guesses import looked_up
 from simcluster.inference.engine.scheduler import Limits, Scheduler
 from simcluster.inference.request import Request
 
@@ -29,9 +31,10 @@ class Run:
     answers: dict[str, list[int]] = field(default_factory=dict)
     batches: list[Batch] = field(default_factory=list)
     preemptions: int = 0
+    keeps: bool = False
 
     def go(self) -> Run:
-        scheduler = self.scheduler = Scheduler(self.limits)
+        scheduler = self.scheduler = Scheduler(self.limits, keeps_prefixes=self.keeps)
         chosen = dict.fromkeys(range(len(self.requests)), 0)
         slots: dict[int, int] = {}
         for request in self.requests:
@@ -61,8 +64,12 @@ class Run:
             for piece in oldest.pieces:
                 if piece.samples:
                     which = self.accepted[slots[piece.slot]]
-                    chosen[which] += 1
-                    tokens.append(END if chosen[which] >= self.lengths[which] else OTHER)
+                    tokens.append(list[int]())
+                    for guess in (*piece.guesses, None):
+                        chosen[which] += 1
+                        tokens[-1].append(END if chosen[which] >= self.lengths[which] else OTHER)
+                        if tokens[-1][-1] != guess:
+                            break
             for answer in scheduler.take(tokens):
                 assert answer.request not in self.ends
                 self.answers.setdefault(answer.request, []).append(answer.token)
@@ -82,8 +89,10 @@ class Run:
         scheduler = self.scheduler
         blocks, running = scheduler.blocks, scheduler._running
         held = {sequence.number: blocks.held(sequence.number) for sequence in running}
-        assert blocks.free + sum(held.values()) == blocks.total
-        assert blocks.holders == len([count for count in held.values() if count])
+        kept = [blocks.held(number) for number in scheduler._kept.values()]
+        assert blocks.free + sum(held.values()) + sum(kept) == blocks.total
+        assert blocks.holders == len([count for count in (*held.values(), *kept) if count])
+        assert scheduler.cache_share == pytest.approx(sum(held.values()) / blocks.total)
         for sequence in running:  # a block for every token that has gone through the model
             assert held[sequence.number] * blocks.tokens >= sequence.issued
         assert scheduler.running + scheduler.waiting + len(self.ends) == len(self.requests)
@@ -96,12 +105,13 @@ class Run:
         assert scheduler.in_flight
         if scheduler.in_flight == self.limits.batches:
             return
+        free = scheduler.blocks.free + sum(map(scheduler.blocks.held, scheduler._kept.values()))
         for sequence in scheduler._running:
             if not sequence.flying and sequence.left:
                 more = scheduler.blocks.needed(len(sequence.tokens)) - scheduler.blocks.held(sequence.number)
-                assert more > scheduler.blocks.free
+                assert more > free
         if scheduler._waiting and scheduler.running < self.limits.running:
-            assert scheduler.blocks.needed(len(scheduler._waiting[0].tokens)) > scheduler.blocks.free
+            assert scheduler.blocks.needed(len(scheduler._waiting[0].tokens)) > free
 
 
 @st.composite
@@ -114,6 +124,7 @@ def runs(draw: st.DrawFn) -> Run:
         chunk_tokens=draw(st.integers(1, 9)),
         running=draw(st.integers(1, 5)),
         batches=draw(st.integers(1, 4)),
+        guesses=draw(st.sampled_from([0, 0, 1, 3])),
     )
     count = draw(st.integers(1, 7))
     requests = [
@@ -122,7 +133,7 @@ def runs(draw: st.DrawFn) -> Run:
     ]
     lengths = [draw(st.integers(1, 14)) for _ in requests]
     cancels = draw(st.dictionaries(st.integers(0, count - 1), st.integers(0, 20), max_size=3))
-    return Run(requests, limits, lengths, cancels)
+    return Run(requests, limits, lengths, cancels, keeps=draw(st.booleans()))
 
 
 @settings(deadline=None, max_examples=300)
@@ -131,7 +142,8 @@ def test_every_request_ends_exactly_once_with_its_tokens(run: Run) -> None:
     run.go()
     scheduler = run.scheduler
     assert scheduler.is_empty
-    assert scheduler.blocks.free == scheduler.blocks.total
+    assert scheduler.cache_share == 0
+    assert scheduler.blocks.free == scheduler.blocks.total or run.keeps
     assert set(run.ends) == {request.id for request in run.requests}
     for which, request in enumerate(run.requests):
         answer, reason = run.answers.get(request.id, []), run.ends[request.id]
@@ -148,6 +160,14 @@ def test_every_request_ends_exactly_once_with_its_tokens(run: Run) -> None:
             assert not answer
 
 
+def next_start(run: Run, batch: Batch, piece: Piece) -> int:
+    """Return where the sequence of *piece* goes on after *batch*, which has told which guesses were right."""
+    later = run.batches[run.batches.index(batch) + 1 :]
+    starts = [one.start for other in later for one in other.pieces if one.slot == piece.slot]
+    assert all(piece.start < start <= piece.start + piece.count for start in starts[:1])
+    return starts[0] if starts else piece.start
+
+
 @settings(deadline=None, max_examples=200)
 @given(runs())
 def test_pieces_of_a_sequence_follow_each_other_and_every_slot_is_opened_and_closed_once(run: Run) -> None:
@@ -155,21 +175,25 @@ def test_pieces_of_a_sequence_follow_each_other_and_every_slot_is_opened_and_clo
     at: dict[int, int] = {}
     opened, closed = Counter[int](), Counter[int]()
     for batch in run.batches:
+        for one in batch.opened:
+            opened[one.slot] += 1
+            at[one.slot] = one.prefix
+            assert one.prefix == 0 or at[one.source] >= one.prefix  # it is there, and has that many tokens
+            assert one.prefix % run.limits.chunk_tokens == 0
         for slot in batch.closed:
             closed[slot] += 1
             del at[slot]
-        for one in batch.opened:
-            opened[one.slot] += 1
-            at[one.slot] = 0
         assert len({piece.slot for piece in batch.pieces}) == len(batch.pieces)
         assert batch.pieces
-        prefilled = sum(piece.count for piece in batch.pieces if piece.count > 1)
+        prefilled = sum(piece.count for piece in batch.pieces if piece.count > 1 and not piece.guesses)
         assert prefilled <= run.limits.chunk_tokens
         for piece in batch.pieces:
             assert piece.start == at[piece.slot]
             # A chunk ends at a multiple of chunk_tokens of its sequence, or with what is known of it.
             assert piece.samples or (piece.start + piece.count) % run.limits.chunk_tokens == 0
             at[piece.slot] += piece.count
+            if piece.guesses:
+                at[piece.slot] = next_start(run, batch, piece)
     assert set(opened.values()) <= {1}
     assert set(closed.values()) <= {1}
     assert set(closed) <= set(opened)
@@ -178,14 +202,14 @@ def test_pieces_of_a_sequence_follow_each_other_and_every_slot_is_opened_and_clo
 @settings(deadline=None, max_examples=200)
 @given(runs(), st.lists(st.integers(1, 14), min_size=7, max_size=7))
 def test_what_is_issued_does_not_depend_on_lengths_that_are_not_known_yet(run: Run, others: list[int]) -> None:
-    again = Run(run.requests, run.limits, others[: len(run.requests)], run.cancels)
+    again = Run(run.requests, run.limits, others[: len(run.requests)], run.cancels, keeps=run.keeps)
     run.go()
     again.go()
     least = min(min(run.lengths), min(again.lengths))
     same = 0
     for a, b in zip(run.batches, again.batches, strict=False):
         assert a == b
-        same += a.samples
+        same += a.rows
         if same >= least:  # the earliest at which an answer can have ended in one of them
             break
 
@@ -195,6 +219,7 @@ def test_what_is_issued_does_not_depend_on_lengths_that_are_not_known_yet(run: R
 def test_limits_on_answers_decide_nothing_but_refusals_and_ends(run: Run) -> None:
     """With every limit as large as allowed and no cancellation, the same answers give the same batches."""
     run.cancels = {}
+    run.limits = replace(run.limits, guesses=0)  # the room for them is what a limit leaves
     taken = [run.requests[which] for which in run.accepted]
     if not taken:
         return
@@ -242,7 +267,7 @@ def test_groups_of_equal_size_fill_the_batches_in_flight() -> None:
         assert scheduler.add(Request(str(name), (1,), 5)) == ""
     issued = scheduler.next_batch()  # the prompts go together
     assert issued is not None
-    scheduler.take([1] * 6)
+    scheduler.take([[1]] * 6)
     sizes = []
     while (issued := scheduler.next_batch()) is not None:
         sizes.append(len(issued.batch.pieces))
@@ -258,10 +283,72 @@ def test_a_cancelled_request_frees_its_blocks_at_once_even_in_flight() -> None:
     assert scheduler.blocks.free == 2
     assert not scheduler.cancel("0")
     assert scheduler.add(Request("1", (1,), 1)) == ""
-    assert scheduler.take([4]) == []  # the token of a request that has ended
+    assert scheduler.take([[4]]) == []  # the token of a request that has ended
     issued = scheduler.next_batch()
     assert issued is not None
     assert issued.batch.closed == (0,)
+
+
+def test_a_prompt_begins_with_the_chunks_that_an_earlier_one_left() -> None:
+    scheduler = Scheduler(Limits(blocks=6, context=24, vocabulary=10, block_tokens=4, chunk_tokens=4), True)
+
+    def answered(name: str, prompt: tuple[int, ...]) -> list[tuple[int, int, int]]:
+        """Return (start, count, prefix) of the pieces of a request with an answer of one token."""
+        assert scheduler.add(Request(name, prompt, 1)) == ""
+        rows = []
+        while (issued := scheduler.next_batch()) is not None:
+            (piece,) = issued.batch.pieces
+            prefix = sum(one.prefix for one in issued.batch.opened)
+            rows.append((piece.start, piece.count, prefix))
+            scheduler.take([[3]] * piece.samples)
+        return rows
+
+    first = (1, 2, 3, 4, 5, 6, 7, 8, 9)
+    assert answered("0", first) == [(0, 4, 0), (4, 4, 0), (8, 1, 0)]
+    assert scheduler.cache_share == 0
+    # Two chunks in common; then one, since a token must be left to compute; then none.
+    assert answered("1", (*first[:8], 1, 1)) == [(8, 2, 8)]
+    assert answered("2", first[:8]) == [(4, 4, 4)]
+    assert answered("3", (2, *first[:8])) == [(0, 4, 0), (4, 4, 0), (8, 1, 0)]
+    # A request for the whole cache takes the blocks of all kept ones.
+    assert answered("4", (7,) * 23)[0] == (0, 4, 0)
+    assert answered("5", first)[0] == (0, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "most", "guesses"),
+    [
+        ((1, 2, 3, 9, 1, 2, 3), 2, (9, 1)),
+        ((1, 2, 3, 9, 1, 2, 3), 9, (9, 1, 2, 3)),
+        ((1, 2, 8, 1, 2, 9, 1, 2), 1, (9,)),  # the latest
+        ((3, 1, 2, 8, 5, 1, 2, 9, 3, 1, 2), 1, (8,)),  # the longest
+        ((1, 2, 3), 4, ()),
+        ((2, 2, 2), 4, (2,)),
+        ((1, 2, 9, 1, 2), 0, ()),
+    ],
+)
+def test_what_followed_the_last_tokens_before_is_guessed(
+    tokens: tuple[int, ...], most: int, guesses: tuple[int, ...]
+) -> None:
+    assert looked_up(tokens, most) == guesses
+
+
+def test_right_guesses_save_passes_and_wrong_ones_change_nothing() -> None:
+    limits = Limits(blocks=100, context=64, vocabulary=10, guesses=3)
+    run = Run([Request("0", (5, 6), 12, ends=frozenset({END}))], limits, [9]).go()
+    # Tokens 3, 3, 3 come one by one; then 3, 3, 3 is guessed from the two before, as far as it has been seen: 1 of 3.
+    assert run.answers["0"] == [3] * 8 + [END]
+    assert run.ends == {"0": "stop"}
+    assert len(run.batches) < 9
+
+
+def test_an_id_is_taken_until_its_request_has_ended() -> None:
+    scheduler = Scheduler(Limits(blocks=2, context=8, vocabulary=10))
+    assert scheduler.add(Request("0", (1,), 1)) == ""
+    with pytest.raises(ValueError, match="request '0': one with this id has not ended yet"):
+        scheduler.add(Request("0", (2,), 1))
+    scheduler.cancel("0")
+    assert scheduler.add(Request("0", (2,), 1)) == ""
 
 
 def test_what_can_never_fit_is_refused_with_the_numbers() -> None:
