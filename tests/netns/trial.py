@@ -15,6 +15,7 @@ from tests.support.root import ROOT
 
 PORT = 52300
 SIMCLUSTER = (sys.executable, "-m", "simcluster")
+PACED = (sys.executable, "-m", "tests.netns.serving.paced")
 PATIENCE_S = 300.0
 
 
@@ -27,13 +28,15 @@ def make_key(folder: Path) -> Path:
     return file
 
 
-def launch(hosts: Hosts, nodes_s: Mapping[str, float], key: Path, *command: str) -> str:
-    """What `simcluster COMMAND` prints, run beside the nodes named in *nodes_s*, each with its accelerator's time.
+def launch(
+    hosts: Hosts, nodes_s: Mapping[str, float | str], key: Path, *command: str, node: Sequence[str] = SIMCLUSTER
+) -> str:
+    """Return what `simcluster COMMAND` prints with the nodes in *nodes_s*, processes of *node*, at their paces.
 
     Raises RuntimeError with what was said if it fails, or takes longer than PATIENCE_S.
     """
     meeting = f"{LAUNCHER_ADDRESS}:{PORT}"
-    with _nodes(hosts, nodes_s, key, meeting):
+    with _nodes(hosts, nodes_s, key, meeting, node):
         options = ["--rendezvous", meeting, "--key-file", str(key)]
         full = hosts.command(LAUNCHER, *SIMCLUSTER, *command, *options)
         try:
@@ -46,8 +49,10 @@ def launch(hosts: Hosts, nodes_s: Mapping[str, float], key: Path, *command: str)
 
 
 @contextmanager
-def _nodes(hosts: Hosts, nodes_s: Mapping[str, float], key: Path, meeting: str) -> Iterator[None]:
-    processes = [_node(hosts, name, pace_s, key, meeting) for name, pace_s in nodes_s.items()]
+def _nodes(
+    hosts: Hosts, nodes_s: Mapping[str, float | str], key: Path, meeting: str, node: Sequence[str]
+) -> Iterator[None]:
+    processes = [_node(hosts, name, pace, key, meeting, node) for name, pace in nodes_s.items()]
     try:
         yield
         for process in processes:
@@ -58,13 +63,15 @@ def _nodes(hosts: Hosts, nodes_s: Mapping[str, float], key: Path, meeting: str) 
             process.wait()
 
 
-def _node(hosts: Hosts, name: str, pace_s: float, key: Path, meeting: str) -> subprocess.Popen[bytes]:
+def _node(
+    hosts: Hosts, name: str, pace: float | str, key: Path, meeting: str, node: Sequence[str]
+) -> subprocess.Popen[bytes]:
     listen = f"{hosts.addresses[name]}:0"
-    node: Sequence[str] = (*SIMCLUSTER, "node", name, "--join", meeting, "--key-file", str(key), "--listen", listen)
+    command = (*node, "node", name, "--join", meeting, "--key-file", str(key), "--listen", listen)
     return subprocess.Popen(
-        hosts.command(name, *node),
+        hosts.command(name, *command),
         cwd=ROOT,
-        env={**os.environ, PACE: str(pace_s)},
+        env={**os.environ, PACE: str(pace)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

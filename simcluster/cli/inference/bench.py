@@ -148,10 +148,10 @@ def serving(
         outcome = _on_server(url, str(model), of_server, load, seed)
     else:
         outcome = _on_cluster(str(topology), str(model), of_cluster, load, seed)
-    about, found_answers, details = outcome
+    about, answers, details = outcome
     if target is not None:
-        write_file(target, written_trace(found_answers, str(model)))
-    found = figures(found_answers, objectives)
+        write_file(target, written_trace(answers, str(model)))
+    found = figures(answers, objectives)
     if as_json:
         print(json.dumps({**about, "load": asked.to_dict(), **found.to_dict(), "details": details}, indent=2))
     else:
