@@ -10,6 +10,10 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simcluster_backends.sim.network.dense import Loads
 
 DOUBT = 4096.0
 """Additions and subtractions at a sum's present size, after which it is summed up again: 5e-13 of rounding at most."""
@@ -55,11 +59,13 @@ class Channel:
     slow: list[tuple[float, int, Demand]] = field(default_factory=list)
     # while rates are computed
     is_open: bool = False  # not full yet
-    stamp: int = 0
     before: float = inf  # the level until now
     left_Bps: float = 0.0
     load: float = 0.0
     waiting: int = 0
+    is_loose: bool = False  # what it holds has no level yet
+    among: Loads | None = None  # if pairs of channels are kept in matrices
+    index: int = -1
 
     def hold(self, channel: Channel, demand: Demand, load: float) -> None:
         """Note that this channel holds *demand*, which has *load* on *channel*."""
@@ -67,11 +73,15 @@ class Channel:
         if part is None:
             part = channel.parts[self] = self.reach[channel] = Part()
         part.add(demand, load)
+        if channel.among is not None and not self.is_loose:
+            channel.among.note(self, channel, part)
 
     def free(self, channel: Channel, demand: Demand) -> None:
         """Undo `hold`."""
         part = channel.parts[self]
         part.remove(demand)
+        if channel.among is not None and not self.is_loose:
+            channel.among.note(self, channel, part)
         if not part.loads:
             del channel.parts[self], self.reach[channel]
 
