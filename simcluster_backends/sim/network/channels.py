@@ -10,10 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from simcluster_backends.sim.network.dense import Loads
+from typing import Protocol
 
 DOUBT = 4096.0
 """Additions and subtractions at a sum's present size, after which it is summed up again: 5e-13 of rounding at most."""
@@ -37,6 +34,13 @@ class Part:
         self.load -= self.loads.pop(demand)
         if self._doubt > DOUBT * self.load:
             self.load, self._doubt = sum(self.loads.values()), 0.0
+
+
+class Pairs(Protocol):
+    """Numbers for each pair of channels."""
+
+    def note(self, holder: Channel, channel: Channel, part: Part) -> None:
+        """Note the present *part* of *channel* that *holder* holds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +68,7 @@ class Channel:
     load: float = 0.0
     waiting: int = 0
     is_loose: bool = False  # what it holds has no level yet
-    among: Loads | None = None  # if pairs of channels are kept in matrices
+    among: Pairs | None = None  # if it is in matrices, at *index*
     index: int = -1
 
     def hold(self, channel: Channel, demand: Demand, load: float) -> None:
