@@ -1,26 +1,42 @@
-"""Many flows and many nodes at once: the cost of a flow's end, and of a message as the cluster grows.
+"""Many flows and many nodes at once: the cost of a message as the cluster grows, and of many flows at once.
 
-python -m tests.benchmarks.contention
+python -m tests.benchmarks.contention [--before CHECKOUT] [--largest N]
+
+Each case runs in a fresh process. With another checkout of this project, each case runs there as well, right before,
+and the table has both numbers and their ratio.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import os
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+
+import torch
 
 import simcluster
 from simcluster.bench.flows import PlainFlow, finish_times
 from simcluster.topology import star
+from simcluster.transport import Transport
+from simcluster_backends.sim import run_bodies
 from simcluster_backends.sim.cluster import Cluster
 from tests.benchmarks.timing import ROUNDS, cpu_s
 
 FLOWS, HOSTS = 1000, 64
-STEPS = 5
-CASES = {"sync_ps": (64, 256, 1024), "edp": (64, 256), "fedbuff": (64, 256)}
+MESSAGES = 4000
+ALGORITHMS, SIZES = ("sync_ps", "edp", "fedbuff"), (8, 64, 256, 1024, 4096, 16384)
+ALL_TO_ALL_SIZES = (8, 32, 64, 128)
+MANY_FLOWS = ((1000, 64), (4000, 64), (10000, 128))
+PATIENCE_S = 300.0
 
 
 def thousand_flows_s() -> float:
@@ -51,7 +67,8 @@ def message_us(algorithm: str, workers: int) -> float:
         spent.append((time.process_time() - began_s, messages))
         return ends
 
-    size = {"topology.workers": workers, "topology.bandwidth": "1 Gbps", "stop.steps": STEPS, "numerics": "none"}
+    steps = max(3, MESSAGES // (2 * workers))
+    size = {"topology.workers": workers, "topology.bandwidth": "1 Gbps", "stop.steps": steps, "numerics": "none"}
     with tempfile.TemporaryDirectory() as out, patch.object(Cluster, "run", timed):
         overrides = {**size, "algorithm.name": algorithm}
         simcluster.run("eight-on-a-switch", overrides=overrides, out=f"{out}/run", report=False)
@@ -59,12 +76,78 @@ def message_us(algorithm: str, workers: int) -> float:
     return took_s / messages * 1e6
 
 
+def all_to_all_us(nodes: int) -> float:
+    """CPU time of one message where all nodes send to all others at once, again and again."""
+    rounds = max(2, MESSAGES // (nodes * nodes))
+    part = torch.empty(1_000_000, dtype=torch.uint8, device="meta")
+
+    async def body(node: Transport) -> None:
+        for number in range(rounds):
+            async with asyncio.TaskGroup() as sends:
+                for rank in node.peers:
+                    sends.create_task(node.send(rank, f"part {number}", part))
+                for rank in node.peers:
+                    await node.recv(rank, f"part {number}")
+
+    def run() -> None:
+        assert run_bodies([body] * nodes, star(nodes)) == [None] * nodes
+
+    return cpu_s(run) / (rounds * nodes * (nodes - 1)) * 1e6
+
+
+def _measure(case: str, *numbers: int) -> float:
+    if case == "flows":
+        return flows_s(*numbers)
+    return all_to_all_us(*numbers) if case == "all_to_all" else message_us(case, *numbers)
+
+
+def _cases(largest: int) -> list[tuple[str, ...]]:
+    messages = [(algorithm, str(size)) for algorithm in ALGORITHMS for size in SIZES]
+    messages += [("all_to_all", str(size)) for size in ALL_TO_ALL_SIZES]
+    flows = [("flows", str(number), str(hosts)) for number, hosts in MANY_FLOWS]
+    return [case for case in messages if int(case[1]) <= largest] + flows
+
+
+def _in_a_process(case: tuple[str, ...], checkout: Path) -> float | None:
+    """Return what *case* costs with the code of *checkout*; None if that takes too long."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--case", *case]
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    try:
+        done = subprocess.run(
+            command, cwd=checkout, env=environment, capture_output=True, text=True, check=True, timeout=PATIENCE_S
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return float(done.stdout.split()[-1])
+
+
+def _row(case: tuple[str, ...], costs: list[float | None]) -> str:
+    name, *numbers = case
+    unit, digits = ("s", 2) if name == "flows" else ("us", 0)
+    size = " among ".join(f"{int(number):,}" for number in numbers)
+    cells = [f"over {PATIENCE_S:.0f} s" if cost is None else f"{cost:,.{digits}f} {unit}" for cost in costs]
+    if len(costs) == 2 and None not in costs:
+        before, now = (cost for cost in costs if cost is not None)
+        cells.append(f"{before / now:.1f}")
+    return "| " + " | ".join([name, size, *cells]) + " |"
+
+
 def main() -> None:
-    print(f"CPU time of a message, timing only, {STEPS} steps on a star at 1 Gbps")
-    for algorithm, sizes in CASES.items():
-        for workers in sizes:
-            print(f"  {algorithm} on {workers:>5,} nodes: {message_us(algorithm, workers):,.0f} us", flush=True)
-    print(f"{FLOWS:,} flows at once among {HOSTS} hosts: {flows_s(FLOWS, HOSTS):.2f} s")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--before", type=Path, help="another checkout of this project, to compare with")
+    parser.add_argument("--largest", type=int, default=max(SIZES), help="the most nodes")
+    parser.add_argument("--case", nargs="+", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.case:
+        print(_measure(asked.case[0], *map(int, asked.case[1:])))
+        return
+    here = Path(__file__).resolve().parents[2]
+    checkouts = [checkout.resolve() for checkout in (asked.before, here) if checkout is not None]
+    print("CPU time of a message, timing only, on a star; of flows, of all that start at once")
+    heads = ["", "nodes, or flows among hosts", *(["before", "now", "before / now"] if asked.before else ["now"])]
+    print("| " + " | ".join(heads) + " |\n" + "| --- " * len(heads) + "|")
+    for case in _cases(asked.largest):
+        print(_row(case, [_in_a_process(case, checkout) for checkout in checkouts]), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Protocol
 
 DOUBT = 4096.0
 """Additions and subtractions at a sum's present size, after which it is summed up again: 5e-13 of rounding at most."""
@@ -35,6 +36,13 @@ class Part:
             self.load, self._doubt = sum(self.loads.values()), 0.0
 
 
+class Pairs(Protocol):
+    """Numbers for each pair of channels."""
+
+    def note(self, holder: Channel, channel: Channel, part: Part) -> None:
+        """Note the present *part* of *channel* that *holder* holds."""
+
+
 @dataclass(slots=True, eq=False)
 class Channel:
     """A capacity shared by demands. *demands* maps each demand to the share of its rate that counts here.
@@ -55,11 +63,13 @@ class Channel:
     slow: list[tuple[float, int, Demand]] = field(default_factory=list)
     # while rates are computed
     is_open: bool = False  # not full yet
-    stamp: int = 0
     before: float = inf  # the level until now
     left_Bps: float = 0.0
     load: float = 0.0
     waiting: int = 0
+    is_loose: bool = False  # what it holds has no level yet
+    among: Pairs | None = None  # if it is in matrices, at *index*
+    index: int = -1
 
     def hold(self, channel: Channel, demand: Demand, load: float) -> None:
         """Note that this channel holds *demand*, which has *load* on *channel*."""
@@ -67,11 +77,15 @@ class Channel:
         if part is None:
             part = channel.parts[self] = self.reach[channel] = Part()
         part.add(demand, load)
+        if channel.among is not None and not self.is_loose:
+            channel.among.note(self, channel, part)
 
     def free(self, channel: Channel, demand: Demand) -> None:
         """Undo `hold`."""
         part = channel.parts[self]
         part.remove(demand)
+        if channel.among is not None and not self.is_loose:
+            channel.among.note(self, channel, part)
         if not part.loads:
             del channel.parts[self], self.reach[channel]
 

@@ -15,7 +15,8 @@ from math import inf
 from typing import NamedTuple
 
 from simcluster_backends.sim.network.channels import Channel, Demand
-from simcluster_backends.sim.network.filling import fill
+from simcluster_backends.sim.network.dense import Loads
+from simcluster_backends.sim.network.filling import Filling
 
 __all__ = ["Channel", "Demand", "FairShare", "Settled"]
 
@@ -32,11 +33,12 @@ class FairShare:
 
     def __init__(self) -> None:
         self._loose = Channel("loose", inf)  # holds the demands that nothing else holds yet
-        self._loose.is_open = True
+        self._loose.is_open = self._loose.is_loose = True
+        self._among = Loads()
         self._unsettled: dict[Demand, None] = {}  # the demands that it holds
         self._touched: dict[Channel, None] = {}
         self._felt_from = inf  # the lowest level that the changes so far affect
-        self._stamp = self._joined = 0
+        self._joined = 0
 
     def join(self, demand: Demand) -> bool:
         """Add *demand*. Return True if it shares no channel: its rate is set and need not be settled."""
@@ -113,7 +115,8 @@ class FairShare:
         if touched or self._unsettled:
             level = min([self._felt_from, *[channel.fills_from(loose) for channel in loose.reach]])
             level = min([level, *[channel.level for channel in touched]])
-            fill(self._affected(touched, level), self._unsettled, loose, level, changed, moved)
+            filling = Filling(self._affected(touched, level), loose, level, changed, moved)
+            filling.run(self._unsettled, self._among)
         self._unsettled.clear()
         self._touched.clear()
         self._felt_from = inf
@@ -155,24 +158,23 @@ class FairShare:
 
     def _affected(self, touched: dict[Channel, None], level: float) -> list[Channel]:
         """Return *touched* and the channels connected to them via demands at or above *level*; loosen limited ones."""
-        self._stamp = stamp = self._stamp + 1
-        self._loose.stamp = stamp
         channels = list(touched)
-        for channel in channels:
-            channel.stamp = stamp
+        seen = {self._loose: None, **touched}
         for channel in channels:
             while channel.slow and channel.slow[-1][0] >= level:
                 demand = channel.slow[-1][2]
                 self._loosen_limited(demand)
                 for other, _ in demand.uses:
-                    if other.stamp != stamp and len(other.demands) > 1:
-                        other.stamp = stamp
+                    if other not in seen and len(other.demands) > 1:
+                        seen[other] = None
                         channels.append(other)
             for near in (channel.parts, channel.reach):
-                for other in near:
-                    if other.stamp != stamp and other.level >= level:
-                        other.stamp = stamp
-                        channels.append(other)
+                if not near.keys() <= seen.keys():  # most often there is nothing new, and this is faster
+                    for other in near:
+                        if other not in seen:
+                            seen[other] = None
+                            if other.level >= level:
+                                channels.append(other)
         return channels
 
     # from and to the demands that nothing holds

@@ -7,10 +7,12 @@ per pair of channels with demands in common, and per demand only where something
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 
 from simcluster_backends.sim.network.channels import Channel, Demand
+from simcluster_backends.sim.network.dense import Loads, Rising
 
 SAME = 1.0 + 1e-12
 """Levels that differ by less are one level: rounding must not spread ends that belong to one moment."""
@@ -19,54 +21,105 @@ Limits = list[tuple[float, int, Demand, Channel]]
 """A heap with the lowest limit of the demands of each channel that is not full."""
 
 
-def fill(
-    channels: Sequence[Channel],
-    unsettled: dict[Demand, None],
-    loose: Channel,
-    level: float,
-    changed: dict[Channel, None],
-    moved: dict[Demand, None],
-) -> None:
-    """Raise the level of all demands of *channels* at or above *level*, and *unsettled* ones that *loose* holds.
+@dataclass(slots=True)
+class Filling:
+    """One filling of *channels*, which may hold demands at or above *level*. *loose* holds the unsettled ones.
 
-    Add the channels with another level to *changed*, and the demands that something else holds to *moved*.
+    Channels with another level than before are added to *changed*, and demands that something else holds to *moved*.
     """
-    moved.update(unsettled)
-    for channel in channels:
-        channel.before, channel.is_open = channel.level, channel.level >= level
-    for channel in channels:
-        _measure(channel)
-    heap = [
-        (channel.left_Bps / channel.load, number, channel) for number, channel in enumerate(channels) if channel.waiting
-    ]
-    limits: Limits = [(*holder.limits[0], holder) for holder in (loose, *channels) if holder.limits and holder.is_open]
-    heapify(heap)
-    heapify(limits)
-    while heap or limits:
-        if limits and (not heap or limits[0][0] <= heap[0][0]):
-            _stop_at_limit(limits, moved)
-            continue
-        share, number, channel = heap[0]
-        if not channel.waiting:
-            heappop(heap)
-            continue
-        now = channel.left_Bps / channel.load
-        # In exact arithmetic no share is below the last level; rounding must not break that.
-        if now <= level * SAME:
-            now = level
-        if now > share:
-            heapreplace(heap, (now, number, channel))
-            continue
-        heappop(heap)
-        level = now
-        _hold(channel, level, moved)
-    for demand in [demand for demand in unsettled if demand.holder is loose]:
-        demand.stop_at_limit()  # there is none
-    for channel in channels:
-        if channel.is_open:
-            channel.level, channel.is_open = inf, False
-        if channel.level != channel.before:
-            changed[channel] = None
+
+    channels: Sequence[Channel]
+    loose: Channel
+    level: float
+    changed: dict[Channel, None]
+    moved: dict[Demand, None]
+    _limits: Limits = field(default_factory=list)
+
+    def run(self, unsettled: dict[Demand, None], among: Loads) -> None:
+        """Raise all levels until something holds each demand; *unsettled* are those that *loose* holds."""
+        channels, loose = self.channels, self.loose
+        self.moved.update(unsettled)
+        pairs = 0
+        for channel in channels:
+            channel.before, channel.is_open = channel.level, channel.level >= self.level
+            pairs += len(channel.parts)
+        opened = [holder for holder in (loose, *channels) if holder.limits and holder.is_open]
+        self._limits = [(*holder.limits[0], holder) for holder in opened]
+        heapify(self._limits)
+        if among.knows(channels, pairs):
+            self._by_vectors(among)
+        else:
+            self._one_by_one()
+        for demand in [demand for demand in unsettled if demand.holder is loose]:
+            demand.stop_at_limit()  # there is none
+        for channel in channels:
+            if channel.is_open:
+                channel.level, channel.is_open = inf, False
+            if channel.level != channel.before:
+                self.changed[channel] = None
+
+    def _one_by_one(self) -> None:
+        limits, heap = self._limits, []
+        for number, channel in enumerate(self.channels):
+            _measure(channel)
+            if channel.waiting:
+                heap.append((channel.left_Bps / channel.load, number, channel))
+        heapify(heap)
+        while heap or limits:
+            if limits and (not heap or limits[0][0] <= heap[0][0]):
+                if (demand := self._stop_at_limit()) is not None:
+                    _take(demand)
+                continue
+            share, number, channel = heap[0]
+            if not channel.waiting:
+                heappop(heap)
+            elif (now := self._no_lower(channel.left_Bps / channel.load)) > share:
+                heapreplace(heap, (now, number, channel))
+            else:
+                heappop(heap)
+                self._hold(channel, list(channel.parts), now)
+                _fill(channel)
+
+    def _by_vectors(self, among: Loads) -> None:
+        limits, rising = self._limits, Rising(among, self.channels, self.loose)
+        share, index = rising.first()
+        while share < inf or limits:
+            if limits and limits[0][0] <= share:
+                if (demand := self._stop_at_limit()) is None:
+                    continue
+                rising.take(demand)
+            else:
+                channel = among.known[index]
+                self._hold(channel, rising.holders(index), self._no_lower(share))
+                rising.fill(index, channel.level)
+            share, index = rising.first()
+
+    def _no_lower(self, level: float) -> float:
+        """Return *level*, or the last one: in exact arithmetic none is below it, and rounding must not break that."""
+        return self.level if level <= self.level * SAME else level
+
+    def _stop_at_limit(self) -> Demand | None:
+        """Let the lowest limit hold its demand; return that, None if something else holds it."""
+        _, _, demand, holder = heappop(self._limits)
+        if not holder.is_open:
+            return None
+        stops = demand.holder is holder
+        if stops:
+            demand.stop_at_limit()
+            self.moved[demand] = None
+        if holder.limits:
+            heappush(self._limits, (*holder.limits[0], holder))
+        return demand if stops else None
+
+    def _hold(self, channel: Channel, holders: Sequence[Channel], level: float) -> None:
+        """Let *channel*, which is full at *level*, hold the demands of *holders* that nothing holds at a lower one."""
+        for holder in holders:
+            if holder.is_open and holder is not channel:
+                for demand in list(channel.parts[holder].loads):
+                    demand.move(channel)
+                    self.moved[demand] = None
+        self.level = channel.level = level
+        channel.is_open = False
 
 
 def _measure(channel: Channel) -> None:
@@ -81,31 +134,18 @@ def _measure(channel: Channel) -> None:
     channel.left_Bps, channel.load, channel.waiting = left_Bps, load, waiting
 
 
-def _stop_at_limit(limits: Limits, moved: dict[Demand, None]) -> None:
-    """Let the lowest limit hold its demand."""
-    _, _, demand, holder = heappop(limits)
-    if not holder.is_open:
-        return
-    if demand.holder is holder:
-        demand.stop_at_limit()
-        moved[demand] = None
-        for channel, use in demand.uses:
-            if len(channel.demands) > 1:
-                channel.left_Bps -= demand.limit_Bps * use
-                channel.load -= demand.weight * use
-                channel.waiting -= 1
-    if holder.limits:
-        heappush(limits, (*holder.limits[0], holder))
+def _take(demand: Demand) -> None:
+    """Subtract *demand*, which its limit holds, from its channels."""
+    for channel, use in demand.uses:
+        if len(channel.demands) > 1:
+            channel.left_Bps -= demand.limit_Bps * use
+            channel.load -= demand.weight * use
+            channel.waiting -= 1
 
 
-def _hold(channel: Channel, level: float, moved: dict[Demand, None]) -> None:
-    """Let *channel*, which is full at *level*, hold all demands on it that nothing holds at a lower one."""
-    for holder, part in list(channel.parts.items()):
-        if holder.is_open and holder is not channel:
-            for demand in list(part.loads):
-                demand.move(channel)
-                moved[demand] = None
-    channel.level, channel.is_open = level, False
+def _fill(channel: Channel) -> None:
+    """Subtract the demands that *channel* holds from their channels."""
+    level = channel.level
     for other, part in channel.reach.items():
         other.left_Bps -= level * part.load
         other.load -= part.load

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcluster_backends.sim.loop.clock import Clock
+from simcluster_backends.sim.network import dense
 from simcluster_backends.sim.network.fairshare import Channel, Demand, FairShare
 from simcluster_backends.sim.network.flows import Flow, Network, Route
 
@@ -63,6 +64,14 @@ changes = st.lists(
     ),
     max_size=60,
 )
+
+
+@pytest.fixture(params=["one by one", "vectors"], scope="module", autouse=True)
+def filling(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All tests twice: fillings of any size with vectors, and none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dense, "LEAST_PAIRS", 1 if request.param == "vectors" else 10**9)
+        yield
 
 
 @settings(max_examples=400, deadline=None)
