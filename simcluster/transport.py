@@ -113,7 +113,8 @@ class Transport(Protocol):
         """Send *content* to rank *to* under *tag*; return when it has left this node.
 
         - Tensors are copied or frozen before the first wait: changing them afterwards does not change what arrives.
-          Tensors from simcluster.payload.lend may be sent from where they are, until this returns or raises.
+          Tensors from simcluster.payload.lend may be sent from where they are, until this returns or raises; those from
+          give, which never change again, may be copied only when the receiver changes them.
         - It returns when the last byte is injected, so a slow link or a receiver that does not receive causes
           backpressure. It does not wait for the receiver to ask.
         - Messages to one rank share one ordered stream, as in one TCP connection: a large tensor delays the small

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from simcluster.collectives import flatten, unflatten
+from simcluster.collectives import flatten
 from simcluster.compression.codec import Codec
 from simcluster.compression.compressor import Layout
 from simcluster.compression.factors import mean_of_factors
@@ -98,10 +98,9 @@ class Mean:
         """Return the mean over ranks of *tensors*."""
         if self._kind is None:
             vector = flatten(tensors)
-            like = [torch.empty(tensor.shape, device="meta") for tensor in tensors]
             del tensors  # there is a copy of them: no need to hold both until the sum is complete
             total = await self._all_reduce(self._node, vector, tag)
-            return unflatten(total.div_(self._node.size), like)
+            return self._codec.layout.tensors(total.div_(self._node.size))
         if isinstance(self._kind, PowerSgd):
             async with self._first.take():
                 return await mean_of_factors(self._node, self._kind, self._codec, tensors, tag, self._all_reduce)

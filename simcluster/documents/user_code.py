@@ -15,7 +15,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -117,17 +117,26 @@ def check_algorithm(function: Callable[..., Any], what: str) -> None:
 
 def _banned_imports(path: Path) -> list[Problem]:
     problems = []
-    for statement in ast.walk(ast.parse(content_of(path))):
+    for module, line, column in _imports_of(content_of(path)):
+        root = module.partition(".")[0]
+        if root in INSTEAD:
+            problems.append(Problem("import", root, INSTEAD[root], str(path), line, column))
+    return problems
+
+
+@lru_cache(maxsize=256)
+def _imports_of(source: bytes) -> list[tuple[str, int, int]]:
+    """Return (module, line, column) of all imports in *source*, without those relative to its package."""
+    found = []
+    for statement in ast.walk(ast.parse(source)):
         if isinstance(statement, ast.Import):
             modules = [alias.name for alias in statement.names]
         elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
             modules = [statement.module]
         else:
             continue
-        place = (str(path), statement.lineno, statement.col_offset + 1)
-        roots = (module.partition(".")[0] for module in modules)
-        problems += [Problem("import", root, INSTEAD[root], *place) for root in roots if root in INSTEAD]
-    return problems
+        found += [(module, statement.lineno, statement.col_offset + 1) for module in modules]
+    return found
 
 
 def load_again(path: Path) -> ModuleType:

@@ -50,8 +50,9 @@ def _absent_here(plan: Experiment, options: Mapping[str, Any]) -> list[str]:
 
 def _too_small(plan: Experiment) -> list[str]:
     """Return the nodes whose accelerator has too little memory, and their CPU enough."""
-    short, found = too_small(plan), []
-    for name, cpu in _with_a_choice(plan).items():
+    choice, found = _with_a_choice(plan), []
+    short = too_small(plan) if choice else {}
+    for name, cpu in choice.items():
         if name in short and (cpu.memory_bytes is None or short[name].needed <= cpu.memory_bytes):
             found.append(name)
     return found

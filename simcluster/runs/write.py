@@ -1,7 +1,7 @@
 """Write the run directory: config, summary, metrics, trace, checkpoints.
 
 Every file is written completely under another name and then renamed, so a full disk leaves no partial file under a
-final name, and an earlier run intact. pandas is imported where it is used: the import takes longer than most commands.
+final name, and an earlier run intact. Nothing here imports pandas, which takes longer than most commands.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from simcluster.errors import NodeFailed, RunError
 from simcluster.paths import inside
 from simcluster.paths.inside import PARTIAL
 from simcluster.process.interrupts import CtrlC
+from simcluster.runs import arrow_columns
 from simcluster.runs import folder as layout
 from simcluster.runs.folder import check_folder
 from simcluster.runs.record import Metric, RunRecord
@@ -28,6 +29,8 @@ from simcluster.runs.summary import CONSENSUS, summarize
 from simcluster.runs.trace import description, events
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from simcluster.runs.samples import Samples
     from simcluster.topology import Topology
 
@@ -156,9 +159,6 @@ def consensus_metrics(record: RunRecord) -> list[tuple[int, Metric]]:
 
 
 def _write_metrics(record: RunRecord, file: BinaryIO) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     looked = consensus_metrics(record)
     rows = sorted(
         (
@@ -168,20 +168,31 @@ def _write_metrics(record: RunRecord, file: BinaryIO) -> None:
         ),
         key=lambda row: row[:3],
     )
-    columns = list(zip(*(row[3] for row in rows), strict=True)) or [()] * 5
-    kinds = {"time_s": pa.float64(), "step": pa.int64(), "node": pa.large_string(), "name": pa.large_string()}
-    kinds["value"] = pa.float64()
-    pq.write_table(
-        pa.table({name: pa.array(column, kind) for (name, kind), column in zip(kinds.items(), columns, strict=True)}),
-        file,
-    )
+    time_s, step, node, name, value = zip(*(row[3] for row in rows), strict=True) if rows else [()] * 5
+    columns = {
+        "time_s": arrow_columns.floats(time_s),
+        "step": arrow_columns.whole(step),
+        "node": arrow_columns.texts(node),
+        "name": arrow_columns.texts(name),
+        "value": arrow_columns.floats(value),
+    }
+    _write_table(columns, file)
 
 
 def _write_samples(samples: Samples, file: BinaryIO) -> None:
+    given = samples.columns
+    columns = {
+        "epoch": arrow_columns.whole(given["epoch"], 32),
+        "sample": arrow_columns.whole(given["sample"]),
+        "node": arrow_columns.categories(given["node"]),
+        "used": arrow_columns.whole(given["used"], 32),
+        "lost": arrow_columns.whole(given["lost"], 32),
+    }
+    _write_table(columns, file)
+
+
+def _write_table(columns: dict[str, pa.Array], file: BinaryIO) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = {"epoch": pa.int32(), "sample": pa.int64(), "node": pa.string(), "used": pa.int32(), "lost": pa.int32()}
-    columns = {name: pa.array(samples.columns[name], kind) for name, kind in kinds.items()}
-    columns["node"] = columns["node"].dictionary_encode()
-    pq.write_table(pa.table(columns), file)
+    pq.write_table(pa.Table.from_arrays(list(columns.values()), names=list(columns)), file)

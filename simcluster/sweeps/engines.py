@@ -6,6 +6,7 @@ of completion. A call that ends without an error has done its work; a worker tha
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -36,6 +37,15 @@ Engine: TypeAlias = Callable[[Sequence[Call]], Outcomes]
 
 DIED = "its process died"
 MOST_JOBS = 1024
+PRELOADED = [
+    "simcluster.sweeps.orphans",
+    "simcluster.experiment.node",
+    "simcluster.experiment.run",
+    "simcluster_backends.sim.run",
+    "pyarrow.parquet",
+]
+"""What points import, most of them in the simulator: once, before the workers are forked."""
+
 TRIES = 2
 """Attempts per call: a process that dies may have been taken down by another one."""
 
@@ -84,8 +94,7 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
     """Run calls until all are done or the pool breaks; then all calls in flight count as died."""
     forks = way_to_start() == "fork"
     context = multiprocessing.get_context("forkserver" if forks else "spawn")
-    preload = ["simcluster.sweeps.orphans", "simcluster.experiment.node", "simcluster.experiment.execute"]
-    context.set_forkserver_preload(preload)
+    context.set_forkserver_preload(PRELOADED)
     if forks:
         start_fork_server()
     else:
@@ -170,6 +179,8 @@ def _begin() -> None:
 
     threading.Thread(target=end_with_it, daemon=True).start()
     from simcluster.experiment import node, read, run  # noqa: F401
+
+    gc.freeze()  # what is imported stays: a search for garbage would copy the pages that workers share
 
 
 def _said(error: BaseException | None) -> str | None:

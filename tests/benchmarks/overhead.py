@@ -1,5 +1,5 @@
-"""What a simulated run costs beside its numerics: its time over that of the same gradients in a plain torch loop, on
-one core; and how long both take on two.
+"""What a simulated run costs besides its numerics: its time over that of the same gradients in a plain torch loop, on
+one core; and how long both take on two. `python -m tests.benchmarks.overhead` measures the quickstart's batches alone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from simcluster_backends.sim import run_cluster
 from tests.benchmarks.timing import Ratio, compare, wall_s
 
 STEPS, GPT_STEPS = 40, 8
+PAIRS = 15
 ALGORITHMS = ("sync_ps", "all_reduce_dp", "edp")
 WORKLOADS: dict[str, dict[str, object]] = {
     f"mnist_mlp, batch {batch_size}, {hidden} hidden units": {
@@ -35,6 +36,16 @@ class Case(NamedTuple):
     gradient_ms: float
     one_core: Ratio
     two_cores: float
+
+
+def main() -> None:
+    workload, block = next(iter(WORKLOADS.items()))
+    print(f"{workload}: CPU time on one core over that of the plain loop, medians of {PAIRS} interleaved pairs")
+    for algorithm in ALGORITHMS:
+        plan = _plan(algorithm, block)
+        found = compare(lambda plan=plan: _simulate(plan, 1), lambda plan=plan: _plain_loop(plan), PAIRS)
+        a_ms, b_ms = (seconds / plan.steps * 1e3 for seconds in (found.a_s, found.b_s))
+        print(f"  {algorithm}: {found.ratio:.2f} ({a_ms:.2f} ms a step over {b_ms:.2f})", flush=True)
 
 
 def measure() -> Iterator[Case]:
@@ -89,3 +100,7 @@ def _plain_loop(experiment: Experiment) -> None:
         model.apply([gradient.div_(size) for gradient in mean])
     model.evaluate()
     model.weights_sha256()
+
+
+if __name__ == "__main__":
+    main()

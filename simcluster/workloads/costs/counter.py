@@ -133,13 +133,13 @@ class Counter:
         return share_of(modules_in_order(model), [p for _, p in trainable_of(model)], 0, size)
 
     def memory(self, batch: Batch, data: Iterable[Samples]) -> Memory:
-        """Return `count_memory` of the model, such a batch and *data*."""
+        """Return `count_memory` of the model, such a batch and *data*, which are always the same."""
 
         def count() -> Memory:
             like = self.like_batch(batch)
             return count_memory(self.a_model(), self.loss, self.make_optimizer, like, data)
 
-        return self.run("the model and its loss", count)
+        return self.once(("memory", *_shapes(batch)), "the model and its loss", count)
 
     def once(self, key: Hashable, what: str, work: Callable[[], T]) -> T:
         """Return the result of *work*, which is called *what* and run once for each *key*."""
