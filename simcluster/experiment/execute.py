@@ -105,7 +105,9 @@ def run_plan(
         if report:
             from simcluster.reports.report import write_report
 
-            write_report(finished, plan.topology)
+            page = write_report(finished, plan.topology)
+            if given.get("coordinator"):
+                importlib.import_module(f"simcluster_backends.{plan.backend}").show_report(job, page)
         store.drop_others()
     except RunError as error:
         error.seed = plan.seed

@@ -23,7 +23,7 @@ from simcluster.ui.shelf import PAGES, Shelf
 from simcluster.version import __version__
 from simcluster.web.assets import asset
 from simcluster.web.login import Login, add_login
-from simcluster.web.requests import App
+from simcluster.web.requests import SANDBOX, App
 
 SHARED, OWN = (
     ("base.css", "live.css", "dom.js", "live.js", "login.js", "figures.js"),
@@ -33,12 +33,6 @@ PAGE_BYTES = 512 << 20
 SAID = 20
 
 Id = Annotated[str, Query(max_length=2000)]
-
-SANDBOX = (
-    # A report may come from elsewhere: its scripts run without this service's origin, and reach nothing.
-    "sandbox allow-scripts allow-downloads; default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
-    "script-src 'unsafe-inline'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
-)
 
 
 class Named(BaseModel):

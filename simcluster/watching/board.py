@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 WINDOW_S = 5.0
 """Minimum window of rates: from one heartbeat to the next a rate is mostly noise."""
 
 HISTORY = 600
 """Number of moments kept; when exceeded, every second one is dropped, and half as many are kept from then on."""
+
+CONFIG_CHARACTERS = 200_000
+"""Limit of the experiment in a description; a longer one is cut off."""
 
 MOMENTS = 64
 """Maximum number of moments between the two that a rate is computed from."""
@@ -101,7 +104,10 @@ class Map(Words):
 
 
 class RunInfo(Words):
-    """The description of a run, sent once. *nodes* are its ranks in order, *steps* the steps of each, if known."""
+    """The description of a run, sent once. *nodes* are its ranks in order, *steps* the steps of each, if known.
+
+    *config* is its resolved experiment, for readers; *folder* is where its launcher writes its results.
+    """
 
     name: str
     nodes: list[str]
@@ -113,6 +119,8 @@ class RunInfo(Words):
     steps: int | None = None
     attempt: int = 1
     map: Map | None = None
+    config: Annotated[str, Field(max_length=CONFIG_CHARACTERS)] = ""
+    folder: Annotated[str, Field(max_length=4096)] = ""
 
 
 def plain(value: Any) -> Any:

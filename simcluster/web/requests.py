@@ -11,6 +11,13 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+SANDBOX = (
+    # A report may come from elsewhere: its scripts run without this service's origin, and reach nothing.
+    "sandbox allow-scripts allow-downloads; default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""The policy of a report, whose scripts need no origin."""
+
 
 def headers_of(scope: Scope) -> dict[str, list[str]]:
     """Return the headers by lower-case name; a client may send one more than once."""

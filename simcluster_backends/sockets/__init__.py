@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simcluster.process.interrupts import Cancellable, CtrlC
@@ -14,7 +15,14 @@ if TYPE_CHECKING:
     from simcluster.experiment.job import ClusterJob
     from simcluster.runs.record import RunRecord
 
-__all__ = ["OPEN_KEY", "generate_key", "read_key", "run_cluster", "write_key"]
+__all__ = ["OPEN_KEY", "generate_key", "read_key", "run_cluster", "show_report", "write_key"]
+
+
+def show_report(job: ClusterJob, report: Path) -> None:
+    """Send the *report* of *job*, which has ended, to the coordinator that the job reported to."""
+    from simcluster_backends.sockets.launcher.reporting import show_report as show
+
+    show(job, report)
 
 
 def run_cluster(job: ClusterJob) -> RunRecord:

@@ -1,4 +1,4 @@
-"""Pages in a headless browser: bytes, the time to the first figure, the height at 1,024 nodes, a change in the explorer.
+"""Pages in a headless browser: bytes, time to the first figure, height at 1,024 nodes, changes in the explorer.
 
     python -m tests.benchmarks.pages
 
@@ -28,8 +28,10 @@ from tests.support.made_up_runs import made_up_config, made_up_run, star_documen
 
 ROUNDS = 7
 PACKED = re.compile(r'<script type="text/plain" id="plotly">(.*?)</script>')
-FIRST = """new MutationObserver(() => { if (!window.first && document.querySelector('.main-svg')) window.first = performance.now(); })
-  .observe(document, { childList: true, subtree: true });"""
+FIRST = """new MutationObserver(() => {
+  if (!window.first && document.querySelector('.main-svg')) window.first = performance.now();
+}).observe(document, { childList: true, subtree: true });"""
+DRAWN = "document.documentElement.dataset.drawn === 'true'"
 CHANGES = {
     "another vertical axis": "pick('y', 'loss')",
     "another horizontal axis": "pick('x', 'workload.learning_rate')",
@@ -106,9 +108,7 @@ def many_nodes() -> tuple[int, float]:
         with browser(Path(folder) / "profile") as tab:
             tab.look(1280, dark=False, height=800)
             tab.open((Path(folder) / "report.html").as_uri())
-            tab.wait_for(
-                "document.documentElement.dataset.drawn === 'true' && !!document.documentElement.dataset.spans"
-            )
+            tab.wait_for(f"{DRAWN} && !!document.documentElement.dataset.spans")
             return len(PACKED.sub("", text).encode()), tab.ask("document.documentElement.scrollHeight") / 800
 
 
@@ -148,7 +148,7 @@ def exploring(points: int, rounds: int = ROUNDS) -> tuple[int, float, dict[str, 
         with browser(Path(folder) / "profile") as tab:
             tab.look(1280, dark=False, height=800)
             tab.open((Path(folder) / "explorer.html").as_uri())
-            tab.wait_for("document.documentElement.dataset.drawn === 'true'")
+            tab.wait_for(DRAWN)
             opened_ms = tab.ask("performance.now()")
             taken: dict[str, list[float]] = {name: [] for name in CHANGES}
             for _ in range(rounds):
@@ -166,9 +166,7 @@ def main() -> None:
     print(f"a report of 1,024 nodes: {size_bytes / 1e6:.2f} MB without plotly.js, {screens:.1f} screens of 1280 x 800")
     for points in (5000, 100_000):
         size_bytes, opened_ms, changes = exploring(points)
-        print(
-            f"an explorer of {points:,} points: {size_bytes / 1e6:.2f} MB, open after {opened_ms:.0f} ms; a change takes"
-        )
+        print(f"an explorer of {points:,} points: {size_bytes / 1e6:.2f} MB, open after {opened_ms:.0f} ms; a change:")
         for name, ms in changes.items():
             print(f"  {ms:.0f} ms: {name}")
 

@@ -23,9 +23,9 @@ from simcluster import __version__
 from simcluster.watching.board import RunInfo, Telemetry, Words
 from simcluster.web.assets import asset, joined
 from simcluster.web.login import Login, add_login
-from simcluster.web.requests import App
+from simcluster.web.requests import SANDBOX, App
 from simcluster_backends.sockets.coordinator.desk import MOST_WORKERS, Desk, Refused
-from simcluster_backends.sockets.coordinator.guard import COOKIE, DASHBOARD, Guard
+from simcluster_backends.sockets.coordinator.guard import BODY_LIMIT_BYTES, COOKIE, DASHBOARD, Guard
 
 HERE = "simcluster_backends.sockets.coordinator"
 
@@ -53,6 +53,12 @@ class Outcome(Words):
     """How a run ended; *error* is empty if it ended well."""
 
     error: Annotated[str, Field(max_length=20_000)] = ""
+
+
+class Report(Words):
+    """The *page* of a run that has ended."""
+
+    page: Annotated[str, Field(max_length=BODY_LIMIT_BYTES)]
 
 
 def make_api(desk: Desk, token: str, hosts: Collection[str], login: Login | None = None, is_tls: bool = False) -> App:
@@ -113,6 +119,10 @@ def _add_calls_of_launchers(api: FastAPI, desk: Desk) -> None:
     def end(outcome: Outcome) -> dict[str, Any]:
         return desk.end(outcome.error)
 
+    @api.post("/runs/report")
+    def report(report: Report) -> dict[str, Any]:
+        return desk.take_report(report.page)
+
     @api.post("/telemetry")
     def telemetry(telemetry: Telemetry) -> dict[str, Any]:
         if len(telemetry.nodes) > MOST_WORKERS:
@@ -136,6 +146,15 @@ def _add_questions(api: FastAPI, desk: Desk) -> None:
     @api.get("/history")
     def history(after_s: float = -1.0) -> JSONResponse:
         return JSONResponse(desk.history(after_s))
+
+    @api.get("/config")
+    def config() -> JSONResponse:
+        return JSONResponse(desk.config())
+
+    @api.get("/report", include_in_schema=False)
+    def shown() -> HTMLResponse:
+        # The page came from elsewhere: its scripts run without this service's origin, and reach nothing.
+        return HTMLResponse(desk.report(), headers=headers() | {"Content-Security-Policy": SANDBOX})
 
     @api.get("/metrics")
     def metrics() -> Response:

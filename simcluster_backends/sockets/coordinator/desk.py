@@ -33,6 +33,7 @@ class Desk:
         self._now, self._lock = now, threading.Lock()
         self._membership = Membership(dead_s)
         self._board: Board | None = None
+        self._report = ""  # the page of the run, once it has ended
         self._told_s = 0.0  # when a launcher last called
         self._leaving: set[str] = set()  # workers that were asked to leave but have not
 
@@ -82,7 +83,7 @@ class Desk:
         """Start a run that gathers its nodes, ranked by its list until it ends."""
         with self._lock:
             ranks = self._alive().begin(self._now(), run.nodes)
-            self._board, self._told_s = Board(run), self._now()
+            self._board, self._told_s, self._report = Board(run), self._now(), ""
             return {"ranks": ranks, **self._terms()}
 
     def telemetry(self, telemetry: Telemetry) -> dict[str, Any]:
@@ -115,26 +116,51 @@ class Desk:
                 self._board.end(error)
             return self._terms()
 
+    def take_report(self, page: str) -> dict[str, Any]:
+        """Keep the report of the run that ended last. Raise Refused while one is in progress, or before any."""
+        with self._lock:
+            self._alive()
+            if self._board is None or self._board.goes_on:
+                raise Refused(409, "a report is taken once its run has ended")
+            self._report = page
+            return self._terms()
+
     # queries
 
     def ready(self, min_workers: int) -> dict[str, Any]:
         """Return the present workers by rank, whether they are enough, and the current run if there is one."""
         with self._lock:
             membership, board = self._alive(), self._board
-            alive = membership.alive()
+            alive, run = membership.alive(), None
+            if board is not None and board.goes_on:
+                run = board.run.model_dump(exclude={"config", "folder"}) | {"state": board.state}
             workers = [{"name": w.name, "worker_id": w.name, "rank": w.rank, "address": w.address} for w in alive]
             return {
                 "ready": len(alive) >= min_workers,
                 "active_workers": len(alive),
                 "min_workers": min_workers,
                 "workers": workers,
-                "run": board.run.model_dump() | {"state": board.state} if board is not None and board.goes_on else None,
+                "run": run,
                 **self._terms(),
             }
 
     def status(self) -> dict[str, Any]:
         with self._lock:
-            return status(self._alive(), self._board, self._now())
+            found = status(self._alive(), self._board, self._now())
+            return found | {"has_report": bool(self._report)}
+
+    def config(self) -> dict[str, Any]:
+        """Return the experiment of the run and the directory of its results, as its launcher reported them."""
+        with self._lock:
+            run = self._board.run if self._board is not None else None
+            return {"config": run.config if run else "", "folder": run.folder if run else ""}
+
+    def report(self) -> str:
+        """Return the report of the run. Raise Refused without one."""
+        with self._lock:
+            if not self._report:
+                raise Refused(404, "no report of a run that has ended")
+            return self._report
 
     def history(self, after_s: float) -> list[dict[str, Any]]:
         """Return the kept moments of the run that are later than *after_s* by its clock."""

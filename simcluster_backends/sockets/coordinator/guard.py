@@ -29,7 +29,7 @@ from simcluster.web.requests import (
 )
 
 DASHBOARD = "/"
-SHOWN = ("/status", "/history")
+SHOWN = ("/status", "/history", "/config", "/report")
 """The paths that the page reads."""
 
 COOKIE = "simcluster_coordinator"

@@ -6,6 +6,7 @@ If the coordinator does not answer, a warning is logged and the run continues.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sys
 import time
@@ -15,10 +16,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import yaml
+
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
+from simcluster.watching.board import CONFIG_CHARACTERS
 from simcluster.watching.telling import run_info
-from simcluster_backends.sockets.launcher.settings import MOST_DEAD_S, Options, check_coordinator, is_elsewhere
+from simcluster_backends.sockets.launcher.settings import (
+    MOST_DEAD_S,
+    Options,
+    check_coordinator,
+    is_elsewhere,
+    read_options,
+)
 from simcluster_backends.sockets.net.tls import tls_of_coordinator
 from simcluster_backends.sockets.wire.keys import read_token
 
@@ -76,7 +86,11 @@ class Reporter:
         """Report a new attempt; its nodes meet at *rendezvous*."""
         self._attempt += 1
         job, drawn = self._job, self._job.topology if self._post is not None else None
-        self._run = run_info(job.names, job.seed, job.about, "sockets", rendezvous, self._attempt, drawn=drawn)
+        run = run_info(job.names, job.seed, job.about, "sockets", rendezvous, self._attempt, drawn=drawn)
+        if self._post is not None:
+            folder = job.log_folder.absolute().parent if job.log_folder is not None else ""
+            run = run.model_copy(update={"config": _readable(job.config_json), "folder": str(folder)[:4096]})
+        self._run = run
         self._known = False
         if self._watcher is not None:
             self._watcher.begin(self._run)
@@ -132,6 +146,33 @@ class Reporter:
                 log.warning("%s; the run continues", error)
             self._warned = True
         return frozenset(map(str, names)) if isinstance(names, list) else ()
+
+
+def _readable(config_json: str) -> str:
+    """Return the experiment as YAML, cut off at its limit."""
+    try:
+        text = yaml.safe_dump(json.loads(config_json), sort_keys=False, allow_unicode=True)
+    except ValueError:
+        text = config_json
+    return text if len(text) <= CONFIG_CHARACTERS else f"{text[: CONFIG_CHARACTERS - 40]}\n# and more: see config.yaml"
+
+
+def show_report(job: ClusterJob, report: Path) -> None:
+    """Send the *report* of a run that has ended to its coordinator elsewhere, whose page then has a link to it.
+
+    A coordinator that does not take it is logged.
+    """
+    options, _ = read_options(job)
+    if options.coordinator is None or not is_elsewhere(options.coordinator):
+        return  # one started for the run ended with it
+    from simcluster_backends.sockets.coordinator.client import Client
+
+    token = read_token(Path(options.token_file or ""))
+    client = Client(options.coordinator, token, tls=options.tls, plain_http=options.plain_http)
+    try:
+        client.post("/runs/report", {"page": report.read_text(encoding="utf-8")})
+    except RunError as error:
+        log.warning("%s; its page has no link to the report", error)
 
 
 @asynccontextmanager

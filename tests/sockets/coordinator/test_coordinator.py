@@ -17,8 +17,8 @@ from simcluster_backends.sockets.coordinator.desk import Desk
 from simcluster_backends.sockets.coordinator.guard import BODY_LIMIT_BYTES, host_of
 
 TOKEN = "t" * 40
-QUESTIONS = ("/status", "/history", "/metrics", "/training/ready", "/openapi.json")
-ACTIONS = ("/workers", "/workers/a/heartbeat", "/workers/a/leave", "/runs", "/runs/end", "/telemetry")
+QUESTIONS = ("/status", "/history", "/config", "/report", "/metrics", "/training/ready", "/openapi.json")
+ACTIONS = ("/workers", "/workers/a/heartbeat", "/workers/a/leave", "/runs", "/runs/end", "/runs/report", "/telemetry")
 
 
 class Calls:
@@ -126,6 +126,7 @@ def bodies() -> dict[str, dict[str, Any]]:
         "/workers/a/heartbeat": {},
         "/runs": run,
         "/runs/end": {"error": ""},
+        "/runs/report": {"page": ""},
         "/telemetry": telemetry(1.0, 1),
     }
 
@@ -290,3 +291,17 @@ def test_a_number_that_is_not_finite_is_none_in_json(calls: Calls) -> None:
     calls.desk.telemetry(Telemetry(elapsed_s=1.0, nodes=nodes))
     assert calls.get("/status")["run"]["nodes"][0]["loss"] is None
     assert b"NaN" not in calls("GET", "/history").content
+
+
+def test_a_report_is_taken_once_its_run_has_ended_and_goes_with_the_next_run(calls: Calls) -> None:
+    assert calls("POST", "/runs/report", {"page": "x"}).status_code == 409
+    begin(calls, "a")
+    assert calls("POST", "/runs/report", {"page": "x"}).status_code == 409
+    assert calls("GET", "/report").status_code == 404
+    calls.post("/runs/end", {"error": ""})
+    calls.post("/runs/report", {"page": "<p>x"})
+    answer = calls("GET", "/report")
+    assert answer.text == "<p>x"
+    assert answer.headers["content-security-policy"].startswith("sandbox allow-scripts")
+    begin(calls, "a")
+    assert not calls.get("/status")["has_report"]

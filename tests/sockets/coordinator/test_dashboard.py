@@ -17,6 +17,7 @@ from simcluster_backends.sockets.coordinator.service import Service
 from tests.sockets.coordinator.test_coordinator import Calls
 from tests.support.browser import needs_browser
 from tests.support.devtools import browser
+from tests.support.looks import check_looks
 
 TOKEN = "0123456789abcdef" * 4
 NAMES = ["mini1", "mini2", "mini3", "pi5", "pi4"]
@@ -48,7 +49,8 @@ def telemetry(second: int) -> Telemetry:
 def a_desk(seconds: int = 30) -> Desk:
     desk = Desk(600.0, time.monotonic)  # no launcher speaks here, and a browser may be slow
     run = RunInfo(name="quickstart", nodes=NAMES, rendezvous="127.0.0.1:1", algorithm="edp", topology="smolcluster",
-                  steps=200, map=map_of(load("smolcluster")))  # fmt: skip
+                  steps=200, map=map_of(load("smolcluster")), config=f"name: {EVIL}\n",
+                  folder="/home/pi/runs/one")  # fmt: skip
     desk.begin(run)
     for second in range(seconds):
         desk.telemetry(telemetry(second))
@@ -112,10 +114,20 @@ def test_a_browser_on_loopback_shows_the_run_without_a_login_and_keeps_nothing(
             tab.look(width, dark=dark)
             tab.ask("new Promise(done => setTimeout(done, 50))")
             assert tab.ask("document.documentElement.scrollWidth") <= width
+        assert tab.ask("document.getElementById('experiment').textContent") == f"name: {EVIL}\n"
+        tab.ask("document.getElementById('config').open = true")
+        assert "/home/pi/runs/one" in tab.ask("document.getElementById('folder').textContent")
+        assert tab.ask("document.getElementById('report').hidden")
+        check_looks(tab)
         desk.end("rank 3 (pi5) is lost")
         tab.wait_for("document.getElementById('state').textContent === 'failed'")
         assert "rank 3 (pi5) is lost" in tab.ask("document.getElementById('trouble').textContent")
+        desk.take_report("<body><script>document.body.textContent = window.origin</script>")
+        tab.wait_for("!document.getElementById('report').hidden")
+        check_looks(tab)
         assert tab.ask("JSON.stringify([{...localStorage}, document.cookie])") == '[{},""]'
+        tab.ask("document.getElementById('report').target = '_self'; document.getElementById('report').click()")
+        tab.wait_for("location.pathname === '/report' && document.body?.textContent === 'null'")
         assert tab.complaints == []
         assert not [url for url in tab.urls if not url.startswith((service.url, "data:"))]
 

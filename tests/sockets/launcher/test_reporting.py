@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+import simcluster
 from simcluster.errors import PeerLost, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster_backends.sockets import run_cluster
@@ -162,3 +164,23 @@ def test_failure_detection_is_never_slower_than_90_seconds() -> None:
     with pytest.raises(UsageError, match=r"dead_s: found 91, expected more than 0 and at most 90 s"):
         read_options(ClusterJob(["a"], "{}", options={"dead_s": 91}))
     assert read_options(ClusterJob(["a"], "{}"))[0].dead_s == 5.0
+
+
+def test_a_coordinator_elsewhere_has_the_experiment_and_in_the_end_the_report(tmp_path: Path, token_file: Path) -> None:
+    desk = Desk(60.0, time.monotonic)
+    service = Service("127.0.0.1:0", TOKEN, desk)
+    service.start()
+    try:
+        run = simcluster.run(
+            topology={"generator": "star", "workers": 2, "bandwidth": "1 Gbps", "latency": "1 us"},
+            algorithm="edp", workload={"name": "quadratic"}, stop={"steps": 2}, backend="sockets",
+            options={"coordinator": service.url, "token_file": str(token_file)}, out=tmp_path / "run",
+        )  # fmt: skip
+    finally:
+        service.close()
+    assert desk.report() == (tmp_path / "run" / "report.html").read_text()
+    told = desk.config()
+    assert yaml.safe_load(told["config"])["algorithm"]["name"] == "edp"
+    assert told["folder"] == str(tmp_path / "run")
+    assert desk.status()["has_report"]
+    assert run.summary["status"] == "done"

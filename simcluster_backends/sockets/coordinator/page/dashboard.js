@@ -20,7 +20,15 @@ function show(status) {
   $("state").className = `pill ${run.state}`;
   $("about").textContent = `${run.algorithm} on ${run.topology}, ${run.world_size} nodes, seed ${run.seed}${run.attempt > 1 ? `, attempt ${run.attempt}` : ""}`;
   if (run.error) trouble(run.error);
+  $("report").hidden = !status.has_report;
   drawRun(run, history_);
+}
+async function showConfig() {
+  const { config, folder } = await get("/config");
+  $("experiment").textContent = config;
+  $("config").hidden = !config;
+  $("folder").textContent = folder && `Its launcher writes its results to ${folder}`;
+  $("results").hidden = !folder;
 }
 function trouble(text) {
   $("trouble").textContent = text;
@@ -36,7 +44,10 @@ async function poll() {
   try {
     const status = await get("/status");
     if (status.epoch !== epoch || history_.length > MOST_POINTS) {
-      if (status.epoch !== epoch) liveView($("run"));
+      if (status.epoch !== epoch) {
+        liveView($("run"));
+        await showConfig();
+      }
       epoch = status.epoch;
       history_ = [];
     }
