@@ -13,12 +13,13 @@ from tests.inference.models.test_decoder import TOKENS
 
 def through(shards, parts):
     """Return the logits of the rows of *parts* (the same tokens for every shard), with sums over the shards."""
-    stream = shards[0].embed(parts[0])
+    passes = [one.begin(own) for one, own in zip(shards, parts, strict=True)]
+    stream = shards[0].embed(passes[0])
     for layer in range(shards[0].architecture.layers):
-        stream = stream + sum(one.attention(layer, own, stream) for one, own in zip(shards, parts, strict=True))
-        stream = stream + sum(one.feed_forward(layer, own, stream) for one, own in zip(shards, parts, strict=True))
-    for one, own in zip(shards, parts, strict=True):
-        one.finish(own)
+        stream = stream + sum(one.attention(layer, now, stream) for one, now in zip(shards, passes, strict=True))
+        stream = stream + sum(one.feed_forward(layer, now, stream) for one, now in zip(shards, passes, strict=True))
+    for now in passes:
+        now.end()
     return torch.cat([one.logits(stream) for one in shards], 1)
 
 
