@@ -130,9 +130,8 @@ def test_a_failure_is_readable_and_conversations_stay_in_the_browser(tab: Page, 
     tab.look(1280, dark=False)
     click(tab, "#new")
     assert said(tab) == []
-    tab.ask("window.isOld = true")
-    tab.ask("location.reload()")
-    tab.wait_for("!window.isOld && document.querySelectorAll('#conversations .open').length === 1")
+    tab.open(tab.ask("location.href"))
+    tab.wait_for("document.querySelectorAll('#conversations .open').length === 1")
     click(tab, "#conversations .open")
     assert said(tab) == ["fail", "half"]
     click(tab, "#conversations .forget")
@@ -185,9 +184,12 @@ def test_with_a_token_the_page_asks_for_the_link_and_works_with_it(made: Engine,
 
 
 def test_while_the_model_is_loaded_the_page_says_so_and_asks_again(tmp_path: Path) -> None:
-    with server(Front()) as running, browser(tmp_path / "profile") as tab:
+    front = Front()
+    with server(front) as running, browser(tmp_path / "profile") as tab:
         tab.open(running.url + "/")
-        tab.wait_for("!document.getElementById('model').hidden")
+        tab.wait_for("document.getElementById('about').textContent === 'the model is being loaded'")
         say(tab, "hello")
         tab.wait_for("document.querySelectorAll('#turns .failure').length")
         assert "being loaded" in tab.ask("document.querySelector('#turns .failure').textContent")
+        front.open()
+        tab.wait_for("document.getElementById('about').textContent.startsWith('simulated cluster')")

@@ -96,9 +96,13 @@ def nodes_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return sorted((node for child in children for node in child.children()), key=lambda node: node.pid)
 
 
-@pytest.mark.parametrize("backend", ["sim", "sockets"])
-def test_both_backends_give_the_same_tokens_and_end_with_ctrl_c(model: Path, backend: str) -> None:
-    with serving(model, backend) as found:
+@pytest.mark.parametrize(
+    ("backend", "placement"), [("sim", "file"), ("sockets", "file"), ("sim", "replicas"), ("sockets", "tensor")]
+)
+def test_every_backend_and_placement_gives_the_same_tokens_and_ends_with_ctrl_c(
+    model: Path, backend: str, placement: str
+) -> None:
+    with serving(model, backend, *(() if placement == "file" else ("--placement", placement))) as found:
         whole = found.complete()
         assert whole.json()["usage"] == {"prompt_tokens": 5, "completion_tokens": 8, "total_tokens": 13}
         digest = json.loads(whole.headers["x-simcluster-timings"])["token_ids_sha256"]
@@ -107,7 +111,7 @@ def test_both_backends_give_the_same_tokens_and_end_with_ctrl_c(model: Path, bac
         assert digest in streamed
         assert streamed.endswith("data: [DONE]\n\n")
         shelf = found.client.get("/shelf").json()
-        assert [(part["node"], part["layers"]) for part in shelf["parts"]] == [
+        assert placement != "file" or [(part["node"], part["layers"]) for part in shelf["parts"]] == [
             ("a", [0, 1]), ("b", [1, 2]), ("c", [2, 3])
         ]  # fmt: skip
         assert shelf["chat"] is False

@@ -101,7 +101,8 @@ def _add_page(api: FastAPI, site: Site) -> None:
         served = _loaded(site)
         found = {key: getattr(served, key) for key in ("name", "context", "placement", "backend")}
         can_chat = served.language.has_chat
-        return found | {"chat": can_chat, "parts": [asdict(part) for part in served.parts], "load": state(site.front)}
+        parts = [asdict(part) for part in served.parts]
+        return found | {"chat": can_chat, "parts": parts, "load": state(site.front), "why_not": site.front.why_not}
 
     @api.get("/live")
     def live() -> Response:

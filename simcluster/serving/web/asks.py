@@ -77,11 +77,13 @@ class Ask(BaseModel):
     def check(self) -> None:
         """Raise ApiError for what is not supported or not known."""
         for key, value in (self.model_extra or {}).items():
-            if key in IGNORED or value is None:
+            if key in IGNORED:
                 continue
             if key not in DEFAULTS:
                 known = [*type(self).model_fields, *DEFAULTS, *IGNORED]
                 raise ApiError(400, f"unknown key {key[:100]!r}; {nearest(key, known)}", "unknown_parameter")
+            if value is None:
+                continue
             if not any(value == same and isinstance(value, bool) == isinstance(same, bool) for same in DEFAULTS[key]):
                 raise not_supported(key)
         if self.stream_options is not None and not self.stream:

@@ -150,7 +150,10 @@ async function load() {
   $("greeting").textContent = `Ask ${model.name}`;
   $("hint").textContent = model.chat ? "Answers come from the nodes of the shelf, a token at a time." : "This model continues a text: it has no chat template.";
   drawShelf(model);
-  follow();
+  if (model.why_not) { // what is known is shown meanwhile
+    $("about").textContent = model.why_not;
+    setTimeout(load, RETRY_MS);
+  } else follow();
 }
 async function begin() {
   const [, code] = location.hash.match(/^#\/login\/(.+)$/) || [];
