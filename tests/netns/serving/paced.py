@@ -32,11 +32,12 @@ class PacedStage(stage.RealStage):
         time.sleep(sum(max(part.flops / flops_per_s, part.memory_bytes / bytes_per_s) for part in parts))
         self._held.note(batch)
         shape = self.costs.shape
-        return torch.zeros((batch.samples, shape.vocabulary) if self._ends else (batch.tokens, shape.width))
+        return torch.zeros((batch.rows, shape.vocabulary) if self._ends else (batch.tokens, shape.width))
 
 
-def _zeros(batch: Batch, logits: Tensor) -> Tensor:
-    return torch.zeros(batch.samples, dtype=torch.int32)
+def _zeros(batch: Batch, logits: Tensor) -> stage.Chosen:
+    tokens, counts = stage.unknown(batch)
+    return torch.zeros_like(tokens), counts
 
 
 if __name__ == "__main__":
