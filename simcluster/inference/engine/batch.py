@@ -63,6 +63,11 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
         return sum(piece.count for piece in self.pieces)
 
     @property
+    def samples(self) -> int:
+        """The pieces that give tokens."""
+        return sum(piece.samples for piece in self.pieces)
+
+    @property
     def rows(self) -> int:
         """The tokens whose logits are needed."""
         return sum(piece.rows for piece in self.pieces)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Protocol
 
 from simcluster.inference.engine.batch import Issued
@@ -16,8 +17,10 @@ class Through(Protocol):
     async def issue(self, issued: Issued) -> None:
         """Start a batch; return when the next one may start."""
 
-    async def tokens(self) -> list[list[int]]:
-        """Wait for the oldest batch that is not out yet; return the tokens of each piece that samples."""
+    async def tokens(self) -> Sequence[list[int]]:
+        """Wait for the oldest batch that is not out yet; return the tokens that it chose, and the number of each piece
+        that samples unless all have one.
+        """
 
     async def end(self) -> None:
         """Let the other nodes end: no batch follows."""
@@ -71,7 +74,7 @@ class Engine:
 
     async def _answers(self, through: Through) -> None:
         while True:
-            for answer in self._scheduler.take(await through.tokens()):
+            for answer in self._scheduler.take(*await through.tokens()):
                 self._sink.token(answer.request, answer.token)
                 if answer.reason is not None:
                     self._sink.end(answer.request, answer.reason)

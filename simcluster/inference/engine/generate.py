@@ -17,7 +17,7 @@ from simcluster.inference.engine.batch import Issued, read, written
 from simcluster.inference.engine.desk import NodeLoad
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.meter import Metered
-from simcluster.inference.engine.stage import Stage, listed
+from simcluster.inference.engine.stage import Stage
 from simcluster.payload import pack
 from simcluster.transport import Transport
 
@@ -65,7 +65,7 @@ class FirstStage:
     def __init__(self, line: Metered, stage: Stage, sends: asyncio.TaskGroup) -> None:
         self._line, self._stage, self._sends = line, stage, sends
         self._is_alone = line.size == 1
-        self._chosen: asyncio.Queue[list[list[int]]] = asyncio.Queue()
+        self._chosen: asyncio.Queue[Sequence[list[int]]] = asyncio.Queue()
 
     async def issue(self, issued: Issued) -> None:
         batch, line, stage = issued.batch, self._line, self._stage
@@ -73,16 +73,16 @@ class FirstStage:
         stream = await line.compute(stage.forward, batch, tokens, cost=stage.costs.layers_of(batch))
         if self._is_alone:
             chosen = await line.compute(stage.choose, batch, stream, cost=stage.costs.head_of(batch))
-            self._chosen.put_nowait(listed(chosen))
+            self._chosen.put_nowait([one.tolist() for one in chosen])
         else:
             self._sends.create_task(line.send(1, STREAM, pack(stream, batch=written(batch), loads=line.told())))
 
-    async def tokens(self) -> list[list[int]]:
+    async def tokens(self) -> Sequence[list[int]]:
         if self._is_alone:
             return await self._chosen.get()
         message = await self._line.recv(self._line.size - 1, TOKENS)
         self._line.heard(message["loads"])
-        return listed(message.tensors)
+        return [one.tolist() for one in message.tensors]
 
     async def end(self) -> None:
         if not self._is_alone:

@@ -19,7 +19,6 @@ from simcluster.inference.engine.desk import NodeLoad
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.meter import Metered
 from simcluster.inference.engine.sharded import Shard
-from simcluster.inference.engine.stage import listed
 from simcluster.payload import pack
 from simcluster.transport import FREE, Transport
 
@@ -73,7 +72,7 @@ class FirstShard:
 
     def __init__(self, group: Metered, shard: Shard, tasks: asyncio.TaskGroup) -> None:
         self._group, self._shard, self._tasks = group, shard, tasks
-        self._chosen: asyncio.Queue[list[list[int]]] = asyncio.Queue()
+        self._chosen: asyncio.Queue[Sequence[list[int]]] = asyncio.Queue()
         for rank in range(1, group.size):
             tasks.create_task(self._hear(rank))
 
@@ -83,11 +82,13 @@ class FirstShard:
         for rank in range(1, group.size):
             self._tasks.create_task(group.send(rank, BATCH, pack(tokens, batch=written(batch))))
         columns = await _through(group, shard, batch, tokens)
+        chosen: list[list[int]] = [[]]
         if columns:
-            chosen = await group.compute(shard.choose, batch, torch.cat(columns, 1), cost=FREE)
-        self._chosen.put_nowait(listed(chosen) if columns else [])
+            found = await group.compute(shard.choose, batch, torch.cat(columns, 1), cost=FREE)
+            chosen = [one.tolist() for one in found]
+        self._chosen.put_nowait(chosen)
 
-    async def tokens(self) -> list[list[int]]:
+    async def tokens(self) -> Sequence[list[int]]:
         return await self._chosen.get()
 
     async def end(self) -> None:

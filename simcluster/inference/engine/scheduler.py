@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice, repeat
 
 from simcluster.inference.engine.batch import Batch, Issued, Opened, Piece
 from simcluster.inference.engine.blocks import Blocks
@@ -153,14 +153,15 @@ class Scheduler:
         self._in_flight.append(batch)
         return Issued(batch, tuple(tokens))
 
-    def take(self, tokens: Sequence[Sequence[int]]) -> list[Answer]:
-        """End the oldest batch in flight, which chose *tokens* for each piece that samples; return them by request,
-        without those cancelled.
+    def take(self, tokens: Sequence[int], counts: Sequence[int] | None = None) -> list[Answer]:
+        """End the oldest batch in flight, which chose *tokens*; return them by request, without those cancelled.
+
+        Each piece that samples has the next of *counts* tokens, or one.
         """
         batch = self._in_flight.pop(0)
-        chosen, answers = iter(tokens), []
+        chosen, sizes, answers = iter(tokens), repeat(1) if counts is None else iter(counts), list[Answer]()
         for piece in batch.pieces:
-            found = next(chosen) if piece.samples else ()
+            found = list(islice(chosen, next(sizes))) if piece.samples else []
             sequence = self._by_slot.get(piece.slot)
             if sequence is None:
                 continue  # cancelled in the meantime

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Protocol, TypeAlias
 
 import torch
@@ -29,16 +28,7 @@ Chosen: TypeAlias = tuple[Tensor, Tensor]
 
 def unknown(batch: Batch) -> Chosen:
     """Return a token that is not known for each piece that samples."""
-    count = sum(piece.samples for piece in batch.pieces)
-    return torch.full((count,), UNKNOWN, dtype=torch.int32), torch.ones(count, dtype=torch.int32)
-
-
-def listed(chosen: Sequence[Tensor]) -> list[list[int]]:
-    """Return the tokens of each piece that samples; without counts, a token each."""
-    tokens = chosen[0].tolist()
-    counts: list[int] = chosen[1].tolist() if len(chosen) > 1 else [1] * len(tokens)
-    ends = list(accumulate(counts))
-    return [tokens[end - size : end] for size, end in zip(counts, ends, strict=True)]
+    return torch.full((batch.samples,), UNKNOWN, dtype=torch.int32), torch.ones(batch.samples, dtype=torch.int32)
 
 
 class Stage(Protocol):

@@ -70,7 +70,7 @@ class Run:
                         tokens[-1].append(END if chosen[which] >= self.lengths[which] else OTHER)
                         if tokens[-1][-1] != guess:
                             break
-            for answer in scheduler.take(tokens):
+            for answer in scheduler.take([one for found in tokens for one in found], list(map(len, tokens))):
                 assert answer.request not in self.ends
                 self.answers.setdefault(answer.request, []).append(answer.token)
                 if answer.reason is not None:
@@ -267,7 +267,7 @@ def test_groups_of_equal_size_fill_the_batches_in_flight() -> None:
         assert scheduler.add(Request(str(name), (1,), 5)) == ""
     issued = scheduler.next_batch()  # the prompts go together
     assert issued is not None
-    scheduler.take([[1]] * 6)
+    scheduler.take([1] * 6)
     sizes = []
     while (issued := scheduler.next_batch()) is not None:
         sizes.append(len(issued.batch.pieces))
@@ -283,7 +283,7 @@ def test_a_cancelled_request_frees_its_blocks_at_once_even_in_flight() -> None:
     assert scheduler.blocks.free == 2
     assert not scheduler.cancel("0")
     assert scheduler.add(Request("1", (1,), 1)) == ""
-    assert scheduler.take([[4]]) == []  # the token of a request that has ended
+    assert scheduler.take([4]) == []  # the token of a request that has ended
     issued = scheduler.next_batch()
     assert issued is not None
     assert issued.batch.closed == (0,)
@@ -300,7 +300,7 @@ def test_a_prompt_begins_with_the_chunks_that_an_earlier_one_left() -> None:
             (piece,) = issued.batch.pieces
             prefix = sum(one.prefix for one in issued.batch.opened)
             rows.append((piece.start, piece.count, prefix))
-            scheduler.take([[3]] * piece.samples)
+            scheduler.take([3] * piece.samples)
         return rows
 
     first = (1, 2, 3, 4, 5, 6, 7, 8, 9)
