@@ -51,16 +51,15 @@ class Bench:
         return shape_of(str(self.model / "config.json"))
 
     def calibrated(self) -> Path:
-        """Return the topology file with measured links and devices; one that is there already stays."""
-        whole = self.folder / f"{self.placed.network.name}-measured.yaml"
-        if not whole.is_file():
-            links = self.folder / f"{self.placed.network.name}-links.yaml"
-            launch(self.hosts, self._paces(), self.key, "calibrate", str(self._topology()), "--out", str(links),
-                   "--workload", "none")  # fmt: skip
-            document = yaml.safe_load(links.read_text())
-            for name in self.placed.layers:
-                document["nodes"][name] |= self._device(name)
-            whole.write_text(yaml.safe_dump(document, sort_keys=False))
+        """Return the topology file with measured links and devices; measurements that are there already stay."""
+        links, whole = (self.folder / f"{self.placed.network.name}-{kind}.yaml" for kind in ("links", "measured"))
+        if not links.is_file():
+            words = ("calibrate", str(self._topology()), "--out", str(links), "--workload", "none")
+            launch(self.hosts, self._paces(), self.key, *words)
+        document = yaml.safe_load(links.read_text())
+        for name in self.placed.layers:
+            document["nodes"][name] |= self._device(name)
+        whole.write_text(yaml.safe_dump(document, sort_keys=False))
         return whole
 
     def predict(self, words: str) -> Times:
@@ -80,32 +79,24 @@ class Bench:
         return Times(found["ttft_s"]["median"], found["tpot_s"]["median"])
 
     def _device(self, name: str) -> dict[str, str]:
-        """Return the numbers of a node's device, from the median times of its answers alone.
-
-        A prompt takes an overhead and its FLOPs, so that two lengths give both; a token, the overhead and its bytes. A
-        node alone has two pieces of work for each, layers and logits, and an overhead for each.
-        """
+        """Return the numbers of a node's device, from the median times of its answers alone."""
         trace, out = self.folder / "probes.csv", self.folder / f"{self.placed.network.name}-{name}.csv"
         probes = [PROBES[turn % 2] for turn in range(2 * TURNS)]
         rows = [(turn * APART_S, "m", prompt, OUTPUT, prompt + OUTPUT, "") for turn, prompt in enumerate(probes)]
         trace.write_text("\n".join(",".join(map(str, row)) for row in [COLUMNS, *rows]))
         alone = self._write(f"alone-{name}", {"kind": "alone", "nodes": [name]})
-        self._serve(alone, "--trace", str(trace), "--out", str(out))
+        if not out.is_file():
+            self._serve(alone, "--trace", str(trace), "--out", str(out))
         found = list(csv.DictReader(out.read_text().splitlines()))
         short_s, long_s = (
             median(float(row["TTFT"]) for row in found if int(row["Request tokens"]) == prompt) for prompt in PROBES
         )
         token_s = median(float(row["TPOT"]) for row in found if int(row["Request tokens"]) == PROBES[0])
-        shape = self.shape
-        short, longer = (shape.layers * shape.layer_cost(1, prompt, 0).flops for prompt in PROBES)
-        flops_per_s = (longer - short) / (long_s - short_s)
-        overhead_s = max(0.0, short_s - short / flops_per_s)
-        read = shape.layers * shape.layer_cost(1, 1, PROBES[0] + OUTPUT // 2).memory_bytes
-        read += shape.head_cost(1).memory_bytes
+        flops_per_s, bytes_per_s, overhead_s = fitted(self.shape, short_s, long_s, token_s)
         return {
             "flops": f"{flops_per_s} FLOP/s",
-            "memory_bandwidth": f"{read / (token_s - overhead_s)} B/s",
-            "work_overhead": f"{overhead_s / 2} s",
+            "memory_bandwidth": f"{bytes_per_s} B/s",
+            "work_overhead": f"{overhead_s} s",
         }
 
     def _serve(self, placement: Path, *words: str) -> str:
@@ -128,6 +119,21 @@ class Bench:
         file = self.folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(content, sort_keys=False))
         return file
+
+
+def fitted(shape: Shape, short_s: float, long_s: float, token_s: float) -> tuple[float, float, float]:
+    """Return (FLOPs per second, bytes per second, overhead in seconds) of a device with these TTFTs and this TPOT.
+
+    A prompt takes its FLOPs and overheads, so that two lengths give both; a token, its bytes and overheads. A node
+    alone has two pieces of work for each, layers and logits, and an overhead for either.
+    """
+    short, longer = (shape.layers * shape.layer_cost(1, prompt, 0).flops for prompt in PROBES)
+    flops_per_s = (longer - short) / (long_s - short_s)
+    head_bytes = shape.head_cost(1).memory_bytes
+    read = shape.layers * shape.layer_cost(1, 1, PROBES[0] + OUTPUT // 2).memory_bytes + head_bytes
+    # The logits of a prompt are bound by memory, too: short_s = flops + head / B + 2 w, and token_s = read / B + 2 w.
+    bytes_per_s = (read - head_bytes) / (token_s - short_s + short / flops_per_s)
+    return flops_per_s, bytes_per_s, max(0.0, (token_s - read / bytes_per_s) / 2)
 
 
 def times_of(answers: Sequence[Answer]) -> Times:
