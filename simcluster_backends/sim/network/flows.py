@@ -151,10 +151,15 @@ class Network:
         flow.since_s = now
 
     def _drop(self, flow: Flow) -> None:
+        """Take *flow* from its service, if any, which gets an alarm again before time advances."""
         if flow.end is not None:
-            self._unarmed[flow.end.service] = None
-            flow.end.service.drop(flow.end)
+            service = flow.end.service
+            service.drop(flow.end)
             flow.end = None
+            if service.alarm is not None:
+                service.alarm.cancelled = True
+                service.alarm = None
+            self._unarmed[service] = None
 
     def _expect(self, flow: Flow) -> None:
         """Set the alarm for the flow's end at its current rate; none if the rate is 0."""

@@ -196,6 +196,21 @@ def test_a_cancelled_flow_gives_its_share_back_at_once() -> None:
     assert not link.demands
 
 
+@pytest.mark.parametrize("act", ["cancel", "pause"])
+def test_of_flows_that_would_end_together_one_can_still_be_stopped(act: str) -> None:
+    clock = Clock()
+    network, link, done = Network(clock), Channel("l", 1 * M), []
+    flows: list[Flow] = []
+    clock.alarm_at(2.0, lambda _: getattr(network, act)(flows[0]))  # set before the alarm of the ends
+    for number, size in enumerate([0.5 * M, 0.75 * M, 1 * M, 1 * M]):
+        flows.append(start(network, over(link), size, lambda n=number: done.append((n, clock.now))))  # type: ignore[misc]
+    while clock.advance():
+        pass
+    # A quarter each until 2 s, when the first would end. The others have 0.25, 0.5 and 0.5 MB left: a third each for
+    # 0.75 s, and then 0.25 MB at a half for 0.5 s.
+    assert done == [(1, 2.75), (2, 3.25), (3, 3.25)]
+
+
 def test_a_link_shared_anew_ten_thousand_times_loses_no_byte() -> None:
     link = Channel("l", 1 * M)
     # A 10 MB flow and 10,000 small ones that come and go beside it: 10 MB + 10,000 x 100 B at 1 MB/s.
