@@ -40,6 +40,8 @@ def main() -> None:
         f"{swept.ratio:.2f} of the wall time"
     )
 
+    sweeping.main()
+
 
 if __name__ == "__main__":
     main()
