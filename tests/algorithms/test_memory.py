@@ -14,6 +14,8 @@ from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
 from simcluster.errors import UsageError
 from simcluster.workloads import Workload, adamw, mnist_mlp, sgd
+from simcluster.workloads.costs import counter
+from simcluster.workloads.costs.memory import count_memory
 
 WEIGHTS = 4 * (784 * 128 + 128 + 128 * 10 + 10)
 """The digit network's parameters, in bytes."""
@@ -204,3 +206,11 @@ def test_the_count_leaves_the_workload_as_it_was() -> None:
     again = workload.replica(0, 1, 0, 3)
     assert alone.weights_sha256() == again.weights_sha256()
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_memory_is_counted_once_for_a_workload(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[object] = []
+    monkeypatch.setattr(counter, "count_memory", lambda *given: counted.append(given) or count_memory(*given))
+    workload = mnist_mlp()
+    assert workload.memory() == workload.memory()
+    assert len(counted) == 1

@@ -44,6 +44,8 @@ def main() -> None:
         print("\npages in a headless browser")
         pages.main()
 
+    sweeping.main()
+
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,7 @@
-"""The cost of commands relative to `import torch`: fresh processes, interleaved, CPU time of each."""
+"""The cost of commands relative to `import torch`: fresh processes, interleaved, CPU time of each.
+
+`python -m tests.benchmarks.starting` prints it.
+"""
 
 from __future__ import annotations
 
@@ -60,3 +63,12 @@ def _cpu_s(name: str, folder: Path) -> float:
     subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
     after = psutil.Process().cpu_times()
     return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def main() -> None:
+    for start in measure():
+        print(f"{start.name}: {start.ratio:.2f} ({start.cpu_s:.2f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -66,6 +66,8 @@ def mean(contributions: Sequence[Sequence[Tensor]], samples: Sequence[int] = ())
     *samples*: the weight of each; none for equal ones.
     """
     total = list(contributions[0])
+    if total and total[0].is_meta:
+        return total  # without values there is nothing to add, and torch takes 30 us for each that it does not
     if len(set(samples)) > 1:
         total = [tensor.mul_(samples[0]) for tensor in total]
         for gradients, count in zip(contributions[1:], samples[1:], strict=True):
