@@ -15,6 +15,7 @@ from typer import Argument, Option
 
 from simcluster.cli.answers.baseline import baseline
 from simcluster.cli.answers.explain import explain
+from simcluster.cli.answers.mcp import mcp
 from simcluster.cli.complete import words_of_bash
 from simcluster.cli.doctor import doctor
 from simcluster.cli.figure import figure
@@ -248,6 +249,7 @@ _command(NODES)(logged("coordinator")(coordinator))
 _command(NODES)(key)
 _command(START)(doctor)
 _command(START)(schema)
+_command(START)(mcp)
 _command(RESULTS)(ui)
 _command(RESULTS)(export)
 _command(RESULTS)(replay)

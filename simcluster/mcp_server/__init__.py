@@ -1,0 +1,1 @@
+"""Tools of the Model Context Protocol: check, estimate, run, compare and explain, for a program that asks."""
