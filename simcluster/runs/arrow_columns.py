@@ -39,10 +39,10 @@ def texts(values: Sequence[str]) -> pa.Array:
 
 
 def categories(values: Sequence[str]) -> pa.Array:
-    """Return *values*, of which few differ, as numbers of those."""
+    """Return *values*, few of which differ, as numbers of those in alphabetical order."""
     import pyarrow as pa
 
-    kinds = list(dict.fromkeys(values))
+    kinds = sorted(set(values))
     number = {kind: index for index, kind in enumerate(kinds)}
     codes = np.fromiter((number[value] for value in values), np.int32, len(values))
     known = texts(kinds)

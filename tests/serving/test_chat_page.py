@@ -93,6 +93,12 @@ def test_markdown_becomes_elements_and_a_script_of_the_model_stays_text(tab: Pag
     assert links == [["http://127.0.0.1/x", "noopener noreferrer"]]
     assert tab.ask("window.stolen ?? null") is None
     check_looks(tab)
+    places = (
+        "['#history-side', '#shelf-side', 'main'].map((one) => document.querySelector(one).getBoundingClientRect())"
+    )
+    for is_open in ("false", "true"):  # in the narrow window, the sides are above the conversation, not over it
+        tab.ask(f"document.getElementById('shelf-side').open = {is_open}")
+        assert tab.ask(f"(([a, b, c]) => a.bottom <= c.top && b.bottom <= c.top && c.height > 200)({places})")
 
 
 def test_an_answer_streams_is_stopped_and_made_again(tab: Page, made: Engine) -> None:
