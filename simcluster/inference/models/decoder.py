@@ -151,7 +151,7 @@ class Share:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether sequences share products: then neither they nor the cut of a prompt into parts change a bit."""
+        """Whether sequences share products on this machine."""
         return all(self._matrices[name].is_uniform for name in self._matrices if name[0] in _MULTIPLY)
 
     def cache(self, capacity: int) -> Cache:

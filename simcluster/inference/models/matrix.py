@@ -8,7 +8,6 @@ each sequence has a product by itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,9 +76,7 @@ class Matrix:
 
     def _run(self, inputs: Tensor) -> Tensor:
         if self._packed is not None:
-            inputs = inputs.to(self._packed.dtype)
-            outputs: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._packed, None, "none", [], "")
-            return outputs.float()
+            return _times(inputs.to(self._packed.dtype), self._packed).float()
         assert self._dense is not None
         if self._scales is None:
             return functional.linear(inputs.to(self._dense.dtype), self._dense).float()
@@ -106,9 +103,18 @@ def is_uniform(run: Callable[[Tensor], Tensor], columns: int, *kind: object) -> 
     return _uniform[kind]
 
 
-def _packed(weights: Tensor) -> Any:
-    """Return *weights* in the layout of oneDNN's kernels, None where torch is built without them or lacks the type."""
+def _packed(weights: Tensor) -> Tensor | None:
+    """Return *weights* in the layout of oneDNN's kernels; None where torch is built without them, or the processor has
+    none for the type.
+    """
     try:
-        return torch.ops.mkldnn._reorder_linear_weight(weights, _PACKED_FOR)
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weights, _PACKED_FOR)
+        _times(weights.new_zeros(LEAST_ROWS, weights.shape[1]), packed)
     except (AttributeError, RuntimeError):
         return None
+    return packed
+
+
+def _times(inputs: Tensor, packed: Tensor) -> Tensor:
+    outputs: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, packed, None, "none", [], "")
+    return outputs

@@ -7,6 +7,9 @@ from torch import Tensor
 
 from simcluster.inference.models.architecture import Architecture
 
+STEP = 512
+"""Angles are made for multiples of this number of positions."""
+
 
 class Rotation:
     """The angles of the positions up to the largest that was asked for."""
@@ -21,7 +24,8 @@ class Rotation:
     def at(self, positions: Tensor, end: int) -> tuple[Tensor, Tensor]:
         """Return what `rotated` needs for *positions*, all before *end*."""
         if end > len(self._cosines):
-            length = min(self._context, max(512, 2 * end))  # not the whole context at once: a file may claim any
+            # Not the whole context: a file may claim any. Whole steps: the last few of a tensor may round otherwise.
+            length = -(-min(2 * end, self._context) // STEP) * STEP
             angles = (torch.arange(length)[:, None].double() * self._steps)[:, None]
             cosines, sines = angles.cos().float(), angles.sin().float()
             self._cosines, self._sines = torch.cat([cosines, cosines], -1), torch.cat([-sines, sines], -1)

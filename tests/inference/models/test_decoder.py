@@ -78,6 +78,18 @@ def test_neighbours_change_no_bit_on_a_machine_with_other_kernels(monkeypatch):
     assert torch.equal(in_parts(share, chunks, [1, 30]), in_parts(share, chunks, []))
 
 
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_without_onednn_the_results_are_near_and_neighbours_change_no_bit(monkeypatch, precision):
+    a, chunks = LONG[0], [LONG_TOKENS[:11], LONG_TOKENS[11:12]]
+    expected = in_parts(Share(a, tiny.reader(a), 0, 2, precision), chunks, [])
+    monkeypatch.setattr(matrix, "_packed", lambda weights: None)
+    monkeypatch.setattr(matrix, "_uniform", {})
+    share = Share(a, tiny.reader(a), 0, 2, precision)
+    alone = in_parts(share, chunks, [])
+    assert torch.equal(in_parts(share, chunks, [1, 30]), alone)
+    torch.testing.assert_close(alone, expected, atol=1e-4 if precision == "f32" else 0.2, rtol=1e-4)
+
+
 def attention_is_uniform(a):
     """Return whether torch's products of queries with keys are alike on this machine, alone and among 40."""
     generator = torch.Generator().manual_seed(1)
