@@ -41,7 +41,7 @@ def driven(scheduler: Scheduler, requests: Sequence[Request], time_s: Callable[[
         issued = scheduler.next_batch()
         assert issued is not None, "the scheduler idles although requests wait"
         now_s += time_s(issued)
-        for answer in scheduler.take([[TOKEN]] * sum(piece.samples for piece in issued.batch.pieces)):
+        for answer in scheduler.take([TOKEN] * sum(piece.samples for piece in issued.batch.pieces)):
             tokens_s[answer.request].append(now_s)
     assert scheduler.blocks.free == scheduler.blocks.total
     return [

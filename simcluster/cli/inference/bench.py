@@ -91,7 +91,7 @@ PlainHttp = Annotated[
     bool, Option("--plain-http", rich_help_panel=SERVER, help="Let the token cross a network unencrypted.")
 ]
 IgnoreEos = Annotated[
-    bool, Option("--ignore-eos", rich_help_panel=SERVER, help="Ask for answers that no token ends (an extension).")
+    bool, Option("--ignore-eos", rich_help_panel=SERVER, help="Ask for answers that no token ends, as vLLM can.")
 ]
 Timeout = Annotated[
     float | None,
