@@ -14,6 +14,9 @@ TOKEN, END, BEGAN = "token/", "end/", "began"
 
 PREEMPTIONS = "preemptions"
 
+EMPTY = "empty_memory_bytes"
+"""The memory of a real node's process before it loads its share."""
+
 REASONS: tuple[Reason, ...] = ("stop", "length", "cancelled", "error")
 """A row has a reason's place in this list."""
 

@@ -30,10 +30,10 @@ def layout_of(placement: str, topology: Topology, shape: Shape, lengths: Lengths
     if placement != AUTO and placement not in KINDS:
         return _of_file(placement, topology, shape)
     ranking = rank(Shelf(topology, shape, lengths), max(requests, 2) if placement == "replicas" else requests)
-    fitting = [one for one in ranking.placements if one.kind in KINDS and placement in (AUTO, one.kind)]
+    fitting = [one for one in ranking.placements if placement in (AUTO, one.kind)]
     if fitting:
         return _of_plan(fitting[0], topology)
-    refused = [one for one in ranking.refused if one.kind in KINDS and placement in (AUTO, one.kind)]
+    refused = [one for one in ranking.refused if placement in (AUTO, one.kind)]
     least = min((one for one in refused if one.missing_bytes), key=lambda one: one.missing_bytes or 0, default=None)
     why = "; ".join(one.why for one in refused if one.why) or "one that the topology has nodes for"
     if least is not None:

@@ -26,10 +26,10 @@ from simcluster.inference.models.model_file import ModelFile
 from simcluster.inference.models.open import open_model
 from simcluster.inference.models.sampling import sampled
 from simcluster.inference.models.shard import Shard as ShardWeights
-from simcluster.process.memory import peak_rss_bytes
+from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
-from simcluster.serving.desks import BEGAN, PREEMPTIONS, Attended, GivenSource, RecordingSink
+from simcluster.serving.desks import BEGAN, EMPTY, PREEMPTIONS, Attended, GivenSource, RecordingSink
 from simcluster.serving.setup import Setup, read_setup
 from simcluster.transport import FREE, Transport
 
@@ -58,6 +58,9 @@ async def take_part(node: Transport, recorder: Recorder, setup: Setup, desk: Des
     layout = setup.layout
     if node.rank in layout.ranks:
         place = layout.ranks.index(node.rank)
+        if setup.is_real:
+            return_freed_memory()
+            recorder.metric_at(recorder.now(), 0, EMPTY, rss_bytes() or 0)
         made = await node.compute(_made, setup, place, cost=FREE)
         await barrier(subgroup(node, layout.ranks), "loaded")
         recorder.metric_at(recorder.now(), 0, "loading_s", recorder.record.compute_s)

@@ -16,7 +16,7 @@ from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.stage import UNKNOWN
 from simcluster.inference.request import Reason
 from simcluster.runs.record import NodeRecord, RunRecord
-from simcluster.serving.desks import BEGAN, END, PREEMPTIONS, REASONS, TOKEN
+from simcluster.serving.desks import BEGAN, EMPTY, END, PREEMPTIONS, REASONS, TOKEN
 from simcluster.serving.digest import ids_sha256
 from simcluster.serving.placing import names_of
 from simcluster.serving.setup import Layout, Setup
@@ -56,7 +56,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class NodeUse:
-    """The part of a node in a run. *peak_memory_bytes*: of its process; of its weights and cache in the simulator."""
+    """The part of a node in a run. *peak_memory_bytes*: of its process, which took *empty_memory_bytes* before it
+    loaded its share; in the simulator, of weights and cache.
+    """
 
     node: str
     layers: int
@@ -65,6 +67,7 @@ class NodeUse:
     busy_s: float
     sent_bytes: int
     peak_memory_bytes: float
+    empty_memory_bytes: float
 
 
 @dataclass(frozen=True)
@@ -171,4 +174,5 @@ def _use(record: NodeRecord, name: str, layers: int) -> NodeUse:
     last = {row.name: row.value for row in record.metrics}
     weights, cache = last["weight_bytes"], last["cache_bytes"]
     peak = weights + cache if record.peak_rss_bytes is None else record.peak_rss_bytes
-    return NodeUse(name, layers, weights, cache, record.compute_s - last["loading_s"], record.bytes_sent, peak)
+    busy_s = record.compute_s - last["loading_s"]
+    return NodeUse(name, layers, weights, cache, busy_s, record.bytes_sent, peak, last.get(EMPTY, 0.0))

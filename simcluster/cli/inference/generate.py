@@ -134,6 +134,7 @@ def _as_dict(found: Answers, text: str | None) -> dict[str, Any]:
                 "busy_s": node.busy_s,
                 "bytes_sent": node.sent_bytes,
                 "peak_memory_bytes": int(node.peak_memory_bytes),
+                "empty_memory_bytes": int(node.empty_memory_bytes),
             }
             for node in found.nodes
         ],
