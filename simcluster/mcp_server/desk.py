@@ -93,6 +93,8 @@ class Desk:
         seed: int = 0,
     ) -> dict[str, Any]:
         """Start a simulated run; return its handle and seed at once."""
+        if not 0 <= seed < 1 << 63:
+            raise UsageError(Problem("seed", str(seed), "a whole number from 0 to 2^63 - 1"))
         wanted = Wanted(
             experiment=self._root.named("experiment", experiment, "experiments"),
             topology=self._root.named("topology", topology, "topologies") if topology else "",

@@ -138,6 +138,8 @@ def test_a_real_run_is_replayed(desk: Desk, tmp_path: Path) -> None:
         ("estimate", {"experiment": "quickstart", "sets": {"algorithm": "../mine.py:train"}}, "no path outside"),
         ("estimate", {"experiment": "quickstart", "sets": {"--out": "x"}}, "keys such as"),
         ("estimate", {"experiment": "quickstart", "algorithm": "/tmp/x.py:f"}, "a file below"),
+        ("submit", {"experiment": "quickstart", "seed": -1}, "seed: found -1"),
+        ("submit", {"experiment": "../x.yaml"}, "a file below"),
         ("result", {"handle": ".."}, "a handle from submit"),
         ("result", {"handle": "--help"}, "a handle from submit"),
         ("compare", {"handles": ["one"]}, "2 to 10 runs"),
@@ -145,7 +147,9 @@ def test_a_real_run_is_replayed(desk: Desk, tmp_path: Path) -> None:
         ("cancel", {"handle": "nothing"}, "a handle from submit"),
     ],
 )
-def test_what_leads_out_of_the_root_is_refused(desk: Desk, tool: str, given: dict[str, Any], said: str) -> None:
+def test_what_is_no_name_or_leads_out_of_the_root_is_refused(
+    desk: Desk, tool: str, given: dict[str, Any], said: str
+) -> None:
     assert said in call(desk, tool, **given)["error"]
 
 
