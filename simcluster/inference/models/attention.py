@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from simcluster.inference.models.matrix import LEAST_ROWS
 
-TILE = 256
+TILE = 128
 """Keys per product: fewer than those at which kernels add up in several parts."""
 
 QUERIES = 128

@@ -108,7 +108,7 @@ def _packed(weights: Tensor) -> Tensor | None:
     none for the type.
     """
     try:
-        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weights, _PACKED_FOR)
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight.default(weights, _PACKED_FOR)
         _times(weights.new_zeros(LEAST_ROWS, weights.shape[1]), packed)
     except (AttributeError, RuntimeError):
         return None
@@ -116,5 +116,5 @@ def _packed(weights: Tensor) -> Tensor | None:
 
 
 def _times(inputs: Tensor, packed: Tensor) -> Tensor:
-    outputs: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, packed, None, "none", [], "")
+    outputs: Tensor = torch.ops.mkldnn._linear_pointwise.default(inputs, packed, None, "none", [], "")
     return outputs
