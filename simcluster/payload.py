@@ -45,7 +45,7 @@ class Lent(Payload):
 
 
 class Given(Lent):
-    """A payload whose tensors the sender never changes again: see `give`."""
+    """A payload with tensors that the sender never changes again: see `give`."""
 
     __slots__ = ()
 

@@ -10,7 +10,7 @@ from simcluster.inference.request import Reason, Request
 from simcluster.transport import Transport
 
 TOKEN, END, BEGAN = "token/", "end/", "began"
-"""Prefixes of the rows about a request, whose id follows; and the row of the moment from which arrivals count."""
+"""Prefixes of the rows about a request, before its id; and the row of the moment from which arrivals count."""
 
 PREEMPTIONS = "preemptions"
 

@@ -33,7 +33,7 @@ SHORT = 2
 """The blocks of the model that is counted; of a model with no more, every block is."""
 
 FEW = 1000
-"""The numbers of a parameter whose optimizer step is counted."""
+"""The numbers of the parameter that an optimizer step is counted with."""
 
 TABLES, LAYERS = 2, 2
 """The parameters before the first block, which are one layer; the layers of a block."""

@@ -16,7 +16,7 @@ SANDBOX = (
     "sandbox allow-scripts allow-downloads; default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""The policy of a report, whose scripts need no origin."""
+"""The policy of a report: its scripts need no origin."""
 
 
 def headers_of(scope: Scope) -> dict[str, list[str]]:

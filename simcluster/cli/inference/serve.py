@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 from typer import Option
 
@@ -20,6 +20,7 @@ from simcluster.process.loading import torch_loads
 from simcluster.process.platforms import need_unix
 
 if TYPE_CHECKING:
+    from simcluster.inference.models.architecture import Precision
     from simcluster.web.requests import App
 
 MOST_QUEUE = 100_000
@@ -91,7 +92,7 @@ def serve(
         from simcluster.topology import load
         from simcluster.web.login import Login, invitation
 
-    wanted = Wanted(model, backend, placement, weights, _size(cache))  # type: ignore[arg-type]
+    wanted = Wanted(model, backend, placement, cast("Precision", weights), _size(cache))
     cluster = load(topology)
     setup, served = hosted(wanted, cluster)
     site = Site(Front(queue), served.name, served)

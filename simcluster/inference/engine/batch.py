@@ -25,7 +25,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def rows(self) -> int:
-        """The tokens, from the end, whose logits are needed."""
+        """The number of tokens, from the end, that need logits."""
         return 1 + len(self.guesses) if self.samples else 0
 
 
@@ -69,7 +69,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def rows(self) -> int:
-        """The tokens whose logits are needed."""
+        """The number of tokens that need logits."""
         return sum(piece.rows for piece in self.pieces)
 
     @property

@@ -21,7 +21,7 @@ MOST_IN_TEAM: Final = 8
 """The most nodes that share a stage."""
 
 ALIKE: Final = 1.01
-"""Nodes whose speed differs by no more than this factor may share a stage."""
+"""Nodes may share a stage if their speeds differ by no more than this factor."""
 
 
 def grouped(shelf: Shelf, ranking: Ranking) -> Ranking:
@@ -40,7 +40,7 @@ def grouped(shelf: Shelf, ranking: Ranking) -> Ranking:
 
 
 class Teams(Shelf):
-    """A Shelf whose stages are on *teams*: name -> nodes, which share every matrix of the stage's layers."""
+    """A Shelf with stages on *teams*: name -> nodes, which share every matrix of the stage's layers."""
 
     def __init__(
         self, topology: Topology, shape: Shape, lengths: Lengths, teams: Mapping[str, tuple[str, ...]]

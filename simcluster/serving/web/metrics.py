@@ -35,7 +35,7 @@ class Metrics:
         self._running = gauge("num_requests_running", "Requests that are being computed.")
         self._waiting = gauge("num_requests_waiting", "Requests that wait for the engine.")
         self._cache = gauge("kv_cache_usage_perc", "Share of the cache in use; 1 is all of it.")
-        self._preemptions = counter("num_preemptions", "Requests whose cache was given up for others.")
+        self._preemptions = counter("num_preemptions", "Requests that gave up their cache for others.")
         self._prompts = counter("prompt_tokens", "Tokens of the prompts that were computed.")
         self._generated = counter("generation_tokens", "Tokens of answers.")
         ended = Counter("vllm:request_success", "Answers by how they ended.", [LABEL, "finished_reason"],

@@ -22,7 +22,7 @@ __all__ = ["Channel", "Demand", "FairShare", "Settled"]
 
 
 class Settled(NamedTuple):
-    """The channels whose level has changed, and the demands that something else holds than before."""
+    """The channels at another level than before, and the demands that something else holds than then."""
 
     channels: list[Channel]
     demands: list[Demand]
