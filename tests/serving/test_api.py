@@ -133,6 +133,11 @@ def test_the_sampling_reaches_the_engine_and_a_request_without_a_seed_gets_anoth
     assert (second.max_tokens, third.max_tokens) == (CONTEXT - 31, 5)
 
 
+def test_no_token_ends_an_answer_that_ignores_them(client: httpx.Client, made: Engine) -> None:
+    chat(client, ignore_eos=True, max_tokens=3)
+    assert made.seen[0].ends == frozenset()
+
+
 def test_a_stop_string_over_two_tokens_ends_the_answer_and_the_engine_is_told(
     client: httpx.Client, made: Engine
 ) -> None:

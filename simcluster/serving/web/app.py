@@ -220,8 +220,9 @@ class _Answers:
             seed=seed,
         )
         language = served.language
+        ends = frozenset[int]() if ask.ignore_eos else language.ends
         try:
-            answer = self._site.front.ask(ModelRequest(shape.id, tuple(prompt), most, sampling, language.ends))
+            answer = self._site.front.ask(ModelRequest(shape.id, tuple(prompt), most, sampling, ends))
         except Unavailable as error:
             raise ApiError(503, str(error), "unavailable") from None
         words = Words(language.decoder(), language.ends, ask.stops)

@@ -57,7 +57,9 @@ class StreamOptions(BaseModel):
 
 
 class Ask(BaseModel):
-    """What the two kinds of request share. *top_k*, of vLLM's API, is 0 or -1 for all tokens."""
+    """What the two kinds of request share. Two keys are vLLM's: *top_k*, 0 or -1 for all tokens, and *ignore_eos*, with
+    which no token ends the answer.
+    """
 
     model_config = ConfigDict(extra="allow", strict=True)
     model: Annotated[str, Field(max_length=1000)]
@@ -66,6 +68,7 @@ class Ask(BaseModel):
     top_p: Share | None = None
     top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     seed: Seed | None = None
+    ignore_eos: bool | None = None
     stop: Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
