@@ -33,6 +33,7 @@ EXTRAS: Final[Mapping[str, tuple[str, str]]] = {
     "tensorboard": ("tensorboardX", "runs in TensorBoard"),
     "plot-static": ("kaleido", "figures as SVG, PDF, PNG"),
     "notebook": ("jupytext", "the notebooks"),
+    "mcp": ("mcp", "tools for programs"),
 }
 """Optional extra -> the module by which it is found, and what it is for."""
 
