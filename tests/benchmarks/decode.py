@@ -96,7 +96,7 @@ def main() -> None:
             loop.forward(torch.tensor([token]))
 
     def prompt() -> None:
-        share.forward([Part(share.cache(PROMPT), torch.arange(PROMPT))], last=True)
+        share.forward([Part(share.cache(PROMPT), torch.arange(PROMPT))], last=[1])
 
     def plain_prompt() -> None:
         loop.length = 0
