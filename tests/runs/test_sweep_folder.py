@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import simcluster
 from simcluster.errors import UsageError
 from simcluster.results import Sweep
+from tests.reports.test_explorer import given
 
 KEY = "topology.links.pi5-mini1.bandwidth"
 PAGES = ("report.html", "explorer.html")
@@ -29,13 +28,6 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     }
     folder = tmp_path_factory.mktemp("swept") / "s"
     return simcluster.sweep(experiment, {KEY: ["1 Mbps", "1 Gbps"]}, seeds=2, out=folder, jobs=1)
-
-
-def data_of(page: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, flags=re.S)
-    assert found is not None
-    data: dict[str, Any] = json.loads(found[1])
-    return data
 
 
 def test_a_sweep_is_read_back_whole(swept: Sweep) -> None:
@@ -60,16 +52,19 @@ def test_report_writes_the_pages_of_a_sweep_again_to_the_byte(swept: Sweep, comm
 
 def test_the_explorer_knows_which_runs_have_a_report(swept: Sweep, command: Any) -> None:
     page = swept.folder / "explorer.html"
-    assert data_of(page.read_text())["reports"] == [False] * 4
+    assert given(page.read_text())["reports"] == [False] * 4
     assert command("report", str(swept.folders[2]))[0] == 0
     assert command("report", str(swept.folder))[0] == 0
-    assert data_of(page.read_text())["reports"] == [False, False, True, False]
+    assert given(page.read_text())["reports"] == [False, False, True, False]
     (swept.folders[2] / "report.html").unlink()
 
 
 def test_each_point_has_what_it_differs_in(swept: Sweep) -> None:
-    data = data_of((swept.folder / "explorer.html").read_text())
-    assert data["own"] == {KEY: ["1 Mbps", "1 Mbps", "1 Gbps", "1 Gbps"], "seed": ["0", "1", "0", "1"]}
+    data = given((swept.folder / "explorer.html").read_text())
+    assert {one["name"]: one["labels"] for one in data["own"]} == {
+        KEY: ["1 Mbps", "1 Mbps", "1 Gbps", "1 Gbps"],
+        "seed": ["0", "1", "0", "1"],
+    }
     assert "algorithm.name: sync_ps" in data["common"]
 
 
@@ -95,5 +90,5 @@ def test_a_table_of_an_older_version_is_read_and_drawn_as_before(swept: Sweep, t
     assert old.plot.against(KEY).to_json() == swept.plot.against(f"{KEY}_bps").to_json()
     old.write_pages()
     assert (tmp_path / "old" / "report.html").read_bytes() == (swept.folder / "report.html").read_bytes()
-    told, now = (data_of((sweep.folder / "explorer.html").read_text()) for sweep in (old, swept))
+    told, now = (given((sweep.folder / "explorer.html").read_text()) for sweep in (old, swept))
     assert {key: told[key] for key in ("keys", "start", "own")} == {key: now[key] for key in ("keys", "start", "own")}
