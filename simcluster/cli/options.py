@@ -27,7 +27,7 @@ TopologyFile = Annotated[
     str, Argument(metavar="FILE", help="A topology file or name.", autocompletion=names_of("topologies"))
 ]
 Json = Annotated[bool, Option("--json", help="Print only JSON.", rich_help_panel=OUTPUT)]
-Report = Annotated[bool, Option(help="Write report.html (5 MB).", rich_help_panel=OUTPUT)]
+Report = Annotated[bool, Option(help="Write report.html (2 MB).", rich_help_panel=OUTPUT)]
 Watch = Annotated[
     bool,
     Option("--watch", help="Show nodes, rates, links and stragglers live; only in a terminal.", rich_help_panel=OUTPUT),

@@ -62,7 +62,7 @@ def sweep(
         Option("--target", metavar="NAME=VALUE", help="accuracy=0.9: adds the time to reach it to the table."),
     ] = None,
     out: Annotated[Path | None, Option(metavar="DIR", help="The folder; by default runs/NAME-sweep.")] = None,
-    report: Annotated[bool, Option(help="Write report.html and explorer.html (5 MB each).")] = True,
+    report: Annotated[bool, Option(help="Write report.html (2 MB) and explorer.html.")] = True,
     more_options: options.BackendOptions = None,
     track: TrackAtEnd = None,
     as_json: options.Json = False,

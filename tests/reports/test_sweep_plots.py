@@ -16,6 +16,7 @@ from simcluster.reports.swept_lines import scale_of, swept_scale
 from simcluster.results import Sweep
 from tests.support.browser import assert_drawn, chromium, needs_browser
 from tests.support.devtools import browser
+from tests.support.looks import check_looks
 
 BANDWIDTH, INTERVAL = "topology.links.pi5-mini1.bandwidth", "algorithm.pull_interval"
 SMALL: dict[str, Any] = {
@@ -168,4 +169,5 @@ def test_a_name_of_a_line_is_shown_once_for_both_curves_and_hides_it_by_a_key(sw
             tab.ask("keys.children[1].click()")
             assert tab.ask(shown) > before
             assert tab.ask("document.documentElement.scrollWidth") <= width
+        check_looks(tab)
         assert tab.complaints == []

@@ -119,7 +119,7 @@ class Lines {
       }
       pen.textAlign = index === 0 ? "left" : side < 0 ? "right" : "center";
       const from = index === 0 ? Math.max(0, x - 60) : side < 0 ? Math.min(this.place.clientWidth, x + 60) : x;
-      pen.fillText(fitted(pen, scale.column.title.split(".").slice(-2).join("."), room - 8), from, 12);
+      pen.fillText(fitted(pen, scale.column.title.split(".").slice(room < 110 ? -1 : -2).join("."), room - 8), from, 12);
       if (filter && (filter.is.size || filter.min !== "" || filter.max !== "")) this.paintRange(pen, scale, x, filter);
     });
   }
