@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import ipaddress
 import threading
 from collections.abc import Collection
 from pathlib import Path
@@ -17,6 +16,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.paths.given_path import given_path
 from simcluster.process.installed import install_extra
 from simcluster.process.platforms import need_unix
+from simcluster.web.requests import is_loopback
 
 if TYPE_CHECKING:
     from simcluster.web.requests import App
@@ -74,13 +74,6 @@ def ui(
     finally:
         server.close()
         children.close()
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _warm_up() -> None:

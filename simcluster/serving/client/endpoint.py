@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 from simcluster.errors import Problem, UsageError
 from simcluster.inference.load.arrivals import Offered
 from simcluster.rng import numpy_stream
+from simcluster.web.requests import is_loopback
 
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
 _WORDS: Final = (
@@ -70,19 +70,12 @@ def endpoint_of(url: str, model: str, token_file: Path | None, plain_http: bool,
     whole = path.endswith((CHAT, PLAIN)) or path.endswith("/completions")
     if not host or parts.scheme not in ("http", "https") or parts.username or parts.query or parts.fragment:
         raise UsageError(Problem("--url", repr(url[:200]), f"http(s)://HOST:PORT, or with a path like {PLAIN}"))
-    if token_file is not None and parts.scheme == "http" and not plain_http and not _is_loopback(host):
+    if token_file is not None and parts.scheme == "http" and not plain_http and not is_loopback(host):
         expected = "https://, or --plain-http: anyone on the path could read the token"
         raise UsageError(Problem("--url", url, expected))
     base = f"{parts.scheme}://{parts.netloc}"
     target = path if whole else path.removesuffix("/v1") + CHAT
     return Endpoint(base + target, model, None if token_file is None else _token(token_file), ignore_eos)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _token(path: Path) -> str:

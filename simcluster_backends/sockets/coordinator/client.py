@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.errors import Problem, RunError, UsageError
-from simcluster_backends.sockets.net.addresses import is_loopback
+from simcluster.web.requests import is_loopback
 from simcluster_backends.sockets.net.tls import COORDINATOR, in_words, names_in, trust
 
 CALL_S = 5.0

@@ -13,12 +13,11 @@ import uvicorn
 
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.web.login import Login, invitation
-from simcluster.web.requests import App
+from simcluster.web.requests import App, is_loopback
 from simcluster_backends.sockets.coordinator.api import make_api
 from simcluster_backends.sockets.coordinator.desk import Desk
 from simcluster_backends.sockets.coordinator.rate_limits import ASKING_LIMIT, patient_protocol
 from simcluster_backends.sockets.net.addresses import (
-    is_loopback,
     is_wildcard,
     open_socket,
     parse_endpoint,

@@ -17,10 +17,11 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
 from simcluster.process.installed import install_extra
 from simcluster.process.starting import way_to_start
+from simcluster.web.requests import is_loopback
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.sockets.launcher.faults import check_faults
 from simcluster_backends.sockets.launcher.logs import TMUX
-from simcluster_backends.sockets.net.addresses import is_loopback, is_wildcard, parse_endpoint
+from simcluster_backends.sockets.net.addresses import is_wildcard, parse_endpoint
 from simcluster_backends.sockets.net.tls import COORDINATOR, LAUNCHER, check_files, read_tls
 from simcluster_backends.sockets.wire.frame import BODY_LIMIT_BYTES
 from simcluster_backends.sockets.wire.handshake import NAME_LIMIT_BYTES

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob
+from simcluster.web.requests import is_loopback
 from simcluster_backends.sockets.launcher.fork_process import SignalName
 from simcluster_backends.sockets.launcher.fork_server import ForkServer, Start, fork_server
 from simcluster_backends.sockets.launcher.logs import Logs, Panes
@@ -21,7 +22,6 @@ from simcluster_backends.sockets.launcher.remote import Remotes
 from simcluster_backends.sockets.launcher.settings import Options, is_elsewhere
 from simcluster_backends.sockets.net.addresses import (
     facing,
-    is_loopback,
     meeting_host,
     parse_endpoint,
     show_endpoint,

@@ -44,12 +44,6 @@ def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether *host* is reachable from this machine only; no name except localhost counts."""
-    ip = ip_of(host)
-    return host == "localhost" if ip is None else ip.is_loopback
-
-
 def is_wildcard(host: str) -> bool:
     ip = ip_of(host)
     return ip is not None and ip.is_unspecified

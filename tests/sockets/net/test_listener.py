@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from simcluster.errors import HandshakeRefused, RunError, UsageError
+from simcluster.web.requests import is_loopback
 from simcluster_backends.sockets.net import connection as connection_module
-from simcluster_backends.sockets.net.addresses import is_loopback, open_socket, parse_endpoint
+from simcluster_backends.sockets.net.addresses import open_socket, parse_endpoint
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.listener import PENDING_LIMIT, Listener, connect
 from simcluster_backends.sockets.wire.frame import Kind
