@@ -14,7 +14,7 @@ from torch import Tensor
 from simcluster.collectives.binomial import binomial_scatter
 from simcluster.collectives.exchange import exchange
 from simcluster.collectives.flat import as_bytes, from_bytes, lengths_of
-from simcluster.payload import Message, give, lend
+from simcluster.payload import Message, lend
 from simcluster.process.buffers import BUFFERS
 from simcluster.transport import Accelerated, Transport
 
@@ -33,10 +33,8 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
     size, rank = node.size, node.rank
     if size == 1:
         return vector.clone()
-    if hasattr(node, "ring_ahead"):  # in the simulator
-        return await _ring_of_chunks(node, vector, tag)
     right, left = (rank + 1) % size, (rank - 1) % size
-    result = _empty_like(vector)
+    result = BUFFERS.empty(vector.shape, vector.dtype) if vector.is_cpu else torch.empty_like(vector)
     own, chunks = vector.detach().tensor_split(size), result.tensor_split(size)
     outgoing = own[rank]
     with Landings(node, left) as landings:
@@ -51,7 +49,9 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
             message = await exchange(node, right, left, f"{tag}/scatter{step}", lend(outgoing))
             number = (rank - step - 1) % size
             arrived = landings.received(message)
-            _check_length(node, tag, number, own[number], arrived)
+            if arrived.shape != own[number].shape:
+                lengths = f"{len(own[number])} numbers, rank {left}'s {len(arrived)}; expected vectors of one length"
+                raise ValueError(f"{tag!r}: chunk {number} of rank {rank} has {lengths}")
             outgoing = torch.add(own[number], arrived, out=chunks[number])
 
         # all-gather: the complete chunks go around once
@@ -59,39 +59,6 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
             message = await exchange(node, right, left, f"{tag}/gather{step}", lend(outgoing))
             outgoing = landings.received(message, chunks[(rank - step) % size])
     return result
-
-
-async def _ring_of_chunks(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """Do the same in the simulator: chunks stay where they arrived, and are joined at the end.
-
-    All ranks then share the memory of a complete chunk. On real nodes it would take the memory of another vector.
-    """
-    size, rank = node.size, node.rank
-    right, left = (rank + 1) % size, (rank - 1) % size
-    own = vector.detach().tensor_split(size)
-    chunks, outgoing = list(own), lend(own[rank])
-    for step in range(size - 1):
-        message = await exchange(node, right, left, f"{tag}/scatter{step}", outgoing)
-        number = (rank - step - 1) % size
-        _check_length(node, tag, number, own[number], message.tensor)
-        chunks[number] = torch.add(own[number], message.tensor)
-        outgoing = give(chunks[number])
-    for step in range(size - 1):
-        message = await exchange(node, right, left, f"{tag}/gather{step}", outgoing)
-        chunks[(rank - step) % size] = message.tensor
-        outgoing = give(message.tensor)
-    return torch.cat(chunks, out=_empty_like(vector))
-
-
-def _empty_like(vector: Tensor) -> Tensor:
-    return BUFFERS.empty(vector.shape, vector.dtype) if vector.is_cpu else torch.empty_like(vector)
-
-
-def _check_length(node: Transport, tag: str, number: int, own: Tensor, arrived: Tensor) -> None:
-    if arrived.shape != own.shape:
-        left = (node.rank - 1) % node.size
-        lengths = f"{len(own)} numbers, rank {left}'s {len(arrived)}; expected vectors of one length"
-        raise ValueError(f"{tag!r}: chunk {number} of rank {node.rank} has {lengths}")
 
 
 async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
