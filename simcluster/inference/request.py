@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+MOST_TOKENS: Final = 10**6
+"""Limit on the tokens of a prompt or an answer."""
 
 Reason = Literal["stop", "length", "cancelled", "error"]
 """Why an answer ended: with an end token, at *max_tokens* or the context, on demand, or because a node was lost."""

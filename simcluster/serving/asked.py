@@ -1,4 +1,4 @@
-"""What a command or a caller asks of a model, checked and turned into a setup before any node starts."""
+"""A request to a model as a command has it, checked and turned into a setup before any node starts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from simcluster.inference.models.architecture import Architecture, Precision
 from simcluster.inference.models.model_file import ModelFile
 from simcluster.inference.models.open import open_model
 from simcluster.inference.plan.header import shape_of
-from simcluster.inference.plan.plan import MOST_TOKENS
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
-from simcluster.inference.request import Request, Sampling
+from simcluster.inference.request import MOST_TOKENS, Request, Sampling
 from simcluster.serving.placing import AUTO, layout_of, limits_of
 from simcluster.serving.setup import Setup
 from simcluster.topology import Topology
@@ -62,15 +61,13 @@ class Asked:
             ("--seed", sampling.seed, "a whole number from 0 to 2**63 - 1", 0 <= sampling.seed < 2**63),
             ("--guesses", self.guesses, "a whole number from 0 to 64; none for times alone",
              0 <= self.guesses <= (0 if self.is_timed else MOST_GUESSES)),
-            ("--backend", repr(self.backend), nearest(self.backend, BACKENDS), self.backend in BACKENDS),
-            ("--weights", repr(self.weights), nearest(str(self.weights), WEIGHT_BYTES),
-             self.weights is None or self.weights in WEIGHT_BYTES),
             ("--prompt", "none" if self.prompt is None else "one, and --prompt-tokens",
              "a text; or --prompt-tokens for times alone", (self.prompt is None) == self.is_timed),
             ("--prompt-tokens", f"it with --backend {self.backend}", "--backend sim, which needs no numbers",
              not self.is_timed or self.backend == "sim"),
         )  # fmt: skip
-        return [Problem(flag, str(found), expected) for flag, found, expected, is_well in checks if not is_well]
+        wrong = [Problem(flag, str(found), expected) for flag, found, expected, is_well in checks if not is_well]
+        return wrong + problems_of_names(self.backend, self.weights)
 
 
 def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]:
@@ -80,7 +77,7 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
     """
     problems, file, shape = asked.problems(), None, None
     try:
-        file, shape, context = _model(asked)
+        file, shape, context = model_of(asked.model, asked.weights, only_times=asked.is_timed)
     except UsageError as error:
         problems += error.problems
     prompt: tuple[int, ...] = (0,) * (asked.prompt_tokens or 0)
@@ -115,16 +112,29 @@ def shape_of_architecture(architecture: Architecture, precision: Precision, name
     )  # fmt: skip
 
 
-def _model(asked: Asked) -> tuple[ModelFile | None, Shape, int]:
-    """Return the opened model, unless only times are wanted; its shape; and its context."""
-    if not asked.is_timed:
-        file = open_model(asked.model)
-        shape = shape_of_architecture(file.architecture, asked.weights or "f32", file.name)
+def model_of(model: str, weights: Precision | None, *, only_times: bool = False) -> tuple[ModelFile | None, Shape, int]:
+    """Return the opened *model*, unless *only_times* are wanted; its shape in *weights*; and its context.
+
+    *weights* None: f32, or the format of a preset if only times are wanted. Raises UsageError.
+    """
+    if not only_times:
+        file = open_model(model)
+        shape = shape_of_architecture(file.architecture, weights or "f32", file.name)
         return file, shape, file.architecture.context
-    shape = shape_of(asked.model)
-    if asked.weights is not None:
-        shape = replace(shape, weight_bytes=WEIGHT_BYTES.get(asked.weights, shape.weight_bytes))
+    shape = shape_of(model)
+    if weights is not None:
+        shape = replace(shape, weight_bytes=WEIGHT_BYTES.get(weights, shape.weight_bytes))
     return None, shape, 2 * MOST_TOKENS
+
+
+def problems_of_names(backend: str, weights: str | None) -> list[Problem]:
+    """Return what is wrong with the names of a backend and of a format of weights."""
+    checks = (("--backend", backend, BACKENDS), ("--weights", weights, tuple(WEIGHT_BYTES)))
+    return [
+        Problem(flag, repr(name), nearest(name, known))
+        for flag, name, known in checks
+        if name is not None and name not in known
+    ]
 
 
 def _prompt(file: ModelFile, text: str, raw: bool) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -12,18 +11,17 @@ from msgspec.structs import replace as replaced
 
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.inference.engine.scheduler import Scheduler
+from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.load.answers import Answer
 from simcluster.inference.load.arrivals import Offered
 from simcluster.inference.load.asked import collected
 from simcluster.inference.models.architecture import Precision
-from simcluster.inference.models.open import open_model
-from simcluster.inference.plan.header import shape_of
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request
 from simcluster.rng import numpy_stream
-from simcluster.serving.asked import BACKENDS, WEIGHT_BYTES, shape_of_architecture
-from simcluster.serving.placing import layout_of, limits_of
+from simcluster.serving.asked import model_of, problems_of_names
+from simcluster.serving.placing import layout_of, limits_of, policy_of
 from simcluster.serving.run import Answers, answer_all
 from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology
@@ -33,16 +31,15 @@ NUMERICS: Final = ("none", "real")
 AT_ONCE: Final = 8
 """The requests at once for which the plan ranks placements."""
 
-MOST_CONTEXT: Final = 2 * 10**6
 MOST_PROMPTS: Final = 5 * 10**7
-"""Limits: tokens of a sequence if no model's file says it, and tokens of all prompts together."""
+"""Limit on the tokens of all prompts together."""
 
 
 @dataclass(frozen=True)
 class Served:
     """A model on a cluster: its name or file, the *weights*' format, the *placement*, and where the load runs.
 
-    *weights* None: f32, or the format of a preset without numerics.
+    *weights* None: f32, or the format of a preset without numerics. *policy*: which replica gets a request.
     """
 
     model: str
@@ -50,18 +47,17 @@ class Served:
     numerics: str = "none"
     placement: str = "auto"
     weights: Precision | None = None
+    policy: Policy | None = None
 
     def problems(self) -> list[Problem]:
         """Return what is wrong with the names, whatever the model."""
         checks = (
-            ("--backend", self.backend, nearest(self.backend, BACKENDS), self.backend in BACKENDS),
             ("--numerics", self.numerics, nearest(self.numerics, NUMERICS), self.numerics in NUMERICS),
-            ("--weights", self.weights, nearest(str(self.weights), WEIGHT_BYTES),
-             self.weights is None or self.weights in WEIGHT_BYTES),
             ("--numerics", self.numerics, f"real with --backend {self.backend}: real nodes compute",
              self.backend == "sim" or self.numerics == "real"),
         )  # fmt: skip
-        return [Problem(flag, repr(found), expected) for flag, found, expected, is_well in checks if not is_well]
+        wrong = [Problem(flag, repr(found), expected) for flag, found, expected, is_well in checks if not is_well]
+        return wrong + problems_of_names(self.backend, self.weights)
 
 
 @dataclass(frozen=True)
@@ -110,27 +106,17 @@ def _setup(served: Served, topology: Topology, load: Sequence[Offered]) -> Setup
     problems = served.problems()
     if sum(one.prompt_tokens for one in load) > MOST_PROMPTS:
         problems.append(Problem("--requests", "too many tokens of prompts", f"at most {MOST_PROMPTS:,} in all"))
-    model = collected(problems, lambda: _model(served))
+    only_times = served.numerics == "none"
+    model = collected(problems, lambda: model_of(served.model, served.weights, only_times=only_times))
     if problems or model is None:
         raise UsageError(problems)
-    shape, context = model
+    _, shape, context = model
     mean = Lengths(*(round(float(np.mean(one))) for one in _columns(load)))
     layout = _layout(served.placement, topology, shape, mean, len(load))
     limits, is_real = limits_of(layout, topology, shape, context), served.backend != "sim"
-    numerics: Literal["real", "none"] = "real" if served.numerics == "real" else "none"
-    return Setup(served.model, shape, served.weights or "f32", numerics, layout, limits, is_real)
-
-
-def _model(served: Served) -> tuple[Shape, int]:
-    """Return the shape of the model and the most tokens of a sequence."""
-    if served.numerics == "real":
-        file = open_model(served.model)
-        shape = shape_of_architecture(file.architecture, served.weights or "f32", file.name)
-        return shape, file.architecture.context
-    shape = shape_of(served.model)
-    if served.weights is not None:
-        shape = replace(shape, weight_bytes=WEIGHT_BYTES.get(served.weights, math.nan))
-    return shape, MOST_CONTEXT
+    numerics: Literal["real", "none"] = "none" if only_times else "real"
+    policy = policy_of(served.policy, layout)
+    return Setup(served.model, shape, served.weights or "f32", numerics, layout, limits, is_real, policy)
 
 
 def _layout(placement: str, topology: Topology, shape: Shape, lengths: Lengths, requests: int) -> Layout:

@@ -13,6 +13,7 @@ import threading
 from contextlib import suppress
 from typing import Final
 
+from simcluster.errors import RunError
 from simcluster.inference.engine.desk import Cancel, Load, Order
 from simcluster.inference.request import Reason, Request
 from simcluster.serving import lines
@@ -36,6 +37,8 @@ class Bridge:
     def start(self) -> None:
         self._thread.start()
         self._ready.wait()
+        if not self.port:
+            raise RunError("the server's bridge to the first node cannot listen on loopback")
 
     def close(self) -> None:
         if self._thread.is_alive():
@@ -44,9 +47,11 @@ class Bridge:
 
     async def _run(self) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._meet, HOST, 0, limit=lines.MOST_BYTES)
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
+        try:
+            server = await asyncio.start_server(self._meet, HOST, 0, limit=lines.MOST_BYTES)
+            self.port = server.sockets[0].getsockname()[1]
+        finally:
+            self._ready.set()
         await self._over.wait()
         server.close()
 

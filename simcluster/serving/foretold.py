@@ -1,4 +1,4 @@
-"""What an idle cluster should do for one request, by the closed forms of simcluster.inference.plan.times."""
+"""The latencies of one request on an idle cluster, by the closed forms of simcluster.inference.plan.times."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Answer:
 
 
 class Observer(Protocol):
-    """Is told of tokens and ends by the engine's thread."""
+    """A listener to tokens and ends, called in the engine's thread."""
 
     def token(self, answer: Answer) -> None: ...
     def end(self, answer: Answer, at_s: float) -> None: ...

@@ -5,7 +5,6 @@ It imports no backend: as for experiments, a backend is imported by name at run 
 
 from __future__ import annotations
 
-import importlib
 import math
 import secrets
 import time
@@ -13,58 +12,54 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from simcluster.errors import Problem, RunError, UsageError, nearest
+from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob, places
+from simcluster.inference.engine.serve_replicas import Policy
+from simcluster.inference.load.asked import collected
 from simcluster.inference.models.architecture import Precision
-from simcluster.inference.models.model_file import ModelFile
-from simcluster.inference.models.open import open_model
+from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.runs.record import RunRecord
-from simcluster.serving.asked import WEIGHT_BYTES, shape_of_architecture
+from simcluster.serving.asked import model_of, problems_of_names
 from simcluster.serving.bridge import Bridge
 from simcluster.serving.foretold import Foretold
 from simcluster.serving.front import Front
 from simcluster.serving.host import PROGRAM, Hosting, in_this_process
 from simcluster.serving.language import FileLanguage
-from simcluster.serving.placing import AUTO, held_bytes, layout_of, limits_of, names_of
+from simcluster.serving.placing import AUTO, held_bytes, layout_of, limits_of, names_of, policy_of
+from simcluster.serving.run import run_nodes
 from simcluster.serving.setup import Setup
 from simcluster.serving.web.served import Part, Served
 from simcluster.topology import Topology
 
-BACKENDS: Final = ("sim", "sockets")
 LENGTHS: Final = Lengths()
 """The prompt and the answer for which the placement is chosen."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to serve: *model* in *weights*, at *placement*, with at most *cache_bytes* of cache on every node."""
+    """A *model* to serve in *weights* (None: f32) at *placement*, with at most *cache_bytes* of cache on every node.
+
+    *policy*: which replica gets a request.
+    """
 
     model: str
     backend: str = "sim"
     placement: str = AUTO
-    weights: Precision = "f32"
+    weights: Precision | None = None
     cache_bytes: int = 10**9
-
-    def problems(self) -> list[Problem]:
-        found = []
-        if self.backend not in BACKENDS:
-            found.append(Problem("--backend", repr(self.backend), nearest(self.backend, BACKENDS)))
-        if self.weights not in WEIGHT_BYTES:
-            found.append(Problem("--weights", repr(self.weights), nearest(self.weights, WEIGHT_BYTES)))
-        return found
+    policy: Policy | None = None
 
 
 def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
     """Return the setup of *wanted* on *topology*, and the model for the server. Raise UsageError with all problems."""
-    problems = wanted.problems()
-    try:
-        file = open_model(wanted.model)
-    except UsageError as error:
-        raise UsageError([*problems, *error.problems]) from None
-    if problems:
+    problems = problems_of_names(wanted.backend, wanted.weights)
+    model = collected(problems, lambda: model_of(wanted.model, wanted.weights))
+    if problems or model is None:
         raise UsageError(problems)
-    setup = _setup(wanted, topology, file)
+    file, shape, _ = model
+    assert file is not None, "it was opened"
+    setup = _setup(wanted, topology, shape, file.architecture.context)
     parts = []
     for place, name in enumerate(names_of(setup.layout, topology)):
         layers, is_pipeline = setup.layout.layers[place], setup.layout.kind == "pipeline"
@@ -86,17 +81,17 @@ def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
     return setup, served
 
 
-def _setup(wanted: Wanted, topology: Topology, file: ModelFile) -> Setup:
-    shape = shape_of_architecture(file.architecture, wanted.weights, file.name)
+def _setup(wanted: Wanted, topology: Topology, shape: Shape, context: int) -> Setup:
     layout = layout_of(wanted.placement, topology, shape, LENGTHS)
-    limits = limits_of(layout, topology, shape, file.architecture.context)
+    limits = limits_of(layout, topology, shape, context)
     most = max(held_bytes(layout, shape, place)[1] for place in range(len(layout.ranks)))
     blocks = math.floor(wanted.cache_bytes / (most * limits.block_tokens))
     if blocks < 1:
         expected = f"room for {limits.block_tokens} tokens, {math.ceil(most * limits.block_tokens)} B"
         raise UsageError(Problem("--cache", f"{wanted.cache_bytes} B", expected))
     limits = replace(limits, blocks=min(limits.blocks, blocks))
-    return Setup(wanted.model, shape, wanted.weights, "real", layout, limits, wanted.backend != "sim")
+    policy, is_real = policy_of(wanted.policy, layout), wanted.backend != "sim"
+    return Setup(wanted.model, shape, wanted.weights or "f32", "real", layout, limits, is_real, policy)
 
 
 def host(setup: Setup, topology: Topology, front: Front, backend: str, options: Mapping[str, Any]) -> RunRecord:
@@ -109,8 +104,9 @@ def host(setup: Setup, topology: Topology, front: Front, backend: str, options: 
     if backend == "sim":
         key = secrets.token_hex(32)
         with in_this_process(front, key):
-            return _run(ClusterJob(topology.workers, Hosting(setup, key, 0).written(), program=PROGRAM,
-                                   topology=topology, options=options), backend)  # fmt: skip
+            config_json = Hosting(setup, key, 0).written()
+            job = ClusterJob(topology.workers, config_json, program=PROGRAM, topology=topology, options=options)
+            return run_nodes(job, backend)
     addresses, remotes = places(topology, options)
     first = setup.layout.ranks[0]
     name = topology.workers[first]
@@ -121,7 +117,7 @@ def host(setup: Setup, topology: Topology, front: Front, backend: str, options: 
     bridge.start()
     try:
         config_json = Hosting(setup, bridge.key, bridge.port).written()
-        return _run(
+        return run_nodes(
             ClusterJob(
                 names=topology.workers,
                 config_json=config_json,
@@ -135,10 +131,3 @@ def host(setup: Setup, topology: Topology, front: Front, backend: str, options: 
         )
     finally:
         bridge.close()
-
-
-def _run(job: ClusterJob, backend: str) -> RunRecord:
-    record: RunRecord = importlib.import_module(f"simcluster_backends.{backend}").run_cluster(job)
-    if record.error is not None:
-        raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
-    return record

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from simcluster.documents.yaml import load as load_yaml
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.plan.placements import Kind, Placement, rank
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.shelf import Shelf
@@ -20,6 +21,7 @@ from simcluster.units import format_size
 
 KINDS: Final[tuple[Kind, ...]] = ("alone", "pipeline", "tensor", "replicas")
 AUTO: Final = "auto"
+POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 
 
 def layout_of(placement: str, topology: Topology, shape: Shape, lengths: Lengths, requests: int = 1) -> Layout:
@@ -124,6 +126,17 @@ def limits_of(
     whole = limits.running * -(-context // limits.block_tokens)
     stages = len(layout.ranks) if layout.kind == "pipeline" else 1
     return Limits(min([whole, *counts]), context, shape.vocabulary, batches=batches or stages, **settings)
+
+
+def policy_of(policy: Policy | None, layout: Layout) -> Policy:
+    """Return *policy*, by default the first one. Raise UsageError if it is unknown, or if *layout* has no replicas."""
+    if policy is None:
+        return POLICIES[0]
+    if policy not in POLICIES:
+        raise UsageError(Problem("--policy", repr(policy), nearest(policy, POLICIES)))
+    if layout.kind != "replicas":
+        raise UsageError(Problem("--policy", policy, f"none with the placement {layout.kind}, which has no replicas"))
+    return policy
 
 
 def held_bytes(layout: Layout, shape: Shape, place: int) -> tuple[float, float]:

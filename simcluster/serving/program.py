@@ -132,5 +132,5 @@ def _share(model: str, first: int, last: int, precision: Precision) -> Share:
 
 @lru_cache(maxsize=4)
 def _file(model: str) -> ModelFile:
-    """Return the opened *model*, once per process: its nodes read their tensors from the same mapped file."""
+    """Return the opened *model*, once per process: its nodes share the header."""
     return open_model(model)

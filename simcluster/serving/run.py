@@ -113,12 +113,18 @@ def answer_all(
         options=given,
         follower=live,
     )
-    record: RunRecord = importlib.import_module(f"simcluster_backends.{backend}").run_cluster(job)
-    if record.error is not None:
-        raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
+    record = run_nodes(job, backend)
     if live is not None:
         live.look(lambda: [NodeRows(node.name, node.metrics, (), False) for node in record.nodes])
     return _answers(setup, topology, record)
+
+
+def run_nodes(job: ClusterJob, backend: str) -> RunRecord:
+    """Run *job* on *backend*. Raise RunError if it failed."""
+    record: RunRecord = importlib.import_module(f"simcluster_backends.{backend}").run_cluster(job)
+    if record.error is not None:
+        raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
+    return record
 
 
 class _Live:

@@ -27,7 +27,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """What every node is told. *numerics* none: *model* is not opened, and nothing is computed but times.
+    """The configuration of every node. *numerics* none: *model* is not opened, and only times are computed.
 
     *is_real*: nodes are processes. *policy*: which replica gets a request. *beat_s*: the time between two records
     of idle real nodes. *requests* are given ones; a program with another source has none.

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from simcluster.cli.inference import generate as page
+from simcluster.cli.inference import options as page
 from simcluster.inference.plan.shape import PRESETS
 from simcluster.serving.asked import WEIGHT_BYTES
-from simcluster.serving.placing import KINDS
+from simcluster.serving.placing import AUTO, KINDS, POLICIES
 from tests.inference.models.test_trained import SIZES, folder_of
 
 
@@ -25,7 +25,8 @@ def model(tmp_path: Path) -> str:
 def test_the_names_of_the_help_are_those_of_the_tables() -> None:
     assert tuple(PRESETS) == page.MODELS
     assert set(page.WEIGHTS) == set(WEIGHT_BYTES)
-    assert ("alone", *page.PLACEMENTS) == KINDS
+    assert (AUTO, *KINDS) == page.PLACEMENTS
+    assert page.POLICIES == POLICIES
 
 
 def test_text_and_json_are_the_same_answer(command: Any, model: str) -> None:

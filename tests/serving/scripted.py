@@ -146,7 +146,7 @@ def a_site(front: Front, name: str = "tiny") -> Site:
     served = Served(
         name, CONTEXT, END + 1, language, "pipeline", "sim", parts, lambda prompt, answer: Predicted(0.5, 20.0)
     )
-    return Site(front, name, served)
+    return Site(front, served)
 
 
 @contextmanager

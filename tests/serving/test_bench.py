@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from simcluster.errors import UsageError
+from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.load.answers import Answer
 from simcluster.inference.load.arrivals import Offered, offered
 from simcluster.inference.load.lengths import fixed, length_of
@@ -52,6 +53,22 @@ def test_arrivals_far_apart_have_equal_latencies_and_close_ones_wait(shelf: Topo
     assert [one.e2el_s for one in far] == pytest.approx([far[0].e2el_s] * 3, rel=1e-9)
     near = bench_cluster(ALONE, shelf, [replace(one, arrival_s=0.0) for one in apart]).answers
     assert max(one.e2el_s for one in near) > 1.5 * far[0].e2el_s
+
+
+def test_a_policy_decides_which_replica_gets_a_request() -> None:
+    # A long request first, then short ones: the idle second replica gets all of them, or in turn three of five.
+    load = [Offered(1.0 * number, 64, 200 if number == 0 else 2) for number in range(6)]
+    pair = Topology.star(2, bandwidth="10 Gbps", latency="50 us", device="mac-mini-m4-pro")
+
+    def second_busy_s(policy: Policy) -> float:
+        return bench_cluster(replace(ALONE, placement="replicas", policy=policy), pair, load).cluster.nodes[1].busy_s
+
+    assert second_busy_s("least_loaded") > 1.2 * second_busy_s("round_robin") > 0
+
+
+def test_a_policy_without_replicas_is_refused(shelf: Topology) -> None:
+    with pytest.raises(UsageError, match="none with the placement alone, which has no replicas"):
+        bench_cluster(replace(ALONE, policy="round_robin"), shelf, [Offered(0.0, 8, 1)])
 
 
 def test_littles_law_holds_for_a_run(shelf: Topology) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 from typer import Option
 
 from simcluster.errors import Problem, UsageError
+from simcluster.process.installed import install_extra
 
 
 def mcp(
@@ -23,7 +24,7 @@ def mcp(
     from simcluster.mcp_server.desk import Desk
 
     if find_spec("mcp") is None:
-        raise UsageError(Problem("mcp", "no package mcp", "it installed: pip install 'simcluster[mcp]'"))
+        raise UsageError(Problem("mcp", "no package mcp", f"it to be installed: {install_extra('mcp')}"))
     from simcluster.mcp_server.server import make_server
 
     desk = Desk(root, budget)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from typer import Argument, Option
 
 from simcluster.cli.complete import one_of
+from simcluster.cli.inference.options import MODELS, PLACEMENTS, POLICIES, WEIGHTS
 from simcluster.cli.options import Json, KeyFile, Rendezvous, names_of, real_options
 from simcluster.cli.show import check_target, write_file
 from simcluster.errors import Problem, RunError, UsageError
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     from simcluster.inference.load.arrivals import Offered
 
 Outcome: TypeAlias = "tuple[dict[str, Any], list[Answer], dict[str, str]]"
-"""What served the load, as JSON has it; the answers; kind of a failure -> why, of its first one."""
+"""The server of the load, as JSON has it; the answers; kind of a failure -> why, of its first one."""
 
 CLUSTER, SERVER = "A cluster", "A server"
-MODELS, BACKENDS, NUMERICS = ("smollm2", "7b", "8b", "70b"), ("sim", "sockets"), ("none", "real")
+BACKENDS, NUMERICS = ("sim", "sockets"), ("none", "real")
 FORMS = "N, uniform:LEAST:MOST, geometric:MEAN or lognormal:MEDIAN:SIGMA."
 LIMIT_S = 600.0
 
@@ -78,9 +79,22 @@ PlacementName = Annotated[
         metavar="NAME|FILE",
         rich_help_panel=CLUSTER,
         help="auto, alone, pipeline, tensor, replicas, or a file with one.",
+        autocompletion=one_of(*PLACEMENTS),
     ),
 ]
-Weights = Annotated[str | None, Option(metavar="FORMAT", rich_help_panel=CLUSTER, help="f32, bf16 or int8.")]
+PolicyName = Annotated[
+    str | None,
+    Option(
+        metavar="NAME",
+        rich_help_panel=CLUSTER,
+        help=f"With replicas, which one gets a request: {', '.join(POLICIES)}.",
+        autocompletion=one_of(*POLICIES),
+    ),
+]
+Weights = Annotated[
+    str | None,
+    Option(metavar="FORMAT", rich_help_panel=CLUSTER, help="f32, bf16 or int8.", autocompletion=one_of(*WEIGHTS)),
+]
 Url = Annotated[
     str | None, Option(metavar="URL", rich_help_panel=SERVER, help="A server with OpenAI's API, ours or another.")
 ]
@@ -114,6 +128,7 @@ def serving(
     backend: Backend = None,
     numerics: Numerics = None,
     placement: PlacementName = None,
+    policy: PolicyName = None,
     weights: Weights = None,
     rendezvous: Rendezvous = None,
     key_file: KeyFile = None,
@@ -134,8 +149,8 @@ def serving(
     from simcluster.inference.load.table import lines
     from simcluster.inference.load.trace import written_trace
 
-    of_cluster = {"backend": backend, "numerics": numerics, "placement": placement, "weights": weights,
-                  "rendezvous": rendezvous, "key_file": key_file}  # fmt: skip
+    of_cluster = {"backend": backend, "numerics": numerics, "placement": placement, "policy": policy,
+                  "weights": weights, "rendezvous": rendezvous, "key_file": key_file}  # fmt: skip
     of_server = {"token_file": token_file, "plain_http": plain_http, "ignore_eos": ignore_eos, "timeout": timeout}
     problems = _problems(topology, url, model, of_server if url is None else of_cluster, timeout)
     asked = Load(rate, requests, burstiness, prompt_tokens, output_tokens, trace, seed)
@@ -189,7 +204,7 @@ def _on_cluster(topology: str, model: str, options: dict[str, Any], load: Sequen
     backend = options["backend"] or "sim"
     numerics = options["numerics"] or ("none" if backend == "sim" else "real")
     cluster = read(topology)
-    served = Served(model, backend, numerics, options["placement"] or "auto", options["weights"])
+    served = Served(model, backend, numerics, options["placement"] or "auto", options["weights"], options["policy"])
     nodes = real_options(backend, rendezvous=options["rendezvous"], key_file=options["key_file"])
     found = bench_cluster(served, cluster, load, seed, nodes)
     about = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from simcluster.cli.complete import one_of
+from simcluster.cli.inference.options import MODELS, PlacementName, Weights
 from simcluster.cli.options import (
     Json,
     KeyFile,
@@ -24,52 +25,46 @@ from simcluster.process.loading import torch_loads
 if TYPE_CHECKING:
     from simcluster.serving.run import Answers
 
-MODELS, WEIGHTS, PLACEMENTS = (
-    ("smollm2", "7b", "8b", "70b"),
-    ("f32", "bf16", "int8"),
-    ("pipeline", "tensor", "replicas"),
-)
+ModelName = Annotated[
+    str,
+    Option(
+        metavar="NAME|FILE|RUN",
+        help="smollm2, a .gguf or .safetensors file, or the folder of a run that trained a model. With "
+        "--prompt-tokens also 7b, 8b, 70b, or a config.json.",
+        autocompletion=one_of(*MODELS),
+    ),
+]
+Prompt = Annotated[str | None, Option(metavar="TEXT", help="The text to answer.")]
+PromptTokens = Annotated[
+    int | None, Option(metavar="N", help="Only times, for a prompt of N tokens: nothing is computed.")
+]
+Raw = Annotated[bool, Option("--raw", help="Continue the text; by default, answer it as a user's message.")]
+BackendName = Annotated[str, Option(metavar="NAME", help="sim or sockets.", autocompletion=names_of("backends"))]
+MostTokens = Annotated[int, Option(metavar="N", help="The most tokens of the answer.")]
+Temperature = Annotated[float, Option(metavar="T", help="0 takes the likeliest token.")]
+TopK = Annotated[int, Option(metavar="K", help="Choose among the K likeliest tokens; 0: all.")]
+TopP = Annotated[float, Option(metavar="P", help="Choose among the likeliest with this share together.")]
+Seed = Annotated[int, Option(metavar="N", help="The seed of the choice.")]
+Guesses = Annotated[
+    int, Option(metavar="N", help="Guess up to N tokens from the text so far, and check them in one pass.")
+]
 
 
 def generate(
     topology: TopologyFile,
-    model: Annotated[
-        str,
-        Option(
-            metavar="NAME|FILE|RUN",
-            help="smollm2, a .gguf or .safetensors file, or the folder of a run that trained a model. With "
-            "--prompt-tokens also 7b, 8b, 70b, or a config.json.",
-            autocompletion=one_of(*MODELS),
-        ),
-    ],
-    prompt: Annotated[str | None, Option(metavar="TEXT", help="The text to answer.")] = None,
-    prompt_tokens: Annotated[
-        int | None, Option(metavar="N", help="Only times, for a prompt of N tokens: nothing is computed.")
-    ] = None,
-    raw: Annotated[bool, Option("--raw", help="Continue the text; by default, answer it as a user's message.")] = False,
-    backend: Annotated[
-        str, Option(metavar="NAME", help="sim or sockets.", autocompletion=names_of("backends"))
-    ] = "sim",
-    placement: Annotated[
-        str,
-        Option(
-            metavar="NAME|FILE",
-            help="auto (the plan's best), alone, pipeline, tensor, replicas, or a file with a placement.",
-            autocompletion=one_of("auto", "alone", *PLACEMENTS),
-        ),
-    ] = "auto",
-    max_tokens: Annotated[int, Option(metavar="N", help="The most tokens of the answer.")] = 128,
-    temperature: Annotated[float, Option(metavar="T", help="0 takes the likeliest token.")] = 0.0,
-    top_k: Annotated[int, Option(metavar="K", help="Choose among the K likeliest tokens; 0: all.")] = 0,
-    top_p: Annotated[float, Option(metavar="P", help="Choose among the likeliest with this share together.")] = 1.0,
-    seed: Annotated[int, Option(metavar="N", help="The seed of the choice.")] = 0,
-    guesses: Annotated[
-        int, Option(metavar="N", help="Guess up to N tokens from the text so far, and check them in one pass.")
-    ] = 0,
-    weights: Annotated[
-        str | None,
-        Option(metavar="FORMAT", help="f32 (the default), bf16 or int8.", autocompletion=one_of(*WEIGHTS)),
-    ] = None,
+    model: ModelName,
+    prompt: Prompt = None,
+    prompt_tokens: PromptTokens = None,
+    raw: Raw = False,
+    backend: BackendName = "sim",
+    placement: PlacementName = "auto",
+    max_tokens: MostTokens = 128,
+    temperature: Temperature = 0.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    seed: Seed = 0,
+    guesses: Guesses = 0,
+    weights: Weights = None,
     rendezvous: Rendezvous = None,
     key_file: KeyFile = None,
     ssh: Ssh = True,

@@ -10,11 +10,12 @@ from typing import Annotated
 from typer import Context, Option
 
 from simcluster.cli.complete import one_of
+from simcluster.cli.inference.options import MODELS
 from simcluster.cli.options import Json, TopologyFile
 from simcluster.errors import Problem, UsageError
 
-MODELS, FORMATS = ("smollm2", "7b", "8b", "70b"), ("f32", "f16", "q8", "q4")
-"""The names for completion and help, which import no topology; a test compares them with the tables."""
+FORMATS = ("f32", "f16", "q8", "q4")
+"""The names for completion and help, which import no topology; a test compares them with the table."""
 
 ANSWERING, TRAINING = (
     ("requests", "prompt_tokens", "output_tokens", "weights", "parts"),

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 from typer import Option
 
 from simcluster.cli.complete import one_of
-from simcluster.cli.inference.generate import MODELS, PLACEMENTS, WEIGHTS
+from simcluster.cli.inference.options import MODELS, PlacementName, PolicyName, Weights
 from simcluster.cli.options import AllowHost, ServeTls, TopologyFile, names_of
-from simcluster.cli.ui import NEEDED, is_loopback
+from simcluster.cli.ui import NEEDED
 from simcluster.errors import Problem, UsageError
 from simcluster.process.installed import install_extra
 from simcluster.process.loading import torch_loads
 from simcluster.process.platforms import need_unix
+from simcluster.web.requests import is_loopback
 
 if TYPE_CHECKING:
+    from simcluster.inference.engine.serve_replicas import Policy
     from simcluster.inference.models.architecture import Precision
     from simcluster.web.requests import App
 
@@ -29,53 +31,54 @@ SPARE_CONNECTIONS = 1024
 """Connections besides those with a request that is taken: each gets its error in the API's shape."""
 
 
+ModelName = Annotated[
+    str,
+    Option(
+        metavar="NAME|FILE|RUN",
+        help="smollm2, a .gguf or .safetensors file, or the folder of a run that trained a model.",
+        autocompletion=one_of(MODELS[0]),
+    ),
+]
+BackendName = Annotated[
+    str,
+    Option(
+        metavar="NAME",
+        help="sim (real tokens at the predicted pace) or sockets.",
+        autocompletion=names_of("backends"),
+    ),
+]
+CacheSize = Annotated[str, Option(metavar="SIZE", help="The most cache of keys and values on each node.")]
+Queue = Annotated[int, Option(metavar="N", help="The most requests at once; further ones get 503.")]
+Restarts = Annotated[int, Option(metavar="N", help="On sockets: the most restarts after a node is lost.")]
+Host = Annotated[str, Option(metavar="HOST", help="The address to listen on.")]
+Port = Annotated[int, Option(metavar="N", min=0, max=65535, help="The port; 0 takes any free one.")]
+TokenFile = Annotated[
+    Path | None,
+    Option(
+        metavar="FILE",
+        help="Ask for this token (api_key), and for a printed link in a browser; required off loopback. "
+        "Any file from `simcluster key`.",
+    ),
+]
+PlainHttp = Annotated[bool, Option("--plain-http", help="Let token and answers cross a network unencrypted.")]
+
+
 def serve(
     topology: TopologyFile,
-    model: Annotated[
-        str,
-        Option(
-            metavar="NAME|FILE|RUN",
-            help="smollm2, a .gguf or .safetensors file, or the folder of a run that trained a model.",
-            autocompletion=one_of(MODELS[0]),
-        ),
-    ],
-    backend: Annotated[
-        str,
-        Option(
-            metavar="NAME",
-            help="sim (real tokens at the predicted pace) or sockets.",
-            autocompletion=names_of("backends"),
-        ),
-    ] = "sim",
-    placement: Annotated[
-        str,
-        Option(
-            metavar="NAME|FILE",
-            help="auto (the plan's best), alone, pipeline, tensor, replicas, or a file with a placement.",
-            autocompletion=one_of("auto", "alone", *PLACEMENTS),
-        ),
-    ] = "auto",
-    weights: Annotated[
-        str, Option(metavar="FORMAT", help="f32, bf16 or int8.", autocompletion=one_of(*WEIGHTS))
-    ] = "f32",
-    cache: Annotated[str, Option(metavar="SIZE", help="The most cache of keys and values on each node.")] = "1 GB",
-    queue: Annotated[int, Option(metavar="N", help="The most requests at once; further ones get 503.")] = 256,
-    restarts: Annotated[int, Option(metavar="N", help="On sockets: the most restarts after a node is lost.")] = 10,
-    host: Annotated[str, Option(metavar="HOST", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, Option(metavar="N", min=0, max=65535, help="The port; 0 takes any free one.")] = 8000,
-    token_file: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="Ask for this token (api_key), and for a printed link in a browser; required off loopback. "
-            "Any file from `simcluster key`.",
-        ),
-    ] = None,
+    model: ModelName,
+    backend: BackendName = "sim",
+    placement: PlacementName = "auto",
+    policy: PolicyName = None,
+    weights: Weights = None,
+    cache: CacheSize = "1 GB",
+    queue: Queue = 256,
+    restarts: Restarts = 10,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    token_file: TokenFile = None,
     allow_host: AllowHost = None,
     tls: ServeTls = None,
-    plain_http: Annotated[
-        bool, Option("--plain-http", help="Let token and answers cross a network unencrypted.")
-    ] = False,
+    plain_http: PlainHttp = False,
 ) -> None:
     """Serve a language model spread over a cluster: OpenAI's API at /v1, /metrics, and a chat page at /."""
     need_unix("the server")
@@ -92,10 +95,12 @@ def serve(
         from simcluster.topology import load
         from simcluster.web.login import Login, invitation
 
-    wanted = Wanted(model, backend, placement, cast("Precision", weights), _size(cache))
+    wanted = Wanted(
+        model, backend, placement, cast("Precision | None", weights), _size(cache), cast("Policy | None", policy)
+    )
     cluster = load(topology)
     setup, served = hosted(wanted, cluster)
-    site = Site(Front(queue), served.name, served)
+    site = Site(Front(queue), served)
     entrance = Login(lambda code: print(invitation(server.page_url, code), flush=True)) if token is not None else None
 
     def app_for(hosts: Collection[str]) -> App:

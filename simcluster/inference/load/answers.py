@@ -1,4 +1,4 @@
-"""What a client saw of each request, and its latencies (the formulas of `vllm bench serve`)."""
+"""Requests as a client sees them, and their latencies (the formulas of `vllm bench serve`)."""
 
 from __future__ import annotations
 

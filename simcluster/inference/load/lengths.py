@@ -10,9 +10,7 @@ from typing import Final
 import numpy as np
 
 from simcluster.errors import Problem, UsageError, nearest
-
-MOST_TOKENS: Final = 10**6
-"""Limit on the tokens of a prompt or an answer."""
+from simcluster.inference.request import MOST_TOKENS
 
 FORMS: Final[Mapping[str, tuple[str, ...]]] = {
     "fixed": ("tokens",),

@@ -13,7 +13,7 @@ from typing import Final, TextIO
 from simcluster.errors import MOST_PROBLEMS, Problem, UsageError, nearest
 from simcluster.inference.load.answers import Answer
 from simcluster.inference.load.arrivals import MOST_REQUESTS, Offered
-from simcluster.inference.load.lengths import MOST_TOKENS
+from simcluster.inference.request import MOST_TOKENS
 
 COLUMNS: Final = ("Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type")
 NEEDED: Final = ("Timestamp", "Request tokens", "Response tokens")

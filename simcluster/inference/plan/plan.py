@@ -12,11 +12,11 @@ from simcluster.inference.plan.placements import Placement, Ranking, rank
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import Lengths, exchanged_bytes
+from simcluster.inference.request import MOST_TOKENS
 from simcluster.topology import Topology
 
 MOST_REQUESTS: Final = 1024
-MOST_TOKENS: Final = 10**6
-"""Limits on what is asked: requests at once, tokens of a prompt or an answer."""
+"""Limit on the requests at once."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Outcome:
 
 @dataclass
 class _Seen:
-    """What came of an answer so far; times count from the load's start."""
+    """An answer so far; times count from the load's start."""
 
     token_s: list[float] = field(default_factory=list)
     end_s: float = 0.0

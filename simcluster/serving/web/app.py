@@ -84,13 +84,6 @@ async def _fail(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse(ApiError(500, "the server failed; its log says why").to_dict(), 500)
 
 
-def _loaded(site: Site) -> Served:
-    """Return the model. Raise ApiError while there is none."""
-    if site.served is None:
-        raise ApiError(503, site.front.why_not or "the model is being loaded")
-    return site.served
-
-
 def _add_page(api: FastAPI, site: Site) -> None:
     @api.api_route("/", methods=["GET", "HEAD"])
     def chat() -> Response:
@@ -98,7 +91,7 @@ def _add_page(api: FastAPI, site: Site) -> None:
 
     @api.get("/shelf")
     def shelf() -> dict[str, Any]:
-        served = _loaded(site)
+        served = site.served
         found = {key: getattr(served, key) for key in ("name", "context", "placement", "backend")}
         can_chat = served.language.has_chat
         parts = [asdict(part) for part in served.parts]
@@ -110,14 +103,14 @@ def _add_page(api: FastAPI, site: Site) -> None:
 
 
 def _add_questions(api: FastAPI, site: Site) -> None:
-    metrics = site.front.observer = Metrics(site.front, site.name)
+    metrics = site.front.observer = Metrics(site.front, site.served.name)
 
     @api.get("/health")
     def health() -> JSONResponse:
         front = site.front
         if front.why_not:
             raise ApiError(503, front.why_not)
-        return JSONResponse({"status": "ok", "model": site.name, "open_requests": front.open_requests,
+        return JSONResponse({"status": "ok", "model": site.served.name, "open_requests": front.open_requests,
                              "lag_s": front.lag_s})  # fmt: skip
 
     @api.get("/metrics")
@@ -126,11 +119,11 @@ def _add_questions(api: FastAPI, site: Site) -> None:
 
     @api.get("/v1/models")
     def models() -> dict[str, Any]:
-        return {"object": "list", "data": [_model(_loaded(site))]}
+        return {"object": "list", "data": [_model(site.served)]}
 
     @api.get("/v1/models/{name:path}")
     def model(name: str) -> dict[str, Any]:
-        served = _loaded(site)
+        served = site.served
         _check_name(served, name)
         return _model(served)
 
@@ -148,7 +141,7 @@ def _check_name(served: Served, name: str | None) -> None:
 def _add_texts(api: FastAPI, site: Site) -> None:
     @api.post("/tokenize")
     async def tokenize(request: Request) -> dict[str, Any]:
-        served, ask = _loaded(site), parsed(TokenizeAsk, await request.body())
+        served, ask = site.served, parsed(TokenizeAsk, await request.body())
         _check_name(served, ask.model)
         if (ask.prompt is None) == (ask.messages is None):
             raise ApiError(400, "expected either a prompt or messages")
@@ -160,7 +153,7 @@ def _add_texts(api: FastAPI, site: Site) -> None:
 
     @api.post("/detokenize")
     async def detokenize(request: Request) -> dict[str, Any]:
-        served, ask = _loaded(site), parsed(DetokenizeAsk, await request.body())
+        served, ask = site.served, parsed(DetokenizeAsk, await request.body())
         _check_name(served, ask.model)
         _check_ids(served, ask.tokens)
         return {"prompt": await asyncio.to_thread(served.language.decode, ask.tokens)}
@@ -192,7 +185,7 @@ class _Answers:
         api.post("/v1/completions")(self.complete)
 
     async def chat(self, request: Request) -> Response:
-        served, ask = _loaded(self._site), parsed(ChatAsk, await request.body())
+        served, ask = self._site.served, parsed(ChatAsk, await request.body())
         _check_name(served, ask.model)
         messages = [message.to_dict() for message in ask.messages]
         prompt = await asyncio.to_thread(_rendered, served, messages)
@@ -201,7 +194,7 @@ class _Answers:
         return self._reply(served, ask, prompt, most, Shape("chat", _id("chatcmpl-"), int(time.time()), served.name))
 
     async def complete(self, request: Request) -> Response:
-        served, ask = _loaded(self._site), parsed(CompletionAsk, await request.body())
+        served, ask = self._site.served, parsed(CompletionAsk, await request.body())
         _check_name(served, ask.model)
         prompt = ask.only_prompt()
         if isinstance(prompt, str):

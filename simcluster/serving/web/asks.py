@@ -49,7 +49,7 @@ AskT = TypeVar("AskT", bound="Ask")
 
 
 class StreamOptions(BaseModel):
-    """What a stream has besides the answer."""
+    """The parts of a stream besides the answer."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     include_usage: bool | None = None
@@ -57,7 +57,7 @@ class StreamOptions(BaseModel):
 
 
 class Ask(BaseModel):
-    """What the two kinds of request share. Two keys are vLLM's: *top_k*, 0 or -1 for all tokens, and *ignore_eos*, with
+    """The keys of both kinds of request. Two are vLLM's: *top_k*, 0 or -1 for all tokens, and *ignore_eos*, with
     which no token ends the answer.
     """
 

@@ -38,7 +38,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What an idle cluster should do for one request."""
+    """The latencies of one request on an idle cluster."""
 
     ttft_s: float
     tokens_per_s: float
@@ -61,10 +61,9 @@ class Served:
 
 @dataclass
 class Site:
-    """What all routes share: the desk, and the model once it is loaded. *name* is known before."""
+    """The desk and the model, which all routes share."""
 
     front: Front
-    name: str
-    served: Served | None = None
+    served: Served
     pages: int = 0
     """Pages that are open and follow the load."""

@@ -1,0 +1,34 @@
+"""Arguments that commands about language models share, and the names that they know."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Option
+
+from simcluster.cli.complete import one_of
+
+MODELS, WEIGHTS = ("smollm2", "7b", "8b", "70b"), ("f32", "bf16", "int8")
+PLACEMENTS = ("auto", "alone", "pipeline", "tensor", "replicas")
+POLICIES = ("least_loaded", "round_robin", "prefix_aware")
+"""For completion and help, which import no engine; tests compare them with its tables."""
+
+PlacementName = Annotated[
+    str,
+    Option(
+        metavar="NAME|FILE",
+        help="auto (the plan's best), alone, pipeline, tensor, replicas, or a file with a placement.",
+        autocompletion=one_of(*PLACEMENTS),
+    ),
+]
+Weights = Annotated[
+    str | None, Option(metavar="FORMAT", help="f32 (the default), bf16 or int8.", autocompletion=one_of(*WEIGHTS))
+]
+PolicyName = Annotated[
+    str | None,
+    Option(
+        metavar="NAME",
+        help=f"With replicas, which one gets a request: {', '.join(POLICIES)}.",
+        autocompletion=one_of(*POLICIES),
+    ),
+]
