@@ -74,8 +74,8 @@ class Baseline:
             f"{words.seconds(self.together_s)} for {words.plural(self.steps, 'step')} of {self.samples:,} samples; "
             f"{self.node} alone takes {words.seconds(self.alone_s)}.",
             f"The speed-up is {words.number(self.speed_up)}, so the efficiency is {words.share(self.efficiency)}; the "
-            f"devices together could be {words.number(self.possible)} times as fast as {self.node}, of which this is "
-            f"{words.share(self.speed_up / self.possible)}.",
+            f"devices together could be {words.number(self.possible)} times as fast as {self.node}: this is "
+            f"{words.share(self.speed_up / self.possible)} of that.",
         ]
         if self.speed_up < 1:
             found.append(f"It is slower than one node: `simcluster explain {self.run.folder}` says why.")

@@ -1,4 +1,4 @@
-"""What the tools do: each a command of simcluster in a process, by an argument list, within a budget of time."""
+"""The tools: each is a command of simcluster in a process, by an argument list, within a budget of time."""
 
 from __future__ import annotations
 

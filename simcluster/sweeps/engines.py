@@ -44,7 +44,7 @@ PRELOADED = [
     "simcluster_backends.sim.run",
     "pyarrow.parquet",
 ]
-"""What points import, most of them in the simulator: once, before the workers are forked."""
+"""Modules that points import, in the simulator at least: once, before the workers are forked."""
 
 TRIES = 2
 """Attempts per call: a process that dies may have been taken down by another one."""

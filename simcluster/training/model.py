@@ -24,7 +24,7 @@ def settings_of(shape: Shape, tokens: int) -> dict[str, Any]:
         found = f"{shape.heads} heads of {shape.head_size} in a width of {shape.width}"
         raise UsageError(Problem("--model", found, "heads that together are as wide as the model, as `gpt` has them"))
     return {
-        "size": "7b",  # whose layers are Llama's; every number of it is replaced
+        "size": "7b",  # its layers are Llama's; every number of it is replaced
         "layers": shape.layers,
         "width": shape.width,
         "heads": shape.heads,

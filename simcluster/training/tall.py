@@ -108,7 +108,7 @@ class Blocks:
         return known
 
     def part_cost(self, numbers: Sequence[int]) -> PartCost:
-        """Return the costs of a part with parameters of *numbers*, of which an optimizer treats every one alike."""
+        """Return the costs of a part with parameters of *numbers*, which an optimizer treats alike."""
         if not numbers:
             return self.high.sketch.part([])
         one, two, three = (self._part_of(*sizes) for sizes in ((FEW,), (2 * FEW,), (FEW, 2 * FEW)))

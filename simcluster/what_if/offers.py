@@ -1,4 +1,4 @@
-"""What to buy for a language model: the single purchases that `plan` ranks placements with."""
+"""Single purchases for a language model, with which `plan` ranks placements again."""
 
 from __future__ import annotations
 

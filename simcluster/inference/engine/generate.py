@@ -25,7 +25,7 @@ STREAM, TOKENS = "stream", "tokens"
 
 
 async def generate(node: Transport, stage: Stage, ranks: Sequence[int], engine: Engine | None = None) -> None:
-    """Answer requests with the layers of *ranks*, first to last, each of which holds its *stage*.
+    """Answer requests with the layers of *ranks*, first to last; each holds its *stage*.
 
     The first one has the *engine*. A rank that holds no layers takes no part.
     """

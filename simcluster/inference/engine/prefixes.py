@@ -1,4 +1,4 @@
-"""Prompts whose keys and values are kept, so that a later prompt with the same beginning need not be computed again.
+"""Prompts with kept keys and values, so that a later prompt with the same beginning need not be computed again.
 
 Prefixes are shared in whole chunks, as they were prefilled. So the numbers that a request finds are, bit for bit, those
 that it would have computed.

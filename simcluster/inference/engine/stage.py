@@ -45,7 +45,7 @@ class Stage(Protocol):
         """The most bytes of keys and values that it held at once."""
 
     def forward(self, batch: Batch, inputs: Tensor) -> Tensor:
-        """Return the stream of *batch*, whose tokens or stream are *inputs*; of the last stage, the logits of every
+        """Return the stream of *batch* from its tokens or stream, *inputs*; of the last stage, the logits of every
         piece that samples.
         """
 
@@ -55,7 +55,7 @@ class Stage(Protocol):
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of *layers* of *shape*, of which a node does *share*."""
+    """The costs of *share* of *layers* of *shape*."""
 
     shape: Shape
     layers: int
@@ -88,7 +88,7 @@ def _groups(batch: Batch) -> list[tuple[int, int, int]]:
 
 
 class Held:
-    """The tokens whose keys and values a stage holds, and the peak of the *bytes* that they take."""
+    """The cached tokens of a stage, and the peak of the bytes that they take."""
 
     def __init__(self, bytes_per_token: float) -> None:
         self._per_token, self._lengths = bytes_per_token, dict[int, int]()

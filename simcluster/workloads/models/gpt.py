@@ -76,8 +76,8 @@ def gpt(
     *layers*, *width*, *heads*, *kv_heads*, *feed_forward*, *vocabulary* and *context* override those of the size.
     Changing *heads* gives every head its own keys and values, and changing *width* makes the feed-forward layers 4
     times as wide, unless set as well. *tied*: whether the output layer shares the embedding's weights, if not as in
-    the size. *batch_size* is per rank, in windows of *context* tokens. *tokenizer*: `bytes`,
-    or `bpe`, which learns *vocabulary* tokens (512 if the size's vocabulary is bytes) from the training text; the loss
+    the size. *batch_size* is per rank, in windows of *context* tokens. *tokenizer*: `bytes`, or
+    `bpe`, which learns *vocabulary* tokens (512 if the size's vocabulary is bytes) from the training text; the loss
     is then per token. *data* is a file; by default a public-domain text of 600 kB in the package, of prose and C. The
     last tenth is held out. Raises UsageError for settings that contradict each other and for a text that is too short.
     """
