@@ -161,10 +161,10 @@ def _pipelines(shelf: Shelf, requests: int) -> Placement | None:
     fitting = [(group, one.tokens_per_s) for group, one in zip(groups, first, strict=True) if one is not None]
     total, left, found = sum(rate for _, rate in fitting), requests, list[Placement]()
     for group, rate in sorted(fitting, key=lambda one: -one[1]):
-        share = min(left, max(1, round(requests * rate / total)))
+        share, total = min(left, max(1, round(left * rate / total))), total - rate
         one = _best_in(shelf, group, share, len(found)) if share else None
         if one is not None:
-            left, total = left - share, total
+            left -= share
             found.append(one)
     if left or len(found) < 2 or all(len(one.parts) == 1 for one in found):
         return None

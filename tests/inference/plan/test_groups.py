@@ -103,6 +103,14 @@ def test_sites_that_hold_the_model_together_answer_many_requests_as_replicas() -
     assert best(topology, PRESETS["70b"], 1, "pipelines") is None
 
 
+@pytest.mark.parametrize("requests", [5, 9, 10, 11])
+def test_requests_that_sites_cannot_share_evenly_all_have_one(requests: int) -> None:
+    # 10 over four equal sites are 2.5 each, which rounds to 2: the last site takes what is left.
+    found = best(load("halos-4-regions"), PRESETS["70b"], requests, "pipelines")
+    assert found is not None
+    assert found.requests == requests
+
+
 def test_only_equally_fast_nodes_share_a_stage() -> None:
     topology = clusters.star(4, 125e6, 50e-6, n0=FAST, n1=SLOW, n2=FAST, n3=SLOW)
     found = best(topology, SMALL, 1, "hybrid")
