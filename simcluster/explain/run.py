@@ -5,15 +5,18 @@ Every number is from the run's files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from simcluster.errors import Problem, UsageError
 from simcluster.reports.report_tables import dominated
 from simcluster.results import Run, load_run
 from simcluster.runs import words
+from simcluster.runs.coverage import covered_by
 from simcluster.runs.spans import Span
 from simcluster.topology import Topology, load
 from simcluster.what_if.answer import LEAST_SHARE, in_words
@@ -169,26 +172,14 @@ def explain_run(folder: Path) -> ExplainedRun:
     return ExplainedRun(run, topology, covered_s, uses, tuple(parts))
 
 
-def _use(name: str, spans: Iterable[Span], covered_s: float) -> Use:
+def _use(name: str, spans: Sequence[Span], covered_s: float) -> Use:
     """Return the shares of *covered_s*: what a node does while it computes counts as computing, then as sending."""
-    found = list(spans)
     kinds = [("compute",), ("compute", "send"), ("compute", "send", "recv")]
-    computing, sending, all_s = (
-        _union_s(((span.start_s, span.end_s) for span in found if span.kind in those), covered_s) for those in kinds
+    whole_s = np.array([0.0, covered_s])
+    computing, sending, all_kinds = (
+        float(covered_by([span for span in spans if span.kind in those], whole_s)[0]) for those in kinds
     )
-    shares = [computing, sending - computing, all_s - sending, covered_s - all_s]
-    return Use(name, *(share / covered_s for share in shares))
-
-
-def _union_s(intervals: Iterable[tuple[float, float]], until_s: float) -> float:
-    """Return the seconds before *until_s* that any of *intervals* covers."""
-    total_s, reached_s = 0.0, 0.0
-    for start_s, end_s in sorted(intervals):
-        end_s = min(end_s, until_s)
-        if end_s > reached_s:
-            total_s += end_s - max(start_s, reached_s)
-            reached_s = end_s
-    return total_s
+    return Use(name, computing, sending - computing, all_kinds - sending, 1 - all_kinds)
 
 
 def _shares(use: Use) -> str:

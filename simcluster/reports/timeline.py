@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import plotly.graph_objects as go
 
 from simcluster.reports.figure_style import COMPUTE, FAULT, RECV, SEND, rgba, styled, time_scale
 from simcluster.runs import words
+from simcluster.runs.coverage import busy_shares, rest_shares
 from simcluster.runs.record import Span
 from simcluster.runs.spans import Rest
 from simcluster.runs.trace import Band, nanoseconds
-
-FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 MAX_NODES = 40
 MAX_BANDS = 60
@@ -169,25 +166,3 @@ def busy(activity: Activity, bins: int = 240) -> go.Figure:
         yaxis={"autorange": "reversed", "showgrid": False, "type": "category"},
         margin={"t": 16},
     )
-
-
-def busy_shares(spans: Sequence[Span], edges_s: FloatArray) -> FloatArray:
-    """Return the share, 0 to 1, of each interval between *edges_s* covered by one node's compute spans."""
-    work = sorted((span.start_s, span.end_s) for span in spans if span.kind == "compute")
-    if not work or edges_s[-1] <= edges_s[0]:
-        return np.zeros(len(edges_s) - 1)
-    times_s = np.array(work).ravel()
-    worked_s = np.zeros(len(times_s))
-    worked_s[1::2] = np.cumsum(times_s[1::2] - times_s[0::2])
-    worked_s[2::2] = worked_s[1:-1:2]
-    shares = np.diff(np.interp(edges_s, times_s, worked_s)) / np.diff(edges_s)
-    return np.asarray(np.clip(shares, 0.0, 1.0), dtype=np.float64)
-
-
-def rest_shares(rest: Rest | None, edges_s: FloatArray) -> FloatArray:
-    """The same for the spans that are summed up, with work spread evenly over each part."""
-    if rest is None or edges_s[-1] <= edges_s[0]:
-        return np.zeros(len(edges_s) - 1)
-    worked_s = np.concatenate([[0.0], np.cumsum(rest.busy_s)])
-    times_s = np.arange(len(worked_s)) * rest.width_s
-    return np.asarray(np.diff(np.interp(edges_s, times_s, worked_s)) / np.diff(edges_s), dtype=np.float64)

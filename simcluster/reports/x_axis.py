@@ -14,8 +14,8 @@ import plotly.graph_objects as go
 from simcluster.errors import Problem, UsageError
 from simcluster.reports.figure_style import LINES, energy_scale, rgba, size_scale, time_scale
 from simcluster.reports.report_tables import clock_name
-from simcluster.reports.timeline import FloatArray
 from simcluster.runs import words
+from simcluster.runs.coverage import FloatArray
 from simcluster.runs.trace import nanoseconds
 
 if TYPE_CHECKING:

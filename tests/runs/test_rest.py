@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.reports.report import render
-from simcluster.reports.timeline import rest_shares
 from simcluster.reports.x_axis import bytes_sent
 from simcluster.results import Run
 from simcluster.runs import record as records
+from simcluster.runs.coverage import rest_shares
 from simcluster.runs.record import NodeRecord, RunRecord, kept_spans
 from simcluster.runs.recorder import Recorder
 from simcluster.runs.spans import AT_ONCE, PARTS, Rest

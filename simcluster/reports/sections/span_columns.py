@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from simcluster.reports.timeline import MAX_BANDS, Activity, FloatArray, rest_shares
+from simcluster.reports.timeline import MAX_BANDS, Activity
+from simcluster.runs.coverage import FloatArray, covered, rest_shares
 from simcluster.runs.spans import Rest
 from simcluster.runs.trace import KINDS
 
@@ -128,19 +129,3 @@ def _shares(
         if rest is not None and kind > 0:
             levels[lane, edges_s[1:] > ends_s[lanes // len(KINDS) == rank].max(initial=0.0)] = UNKNOWN
     return levels
-
-
-def covered(starts_s: FloatArray, ends_s: FloatArray, edges_s: FloatArray) -> FloatArray:
-    """Return the share, 0 to 1, of each interval between *edges_s* that spans cover, however they overlap.
-
-    *starts_s* rise.
-    """
-    if not len(starts_s) or edges_s[-1] <= edges_s[0]:
-        return np.zeros(len(edges_s) - 1)
-    until_s = np.maximum.accumulate(ends_s)
-    begin_s = np.maximum(starts_s, np.concatenate([[-np.inf], until_s[:-1]]))
-    begin_s = np.minimum(begin_s, until_s)
-    times_s = np.column_stack([begin_s, until_s]).ravel()
-    worked_s = np.repeat(np.cumsum(until_s - begin_s), 2)
-    worked_s[::2] = np.concatenate([[0.0], worked_s[1:-1:2]])
-    return np.asarray(np.diff(np.interp(edges_s, times_s, worked_s)) / np.diff(edges_s))

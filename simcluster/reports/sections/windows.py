@@ -9,11 +9,11 @@ from typing import Any
 from simcluster.reports.figure_style import time_scale
 from simcluster.reports.html_page import choice, section
 from simcluster.reports.sections.span_columns import SpanColumns
+from simcluster.reports.sections.spread import MANY
 from simcluster.reports.timeline import Activity
 
 ROWS = 16
 """Nodes at once in the timeline of more than MANY."""
-MANY = 64
 
 NOTE = (
     "One row per node: computing above, sending and waiting to receive below it. Drag to choose a window, double-click "
