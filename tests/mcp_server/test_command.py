@@ -10,6 +10,7 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.mcp_server.desk import Desk
+from simcluster.process.installed import install_extra
 
 
 def test_without_the_sdk_the_command_says_what_to_install(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +18,7 @@ def test_without_the_sdk_the_command_says_what_to_install(command: Any, monkeypa
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "mcp" else find(name, *more))
     code, out, err = command("mcp")
     assert (code, out) == (2, "")
-    assert "pip install 'simcluster[mcp]'" in err
+    assert install_extra("mcp") in err
 
 
 def test_the_root_must_be_a_folder_and_the_budget_positive(tmp_path: Path) -> None:
