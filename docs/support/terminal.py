@@ -1,0 +1,56 @@
+"""Commands of a page, run while it is built: `terminal("simcluster run quickstart")` shows the command and its output."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+COLUMNS = 100
+TIMEOUT_S = 280
+_folder: Path | None = None
+
+
+def folder() -> Path:
+    """Return the directory in which this page's commands run, and enter it; files that its cells write are there."""
+    global _folder
+    if _folder is None:
+        _folder = Path(tempfile.mkdtemp(prefix="page-"))
+        os.chdir(_folder)
+    return _folder
+
+
+def terminal(command: str, *shows: str, until: str | None = None, exit_code: int = 0) -> None:
+    """Run *command* and print it with what it prints, up to the line that begins with *until*.
+
+    Raises AssertionError, which fails the build, for another exit code, or if a text of *shows* is not printed.
+    """
+    program, *arguments = shlex.split(command, comments=True)
+    assert program == "simcluster", "a page runs no other program"
+    done = subprocess.run(
+        [sys.executable, "-m", "simcluster", *arguments],
+        cwd=folder(),
+        env=os.environ | {"COLUMNS": str(COLUMNS), "NO_COLOR": "1", "TERM": "dumb"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    text = done.stdout.strip()
+    assert done.returncode == exit_code, f"{command}: exit code {done.returncode}\n{text}"
+    words = " ".join(text.split())
+    for expected in shows:
+        assert expected in words, f"{command}: expected {expected!r} in\n{text}"
+    print(f"$ {command}\n{_up_to(text, until)}")
+
+
+def _up_to(text: str, until: str | None) -> str:
+    lines = text.splitlines()
+    if until is None:
+        return "\n".join(lines)
+    end = next(at for at, line in enumerate(lines) if line.strip().startswith(until))
+    return "\n".join([*lines[:end], "..."])
