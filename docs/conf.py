@@ -15,7 +15,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(DOCS), str(ROOT), os.environ.get
 from simcluster.version import __version__  # noqa: E402
 
 project = "simcluster"
-author = copyright = "simcluster contributors"  # noqa: A001
+author = copyright = "simcluster contributors"
 version = release = __version__
 
 extensions = [
@@ -36,7 +36,7 @@ myst_links_external_new_tab = False
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(ROOT / "build" / "docs-cache")
 nb_execution_excludepatterns = ["notebooks/*"]  # executed by their own command; shown as they are
-nb_execution_raise_on_error = True
+nb_execution_show_tb = True
 nb_execution_timeout = 300
 nb_merge_streams = True
 
@@ -45,10 +45,36 @@ highlight_language = "none"
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 nitpick_ignore_regex = [("py:.*", ".*")]  # types of other packages: the site needs no network
-suppress_warnings = ["toc.empty_glob"]
 
 html_theme = "furo"
 html_title = "simcluster"
+_MONOSPACE = 'ui-monospace, "SF Mono", Menlo, "DejaVu Sans Mono", monospace'
+_SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, sans-serif'
+html_theme_options = {  # the colours of the product's pages: simcluster/web/page/base.css
+    "light_css_variables": {
+        "font-stack": _SANS,
+        "font-stack--monospace": _MONOSPACE,
+        "color-brand-primary": "#27709f",
+        "color-brand-content": "#27709f",
+        "color-brand-visited": "#27709f",
+        "color-foreground-primary": "#1b2430",
+        "color-foreground-secondary": "#5b6875",
+        "color-background-secondary": "#f5f6f8",
+        "color-background-border": "#dfe3e8",
+        "color-code-background": "#f0f2f5",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#5aa6dc",
+        "color-brand-content": "#5aa6dc",
+        "color-brand-visited": "#5aa6dc",
+        "color-foreground-primary": "#e6eaee",
+        "color-foreground-secondary": "#9aa7b4",
+        "color-background-primary": "#12161b",
+        "color-background-secondary": "#1b2128",
+        "color-background-border": "#303943",
+        "color-code-background": "#1b2128",
+    },
+}
 html_static_path = ["static"]
 html_extra_path = ["support/root"]
 html_css_files = ["site.css"]

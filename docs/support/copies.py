@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
+import nbformat
 from support.plain import of_notebook, plain
 from support.sources import expand
+
+
+SUMMARY_CHARACTERS = 200
 
 
 def _write(app: Any, error: Exception | None) -> None:
@@ -41,7 +46,7 @@ def _text(app: Any, name: str) -> str:
     glued = executed.with_suffix(".glue.json")
     outputs = json.loads(glued.read_text(encoding="utf-8")) if glued.is_file() else {}
     numbers = {key: output["data"].get("text/plain", "") for key, output in outputs.items()}
-    return of_notebook(json.loads(notebook.read_text(encoding="utf-8")), numbers)
+    return of_notebook(nbformat.read(notebook, as_version=4), numbers)
 
 
 def _sections(app: Any) -> list[tuple[str, list[str]]]:
@@ -65,10 +70,10 @@ def _section(caption: str, names: list[str], env: Any, texts: dict[str, str]) ->
 
 
 def _summary(text: str) -> str:
-    """Return the first sentence of a page's first paragraph, without links."""
+    """Return the first paragraph of prose of a page, without links and markup, up to SUMMARY_CHARACTERS."""
     prose = [part for part in text.split("\n\n") if re.match(r"[\w*`\[]", part)]
-    words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join((prose or [""])[0].split()))
-    return re.split(r"(?<=[.:?])\s", words)[0]
+    words = re.sub(r"\[([^\]]*)\]\([^)]*\)|\*", r"\1", " ".join((prose or [""])[0].split()))
+    return textwrap.shorten(words, SUMMARY_CHARACTERS, placeholder=" ...")
 
 
 def setup(app: Any) -> dict[str, bool]:

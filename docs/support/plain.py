@@ -1,4 +1,4 @@
-"""A page as plain Markdown: without MyST's directives and roles, with the numbers and outputs that the build computed."""
+"""A page as plain Markdown: without directives and roles, with the numbers and outputs that the build computed."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from simcluster.schemas.experiment import experiment_schema
@@ -16,7 +16,12 @@ EXAMPLES = {  # the first unit of a quantity: what it is
     "B/s": "a rate, such as `100 GB/s`",
     "FLOP/s": "a speed, such as `2 TFLOP/s`",
     "B": "a size, such as `16 GB`",
-    "W": "a power, such as `6 W`",
+    "mW": "a power, such as `6 W`",
+}
+ELSEWHERE = {  # blocks that another page has
+    "Topology": "[a topology](topology-file.md)",
+    "Algorithm": "[one with settings](settings.md#algorithms)",
+    "Workload": "[one with settings](settings.md#workloads)",
 }
 _KINDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text"}
 _BOUNDS = {
@@ -33,14 +38,16 @@ def tables(what: str) -> str:
         schema = json.loads(experiment_schema())
         return "\n".join(_named(schema["definitions"][what.removesuffix("s").capitalize()]))
     schema = json.loads(experiment_schema() if what == "experiment" else topology_schema())
-    blocks = schema["definitions"]
-    if what == "experiment":  # the topology has a page of its own
-        of_topology = json.loads(topology_schema())["definitions"].keys() | {"Topology", "Algorithm", "Workload"}
-        blocks = {name: block for name, block in blocks.items() if name not in of_topology}
-    else:
-        blocks = dict(sorted(blocks.items(), key=lambda pair: pair[0] != "TopologyBlock"))
-    top = [_table(schema)] if "properties" in schema else []
-    return "\n".join([*top, *(_section(title(name), block) for name, block in blocks.items() if "properties" in block)])
+    blocks = {name: block for name, block in schema["definitions"].items() if "properties" in block}
+    if what == "experiment":  # the topology has a page
+        blocks = {
+            name: block for name, block in blocks.items() if name not in json.loads(topology_schema())["definitions"]
+        }
+        return "\n".join([_table(schema), *(_section(title(name), block) for name, block in blocks.items())])
+    whole = blocks.pop("TopologyBlock")
+    known = {name: whole["properties"] if name.startswith("generator") else () for name in blocks}
+    rest = [_section(title(name), block, known[name]) for name, block in blocks.items()]
+    return "\n".join([_section("Topology", whole), *rest])
 
 
 def title(name: str) -> str:
@@ -54,20 +61,21 @@ def title(name: str) -> str:
 
 def _named(schema: dict[str, Any]) -> Iterator[str]:
     for choice in schema["else"]["allOf"]:
-        yield _section(choice["if"]["properties"]["name"]["const"], choice["then"])
+        yield "#" + _section(choice["if"]["properties"]["name"]["const"], choice["then"])
 
 
-def _section(heading: str, block: dict[str, Any]) -> str:
+def _section(heading: str, block: dict[str, Any], known: Container[str] = ()) -> str:
     words = " ".join(block.get("description", "").split())
-    return f"## {heading}\n\n{words}\n\n{_table(block)}" if words else f"## {heading}\n\n{_table(block)}"
+    return "\n\n".join(part for part in (f"## {heading}", words, _table(block, known)) if part)
 
 
-def _table(block: dict[str, Any]) -> str:
+def _table(block: dict[str, Any], known: Container[str] = ()) -> str:
+    """Return the table of *block*, without the keys that are *known* and the one that names it."""
     needed = block.get("required", [])
     rows = [
         f"| `{name}` | {_cell(values(one))} | {'required' if name in needed else default(one)} |\n"
         for name, one in block["properties"].items()
-        if not (name in ("name", "generator") and "const" in one)
+        if name not in known and not (name == "name" and "const" in one)
     ]
     return "| key | value | default |\n| --- | --- | --- |\n" + "".join(rows) if rows else "No settings.\n"
 
@@ -86,10 +94,13 @@ def default(schema: dict[str, Any]) -> str:
 
 def values(schema: dict[str, Any]) -> str:
     """Return in words which values *schema* accepts."""
-    if "description" in schema and "properties" not in schema:
-        return str(schema["description"]).rstrip(".").replace("µs, μs", "µs")
+    said = str(schema.get("description", "")).rstrip(".")
+    if said and "properties" not in schema and not said.startswith("A number with its unit"):
+        return said
     if "$ref" in schema:
         name = title(schema["$ref"].rpartition("/")[2])
+        if name in ELSEWHERE:
+            return ELSEWHERE[name]
         return f"[{name.lower()}](#{re.sub(r'[^a-z -]', '', name.lower()).replace(' ', '-')})"
     for key in ("anyOf", "oneOf"):
         if key in schema:
@@ -103,8 +114,8 @@ def values(schema: dict[str, Any]) -> str:
 
 def _of_type(schema: dict[str, Any]) -> str:
     kind = schema.get("type")
-    if "pattern" in schema and (units := re.search(r"\\s\*\(([^()|]+)\|", schema["pattern"])):
-        return EXAMPLES[units[1]]
+    if "pattern" in schema and (units := re.search(r"\\s\*\(([^()|]+)[|)]", schema["pattern"])):
+        return EXAMPLES.get(units[1], f"a number with its unit, `{units[1]}`")
     if kind == "array":
         return f"a list: {values(schema['items'])}" if "items" in schema else "a list"
     if isinstance(kind, list):

@@ -1,4 +1,4 @@
-"""Commands of a page, run while it is built: `terminal("simcluster run quickstart")` shows the command and its output."""
+"""Commands of a page, run while it is built: `terminal("simcluster run quickstart")` shows command and output."""
 
 from __future__ import annotations
 
