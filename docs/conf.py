@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -11,6 +12,13 @@ ROOT = DOCS.parent
 sys.path[:0] = [str(DOCS), str(ROOT)]
 # Pages that compute run in a kernel, which finds the same modules.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(DOCS), str(ROOT), os.environ.get("PYTHONPATH", "")])
+
+# Kernels have a profile of the build, not the user's, and print errors only.
+profile = ROOT / "build" / "ipython" / "profile_default"
+profile.mkdir(parents=True, exist_ok=True)
+(profile / "ipython_kernel_config.py").write_text("get_config().IPKernelApp.log_level = 40\n", encoding="utf-8")
+os.environ["IPYTHONDIR"] = str(profile.parent)
+logging.getLogger("traitlets").setLevel(logging.WARNING)
 
 from simcluster.version import __version__  # noqa: E402
 
@@ -33,7 +41,8 @@ exclude_patterns = ["README.md", ".*", "build", "dist", "runs", "tests", "simclu
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 6
 myst_links_external_new_tab = False
-nb_execution_mode = "cache"
+# Every number is computed by every build. A draft computes what changed on its page, not what changed in the code.
+nb_execution_mode = "cache" if os.environ.get("DRAFT") else "force"
 nb_execution_cache_path = str(ROOT / "build" / "docs-cache")
 nb_execution_excludepatterns = ["notebooks/*"]  # executed by their own command; shown as they are
 nb_execution_show_tb = True

@@ -12,7 +12,6 @@ import nbformat
 from support.plain import of_notebook, plain
 from support.sources import expand
 
-
 SUMMARY_CHARACTERS = 200
 
 

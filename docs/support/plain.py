@@ -82,7 +82,8 @@ def _of_directive(name: str, title: str, body: list[str]) -> list[str]:
     if name in DROPPED:
         return []
     if name in CODE:
-        return [f"```{title if name == 'code-block' else 'python'}".rstrip(), *body, "```"]
+        file = [f"`{options['caption']}`:", ""] if "caption" in options else []
+        return [*file, f"```{title if name == 'code-block' else 'python'}".rstrip(), *body, "```"]
     if name in ("figure", "image"):
         return [f"![{options.get('alt', '')}]({title})", "", *_unfold(body)]
     if name.startswith("py:"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 PART = re.compile(r"^```\{generated\} (\S+)\n(.*\n)*?```\n", flags=re.MULTILINE)
@@ -54,6 +55,16 @@ def _is_page(app: Any, line: str) -> bool:
     return line.strip() == "---" or app.env.doc2path(app.config.root_doc).parent.joinpath(f"{line.strip()}.md").exists()
 
 
+def _spread(app: Any, env: Any, docnames: list[str]) -> None:
+    """Spread the pages that compute evenly over the others, so that parallel readers have equal shares."""
+    slow = [name for name in docnames if "file_format: mystnb" in Path(env.doc2path(name)).read_text(encoding="utf-8")]
+    places = {name: (at + 0.5) / len(slow) for at, name in enumerate(slow)}
+    others = [name for name in docnames if name not in places]
+    places |= {name: at / len(others) for at, name in enumerate(others)}
+    docnames.sort(key=places.__getitem__)
+
+
 def setup(app: Any) -> dict[str, bool]:
+    app.connect("env-before-read-docs", _spread)
     app.connect("source-read", _read)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

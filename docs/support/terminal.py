@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
-COLUMNS = 100
+COLUMNS = 88
 TIMEOUT_S = 280
 _folder: Path | None = None
 
@@ -21,6 +23,13 @@ def folder() -> Path:
         _folder = Path(tempfile.mkdtemp(prefix="page-"))
         os.chdir(_folder)
     return _folder
+
+
+def files(page: str) -> None:
+    """Write the files that *page* shows, blocks of code with a name as caption, where its commands run."""
+    text = (Path(__file__).parents[1] / page).read_text(encoding="utf-8")
+    for name, content in re.findall(r"^```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)^```$", text, flags=re.S | re.M):
+        (folder() / name).write_text(content, encoding="utf-8")
 
 
 def terminal(command: str, *shows: str, until: str | None = None, exit_code: int = 0) -> None:
@@ -40,7 +49,7 @@ def terminal(command: str, *shows: str, until: str | None = None, exit_code: int
         timeout=TIMEOUT_S,
         check=False,
     )
-    text = done.stdout.strip()
+    text = done.stdout.strip().replace(f"{folder()}{os.sep}", "")
     assert done.returncode == exit_code, f"{command}: exit code {done.returncode}\n{text}"
     words = " ".join(text.split())
     for expected in shows:
@@ -48,8 +57,14 @@ def terminal(command: str, *shows: str, until: str | None = None, exit_code: int
     print(f"$ {command}\n{_up_to(text, until)}")
 
 
+def _wrapped(line: str) -> str:
+    """Return a *line* of prose as a terminal wraps it; tables stay as they are."""
+    is_prose = "  " not in line.strip()
+    return "\n".join(textwrap.wrap(line, COLUMNS, break_long_words=False) or [""]) if is_prose else line
+
+
 def _up_to(text: str, until: str | None) -> str:
-    lines = text.splitlines()
+    lines = [_wrapped(line) for line in text.splitlines()]
     if until is None:
         return "\n".join(lines)
     end = next(at for at, line in enumerate(lines) if line.strip().startswith(until))
