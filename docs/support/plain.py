@@ -82,6 +82,7 @@ def _of_directive(name: str, title: str, body: list[str]) -> list[str]:
     if name in DROPPED:
         return []
     if name in CODE:
+        body = body[1:] if body and not body[0] else body
         file = [f"`{options['caption']}`:", ""] if "caption" in options else []
         return [*file, f"```{title if name == 'code-block' else 'python'}".rstrip(), *body, "```"]
     if name in ("figure", "image"):

@@ -11,18 +11,18 @@ import tempfile
 import textwrap
 from pathlib import Path
 
-COLUMNS = 88
+COLUMNS = 96
 TIMEOUT_S = 280
-_folder: Path | None = None
+_folder: tempfile.TemporaryDirectory[str] | None = None
 
 
 def folder() -> Path:
     """Return the directory in which this page's commands run, and enter it; files that its cells write are there."""
     global _folder
     if _folder is None:
-        _folder = Path(tempfile.mkdtemp(prefix="page-"))
-        os.chdir(_folder)
-    return _folder
+        _folder = tempfile.TemporaryDirectory(prefix="page-")
+        os.chdir(_folder.name)
+    return Path(_folder.name)
 
 
 def files(page: str) -> None:
@@ -58,9 +58,9 @@ def terminal(command: str, *shows: str, until: str | None = None, exit_code: int
 
 
 def _wrapped(line: str) -> str:
-    """Return a *line* of prose as a terminal wraps it; tables stay as they are."""
-    is_prose = "  " not in line.strip()
-    return "\n".join(textwrap.wrap(line, COLUMNS, break_long_words=False) or [""]) if is_prose else line
+    """Return a *line* of prose as a terminal wraps it; shorter ones and tables stay as they are."""
+    is_prose = len(line) > 1.2 * COLUMNS and "  " not in line.strip()
+    return "\n".join(textwrap.wrap(line, COLUMNS, break_long_words=False)) if is_prose else line
 
 
 def _up_to(text: str, until: str | None) -> str:
