@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import runpy
 import sys
@@ -129,3 +131,18 @@ def test_a_command_of_a_page_prints_what_the_page_expects(capsys: pytest.Capture
         import os
 
         os.chdir(folder)
+
+
+CODE = re.compile(r"^```(?:python|\{code-cell\} ipython3|\{code-block\} python)\n(?::\S+: .*\n)*(.*?)^```", re.S | re.M)
+
+
+def test_python_on_pages_parses_and_imports_what_there_is() -> None:
+    imported = 0
+    for page in pages():
+        for code in CODE.findall(page.read_text(encoding="utf-8")):
+            for node in ast.walk(ast.parse(code)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("simcluster"):
+                    module = importlib.import_module(node.module or "")
+                    assert [name.name for name in node.names if not hasattr(module, name.name)] == [], page
+                    imported += len(node.names)
+    assert imported > 10
