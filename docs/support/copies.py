@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -19,20 +20,26 @@ def _write(app: Any, error: Exception | None) -> None:
     if error is not None or app.builder.format != "html":
         return
     folder = Path(app.outdir)
-    texts = {}
-    for name in app.env.found_docs:
-        texts[name] = _text(app, name)
-        path = folder / f"{name}.md"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(texts[name], encoding="utf-8")
+    texts = {name: _text(app, name) for name in app.env.found_docs}
+    for name, text in texts.items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    _copy_files(app, folder)
     sections = _sections(app)
+    head = f"# {app.config.project}\n\n> {_summary(texts[app.config.root_doc])}\n"
     index = "".join(_section(caption, names, app.env, texts) for caption, names in sections)
-    home = texts[app.config.root_doc]
-    head = f"# {app.config.project}\n\n> {_summary(home)}\n"
     (folder / "llms.txt").write_text(head + index, encoding="utf-8")
     order = dict.fromkeys([app.config.root_doc, *(name for _, names in sections for name in names)])
     whole = "\n\n".join(f"<!-- {name}.md -->\n\n{texts[name]}" for name in order)
     (folder / "llms-full.txt").write_text(whole, encoding="utf-8")
+
+
+def _copy_files(app: Any, folder: Path) -> None:
+    """Copy pictures and files that pages lead to: the links of the copies are those of the sources."""
+    for name in {*app.env.images, *app.env.dlfiles}:
+        source, path = Path(app.srcdir) / name, folder / name
+        if source.is_file() and path.resolve().is_relative_to(folder.resolve()):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, path)
 
 
 def _text(app: Any, name: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 FENCE = re.compile(r"^(\s*)(`{3,}|:{3,})(.*)$")
 DIRECTIVE = re.compile(r"^\{([\w:-]+)\}\s*(.*)$")
-DROPPED = {"toctree", "py:currentmodule", "raw", "image-light"}  # with all that is in them
+DROPPED = {"py:currentmodule", "raw", "image-light"}  # with all that is in them
 CODE = {"code-block", "code-cell", "literalinclude"}
 HIDDEN = {"remove-cell", "remove-input", "hide-input", "hide-cell"}
 
@@ -18,7 +18,18 @@ def plain(text: str, numbers: Mapping[str, str] | None = None) -> str:
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
     text = re.sub(r"\{glue(?::text)?\}`([^`]+)`", lambda found: _number(found[1], numbers or {}), text)
     text = re.sub(r"^\(\S+\)=\n", "", text, flags=re.MULTILINE)
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(_unfold(text.splitlines()))).strip() + "\n"
+    return "\n".join(_without_gaps(_unfold(text.splitlines()))).strip() + "\n"
+
+
+def _without_gaps(lines: list[str]) -> Iterator[str]:
+    """Yield *lines* with at most one that is empty in a row, except in code."""
+    fence = before = ""
+    for line in lines:
+        if found := FENCE.match(line):
+            fence = "" if fence == found[2] else fence or found[2]
+        if line or before or fence:
+            yield line
+        before = line
 
 
 def of_notebook(notebook: Any, numbers: Mapping[str, str]) -> str:
@@ -79,8 +90,13 @@ def _of_directive(name: str, title: str, body: list[str]) -> list[str]:
     while body and (option := re.match(r"^:([\w-]+):\s*(.*)$", body[0])):
         options[option[1]] = option[2]
         body = body[1:]
-    if name in DROPPED:
+    if name in DROPPED or "hidden" in options:
         return []
+    if name == "toctree":
+        caption = [f"**{options['caption']}**", ""] if "caption" in options else []
+        return [*caption, *(f"- [{entry}]({entry}.md)" for entry in body if entry), ""]
+    if name == "grid":
+        title = ""
     if name in CODE:
         body = body[1:] if body and not body[0] else body
         file = [f"`{options['caption']}`:", ""] if "caption" in options else []

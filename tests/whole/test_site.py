@@ -100,7 +100,12 @@ def test_a_copy_has_the_numbers_and_no_directives() -> None:
     shown: Any = {"output_type": "stream", "name": "stdout", "text": "$ simcluster run quickstart\n"}
     cell = {"cell_type": "code", "source": "terminal()", "metadata": {"tags": ["remove-input"]}, "outputs": [shown]}
     assert of_notebook({"cells": [cell]}, {}) == "```text\n$ simcluster run quickstart\n```\n"
-    assert plain("```{code-block} python\n:caption: a.py\n\nx = 1\n```\n") == "`a.py`:\n\n```python\nx = 1\n```\n"
+    links = "::::{grid} 1 2\n:::{grid-item-card}\n```{toctree}\n:caption: Learn\n\na/b\n```\n:::\n::::\n"
+    assert plain(links) == "**Learn**\n\n- [a/b](a/b.md)\n"
+    assert (
+        plain("```{code-block} python\n:caption: a.py\n\nx = 1\n\n\ny = 2\n```\n")
+        == "`a.py`:\n\n```python\nx = 1\n\n\ny = 2\n```\n"
+    )
 
 
 def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
