@@ -46,7 +46,7 @@ nb_execution_mode = "cache" if os.environ.get("DRAFT") else "force"
 nb_execution_cache_path = str(ROOT / "build" / "docs-cache")
 nb_execution_excludepatterns = ["notebooks/*"]  # executed by their own command; shown as they are
 nb_execution_show_tb = True
-nb_execution_timeout = 300
+nb_execution_timeout = 600
 nb_merge_streams = True
 
 default_role = "code"  # docstrings are written in Markdown

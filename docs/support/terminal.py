@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 
 COLUMNS = 96
-TIMEOUT_S = 280
+TIMEOUT_S = 570
 _folder: tempfile.TemporaryDirectory[str] | None = None
 
 
