@@ -8,7 +8,7 @@ from typing import Any
 
 FENCE = re.compile(r"^(\s*)(`{3,}|:{3,})(.*)$")
 DIRECTIVE = re.compile(r"^\{([\w:-]+)\}\s*(.*)$")
-DROPPED = {"py:currentmodule", "raw", "image-light"}  # with all that is in them
+DROPPED = {"py:currentmodule", "raw"}  # with all that is in them
 CODE = {"code-block", "code-cell", "literalinclude"}
 HIDDEN = {"remove-cell", "remove-input", "hide-input", "hide-cell"}
 
@@ -53,7 +53,8 @@ def _output(output: Any) -> str:
         return str(data["text/markdown"])
     is_picture = any(kind.startswith(("image/", "application/")) for kind in data)
     text = output.get("text") or ("" if is_picture else data.get("text/plain", ""))
-    return f"```text\n{text.rstrip()}\n```" if text.strip() else ""
+    is_drawing = re.fullmatch(r"<.* at 0x[0-9a-f]+>", text.strip())
+    return f"```text\n{text.rstrip()}\n```" if text.strip() and not is_drawing else ""
 
 
 def _number(key: str, numbers: Mapping[str, str]) -> str:
