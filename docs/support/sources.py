@@ -1,0 +1,70 @@
+"""Pages as Sphinx reads them: generated parts in place, and HTML anchors as targets of links.
+
+A page asks for a part with a fenced block, ```{generated} NAME; GitHub's readers see its one line.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PART = re.compile(r"^```\{generated\} (\S+)\n(.*\n)*?```\n", flags=re.MULTILINE)
+ANCHOR = re.compile(r'^(#+) <a id="([^"]+)"></a>', flags=re.MULTILINE)
+
+
+CHILDREN = {  # pages below a page that GitHub's readers see without a list of them
+    "docs/algorithms": "algorithms/*",
+    "docs/design-decisions": "design/*",
+    "docs/notebooks": "../notebooks/*",
+}
+
+
+def expand(text: str) -> str:
+    """Return page *text* with its generated parts."""
+    return PART.sub(lambda found: generated(found[1]), text)
+
+
+@functools.cache
+def generated(name: str) -> str:
+    """Return the part *name*: python, algorithms, workloads, experiment or topology."""
+    from support import python_api, schema_tables
+
+    makers: dict[str, Callable[[], str]] = {"python": python_api.page}
+    return makers.get(name, lambda: schema_tables.tables(name))()
+
+
+def _read(app: Any, docname: str, source: list[str]) -> None:
+    if app.env.doc2path(docname).suffix == ".md":
+        source[0] = ANCHOR.sub(r"(\2)=\n\1 ", expand(source[0]))
+    if docname == app.config.root_doc:
+        source[0] = re.sub(
+            r"^[\w/.-]+\n", lambda found: found[0] if _is_page(app, found[0]) else "", source[0], flags=re.M
+        )
+    children = CHILDREN.get(docname, "")
+    if children and any(
+        app.env.doc2path(docname).parent.glob(f"{children}.{'ipynb' if 'notebooks' in children else 'md'}")
+    ):
+        source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{children}\n```\n"
+
+
+def _is_page(app: Any, line: str) -> bool:
+    """Return whether *line* of the home page is not the name of a page that is missing."""
+    return line.strip() == "---" or app.env.doc2path(app.config.root_doc).parent.joinpath(f"{line.strip()}.md").exists()
+
+
+def _spread(app: Any, env: Any, docnames: list[str]) -> None:
+    """Spread the pages that compute evenly over the others, so that parallel readers have equal shares."""
+    slow = [name for name in docnames if "file_format: mystnb" in Path(env.doc2path(name)).read_text(encoding="utf-8")]
+    places = {name: (at + 0.5) / len(slow) for at, name in enumerate(slow)}
+    others = [name for name in docnames if name not in places]
+    places |= {name: at / len(others) for at, name in enumerate(others)}
+    docnames.sort(key=places.__getitem__)
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.connect("env-before-read-docs", _spread)
+    app.connect("source-read", _read)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
