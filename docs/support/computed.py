@@ -36,12 +36,13 @@ def computed(name: str, value: float, *, expected: float, within: float = 0.0, t
 
 def _states(text: str, value: float) -> bool:
     """Return whether *text* has no number, or has *value* as one, rounded, in some unit."""
-    numbers = re.findall(r"-?\d[\d,]*(?:\.\d+)?", text)
+    numbers = re.findall(r"-?\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?", text)
     return not numbers or any(_rounds_to(number.replace(",", ""), value) for number in numbers)
 
 
 def _rounds_to(number: str, value: float) -> bool:
-    half = 0.5 * 10.0 ** -len(number.partition(".")[2])
+    digits, _, power = number.partition("e")
+    half = 0.5 * 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
     return any(math.isclose(float(number), value * scale, rel_tol=1e-9, abs_tol=half * (1 + 1e-9)) for scale in SCALES)
 
 
