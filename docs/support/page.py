@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import logging
 import os
 import shutil
 import tempfile
@@ -11,4 +12,5 @@ import simcluster
 folder = tempfile.mkdtemp(prefix="simcluster-page-")
 atexit.register(shutil.rmtree, folder, ignore_errors=True)
 os.chdir(folder)
+logging.getLogger("simcluster").addHandler(logging.NullHandler())  # what a page wants to show of a run, it shows itself
 simcluster.run = functools.partial(simcluster.run, report=False, progress=lambda *_: None)
