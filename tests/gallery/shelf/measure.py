@@ -19,7 +19,8 @@ import yaml
 import simcluster
 from simcluster.results import Run, load_run
 from simcluster.topology import load
-from tests.netns.hosts import hosts_of, missing
+from tests.netns.fidelity import stall_s
+from tests.netns.hosts import Hosts, hosts_of, missing
 from tests.netns.scenarios import Network
 from tests.netns.trial import launch, make_key
 from tests.support.root import ROOT
@@ -43,6 +44,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "local_sgd": {"name": "local_sgd", "interval": 5},
 }
 STEPS, LOOK_EVERY = 60, 3
+TRIES, STALL_S = 4, 0.02
 
 
 def experiment(algorithm: str) -> dict[str, Any]:
@@ -81,15 +83,34 @@ def measure(folder: Path) -> dict[str, Any]:
         for name in ALGORITHMS:
             plan = experiment(name)
             simulated = simcluster.run(plan, backend="sim", topology=measured, out=folder / f"{name}-sim", report=False)
-            file, real = folder / f"{name}.yaml", folder / f"{name}-real"
+            file = folder / f"{name}.yaml"
             file.write_text(yaml.safe_dump(plan, sort_keys=False))
-            places = ["--topology", str(topology), "--out", str(real), "--no-report"]
-            launch(hosts, SHELF.nodes, key, "run", str(file), "--backend", "sockets", *places)
-            found[name] = {"predicted": _about(simulated), "measured": _about(load_run(real))}
+            real = _undisturbed(hosts, key, ["run", str(file), "--backend", "sockets", "--topology", str(topology)])
+            found[name] = {"predicted": _about(simulated), "measured": _about(real)}
             found[name]["predicted"]["interval_s"] = simulated.summary["elapsed_interval_s"]
             times = [found[name][kind]["elapsed_s"] for kind in ("predicted", "measured")]
             print(f"{name}: predicted {times[0]:.2f} s, measured {times[1]:.2f} s", flush=True)
     return found
+
+
+def _undisturbed(hosts: Hosts, key: Path, command: list[str]) -> Run:
+    """Run *command* until the machine leaves it alone, at most TRIES times; return the run that it disturbed least.
+
+    The disturbance is the longest delay of a piece of work that is a pause, as in tests.netns.fidelity. The time of
+    the run plays no part in the choice.
+    """
+    found: list[tuple[float, Run]] = []
+    for _ in range(TRIES):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "run"
+            launch(hosts, SHELF.nodes, key, *command, "--out", str(out), "--no-report")
+            run = load_run(out)
+            found.append((stall_s(run, SHELF.nodes), run))
+            assert not run.metrics.empty  # read while its directory is there
+        print(f"  {run.summary['elapsed_s']:.2f} s, stood still for {found[-1][0] * 1e3:.0f} ms", flush=True)
+        if found[-1][0] <= STALL_S:
+            break
+    return min(found, key=lambda one: one[0])[1]
 
 
 def main() -> None:
