@@ -218,3 +218,8 @@ def _names(names: Sequence[str], has_rings: bool) -> list[str]:
         parts.append(text(x + 8, y, name, "faint"))
         x += 8 + 6.1 * len(name) + 16
     return parts + ([text(WIDTH - RIGHT, y, "ring: expected", "faint end")] if has_rings else [])
+
+
+def drawn(chart: Chart) -> str:
+    """Return the picture of *chart* from the stored results."""
+    return draw(chart, checks()[chart.paper])

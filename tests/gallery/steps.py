@@ -103,11 +103,15 @@ def draw(scene: Scene, found: Run) -> str:
     rows = [f'<path class="row" d="M{number(LEFT)} {number(y(rank))}h{number(plot)}"/>' for rank in range(len(NODES))]
     names = [text(10, y(rank) + 4, name, "faint") for rank, name in enumerate(NODES)]
     shown = [row for row in found.spans if row[1].start_s < end_s and row[1].end_s > start_s]
-    bars = [_bar(x(max(s.start_s, start_s)), x(min(s.end_s, end_s)), y(rank)) for rank, s in shown if s.kind == "compute"]
+    bars = [
+        _bar(x(max(s.start_s, start_s)), x(min(s.end_s, end_s)), y(rank)) for rank, s in shown if s.kind == "compute"
+    ]
     sent = [m for m in messages(found.spans) if m.start_s < end_s and m.end_s > start_s]
     largest = max((message.size_bytes for message in sent), default=1)
     lines = [_arrow(x(m.start_s), y(m.source), x(m.end_s), y(m.target), m.size_bytes / largest) for m in sent]
-    clip = f'<clipPath id="c"><rect x="{number(LEFT)}" y="0" width="{number(plot)}" height="{number(height)}"/></clipPath>'
+    clip = (
+        f'<clipPath id="c"><rect x="{number(LEFT)}" y="0" width="{number(plot)}" height="{number(height)}"/></clipPath>'
+    )
     steps = words.plural(scene.last - scene.first, "step")
     title = f"{scene.algorithm}: {steps} of {NODES[MIDDLE]}, {words.seconds(end_s - start_s)}"
     parts = [
@@ -121,6 +125,11 @@ def draw(scene: Scene, found: Run) -> str:
         text(WIDTH - RIGHT, height - 9, f"largest message {words.size(largest)}", "faint end"),
     ]
     return picture(WIDTH, height, title, parts)
+
+
+def simulated(scene: Scene) -> str:
+    """Return the picture of *scene*, from a run of now."""
+    return draw(scene, run(scene))
 
 
 def window(scene: Scene, found: Run) -> tuple[float, float]:
