@@ -65,7 +65,10 @@ def test_every_screenshot_says_what_its_page_was_made_of() -> None:
 def test_a_message_goes_from_its_send_to_the_receipt_with_its_tag() -> None:
     """Rank 0 sends a, b and another a to rank 1, which takes b first; the last is never received."""
     spans = [
-        *((0, Span("send", start_s, start_s + 0.5, 1, tag, 8)) for start_s, tag in ((0.0, "a"), (1.0, "b"), (2.0, "a"))),
+        *(
+            (0, Span("send", start_s, start_s + 0.5, 1, tag, 8))
+            for start_s, tag in ((0.0, "a"), (1.0, "b"), (2.0, "a"))
+        ),
         (1, Span("recv", 0.0, 3.0, 0, "b", 8)),
         (1, Span("recv", 3.0, 4.0, 0, "a", 8)),
         (1, Span("compute", 4.0, 5.0, -1, "", 0)),

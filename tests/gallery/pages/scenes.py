@@ -20,6 +20,10 @@ from tests.ui.served import served
 
 READY_S = 300.0
 SUFFIXES = {".css", ".html", ".js", ".py"}
+PIS = """name: pis
+nodes: {left: {device: raspberry-pi-4}, right: {device: raspberry-pi-4}}
+links: [{between: [left, right], type: ethernet-1g}]
+"""
 DRAWN = "document.documentElement.dataset.drawn === 'true'"
 
 
@@ -85,8 +89,8 @@ def whatif(tab: Page, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def runs(tab: Page, folder: Path) -> Iterator[None]:
-    """The runs of the other pages, and three short ones."""
-    for algorithm in ("edp", "local_sgd", "d_psgd"):
+    """Runs of several algorithms, and those of the other pages if these were photographed before."""
+    for algorithm in ("edp", "local_sgd", "d_psgd", "ssp", "all_reduce_dp", "diloco"):
         done(folder, "run", "quickstart", "--algorithm", algorithm, "--no-report", "--out", f"runs/{algorithm}")
     with served(folder / "runs") as url:
         tab.open(url)
@@ -112,12 +116,13 @@ def coordinator(tab: Page, folder: Path) -> Iterator[None]:
 @contextmanager
 def chat(tab: Page, folder: Path) -> Iterator[None]:
     port = free_port()
-    with running(folder, "serve", "this-machine", "--model", "smollm2", "--port", str(port)):
+    (folder / "pis.yaml").write_text(PIS)
+    with running(folder, "serve", "pis.yaml", "--model", "smollm2", "--placement", "pipeline", "--port", str(port)):
         wait_for_url(f"http://127.0.0.1:{port}/health")
         tab.open(f"http://127.0.0.1:{port}/")
         tab.wait_for("!document.getElementById('model').hidden")
         tab.ask("document.getElementById('text').focus()")
-        tab.call("Input.insertText", text="Why do several small computers train a model together?")
+        tab.call("Input.insertText", text="What is the capital of France?")
         for kind in ("keyDown", "keyUp"):
             tab.call(
                 "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r"
@@ -145,8 +150,8 @@ SCENES = (
     Scene("explorer", explorer, (WEB, REPORTS, "simcluster/reports/explorer.py"), 860),
     Scene("whatif", whatif, (WEB, REPORTS, "simcluster/what_if/report.py"), 900),
     Scene("coordinator", coordinator, (WEB, "simcluster_backends/sockets/coordinator/page"), 900),
-    Scene("chat", chat, (WEB, "simcluster/serving/web/page"), 760),
-    Scene("runs", runs, (WEB, "simcluster/ui/page"), 640),
+    Scene("chat", chat, (WEB, "simcluster/serving/web/page"), 560),
+    Scene("runs", runs, (WEB, "simcluster/ui/page"), 520),
 )
 
 
