@@ -9,6 +9,7 @@ import argparse
 import sys
 
 from tests.gallery.images import images, is_current, write
+from tests.gallery.pages.kept import stale as old_screenshots
 
 
 def main() -> None:
@@ -33,6 +34,9 @@ def main() -> None:
             write(name, drawn)
         print(f"{'out of date' if arguments.check else 'drawn'}: {name}", flush=True)
     print(f"{len(chosen) - len(stale)} of {len(chosen)} pictures were current")
+    if arguments.check and not arguments.parts:
+        stale += (found := old_screenshots())
+        print(f"screenshots of pages that have changed since: {', '.join(found) or 'none'}")
     if stale and arguments.check:
         sys.exit(1)
 

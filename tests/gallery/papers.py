@@ -1,4 +1,4 @@
-"""Pictures of papers' results: numbers of experiments/papers/results.json, with the paper's or its theory's as rings."""
+"""Pictures of papers' results, experiments/papers/results.json; rings are the numbers of a paper or its theory."""
 
 from __future__ import annotations
 

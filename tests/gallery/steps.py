@@ -69,7 +69,8 @@ def run(scene: Scene) -> Run:
     """Simulate *scene*; the run stays readable without its directory."""
     with tempfile.TemporaryDirectory() as folder:
         found = simcluster.run(scene.experiment(), backend="sim", out=Path(folder) / "run", report=False)
-        assert found.spans and not found.metrics.empty
+        assert found.spans
+        assert not found.metrics.empty
     return found
 
 

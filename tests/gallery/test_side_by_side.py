@@ -1,4 +1,4 @@
-"""docs/side-by-side.md repeats numbers of other pages, which commands make: each stands on a page that its row links to."""
+"""docs/side-by-side.md repeats numbers of pages that commands make: each stands on a page that its row links to."""
 
 from __future__ import annotations
 

@@ -77,9 +77,9 @@ def draw(content: Mapping[str, Any]) -> str:
 def _row(index: int, row: Row) -> str:
     y = TOP + ROW * (index + 0.5)
     if row.kind == "command":
-        cover_x = LEFT + 2 * LETTER
-        width = LETTER * len(row.words) + 4
-        cover = f'<rect class="typed t{index}" x="{number(cover_x)}" y="{number(y - 14)}" width="{number(width)}" height="19"/>'
+        place = f'x="{number(LEFT + 2 * LETTER)}" y="{number(y - 14)}"'
+        size = f'width="{number(LETTER * len(row.words) + 4)}" height="19"'
+        cover = f'<rect class="typed t{index}" {place} {size}/>'
         words = f'<text x="{number(LEFT)}" y="{number(y)}"><tspan class="prompt">$</tspan> {escape(row.words)}</text>'
         return f'<g class="out" style="animation-delay:{row.at_s - PAUSE_S:.2f}s">{words}{cover}</g>'
     if not row.words.strip():
