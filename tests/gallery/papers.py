@@ -13,7 +13,7 @@ from tests.gallery.svg import colour, number, picture, text
 from tests.support.root import ROOT
 
 RESULTS = ROOT / "experiments" / "papers" / "results.json"
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 392.0, 208.0, 50.0, 18.0, 52.0, 58.0
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360.0, 208.0, 50.0, 18.0, 52.0, 58.0
 
 Check: TypeAlias = Mapping[str, Any]
 EXPECTED = re.compile(r"([\d.]+)(?: s| ms)? ± ")
@@ -197,7 +197,8 @@ def _place(plot: Plot, place: str) -> list[str]:
     lines = re.split(", | on ", place)
     if len(lines) == 1 and 6.1 * len(place) > (WIDTH - LEFT - RIGHT) / len(plot.places) - 6:
         lines = place.rsplit(" ", 1)
-    return [text(plot.x(place), HEIGHT - BOTTOM + 15 + 13 * k, line, "faint mid") for k, line in enumerate(lines)]
+    size = "tiny mid" if len(plot.places) > 6 else "faint mid"
+    return [text(plot.x(place), HEIGHT - BOTTOM + 15 + 13 * k, line, size) for k, line in enumerate(lines)]
 
 
 def _line(plot: Plot, row: Sequence[Point], shade: str, aside: float, *, joined: bool) -> list[str]:

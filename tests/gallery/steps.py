@@ -26,7 +26,7 @@ TOPOLOGY: dict[str, Any] = {
 DIGITS = {"name": "mnist_mlp", "hidden": 64, "batch_size": 32}
 LAYERS = {"name": "gpt", "size": "tiny", "layers": 4, "width": 32, "heads": 4, "context": 16, "batch_size": 8}
 
-WIDTH, LEFT, RIGHT, TOP, ROW, BOTTOM = 392.0, 32.0, 12.0, 34.0, 26.0, 26.0
+WIDTH, LEFT, RIGHT, TOP, ROW, BOTTOM = 360.0, 32.0, 12.0, 34.0, 26.0, 26.0
 BAR, TIP = 11.0, 5.5
 MIDDLE = 1
 """The rank that marks where a step begins and ends: a worker under every algorithm."""
@@ -41,6 +41,11 @@ class Scene:
     last: int = 5
     settings: dict[str, Any] = field(default_factory=dict)
     workload: dict[str, Any] = field(default_factory=lambda: DIGITS)
+
+    @property
+    def given(self) -> str:
+        """The settings in words."""
+        return ", ".join(f"{name} {value}" for name, value in self.settings.items())
 
     def experiment(self) -> dict[str, Any]:
         return {
@@ -122,7 +127,7 @@ def draw(scene: Scene, found: Run) -> str:
         *rows,
         *names,
         f'<g clip-path="url(#c)">{"".join(bars)}{"".join(lines)}</g>',
-        text(LEFT, height - 9, "time →", "faint"),
+        text(LEFT, height - 9, scene.given or "time →", "faint"),
         text(WIDTH - RIGHT, height - 9, f"largest message {words.size(largest)}", "faint end"),
     ]
     return picture(WIDTH, height, title, parts)

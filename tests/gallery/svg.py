@@ -25,7 +25,7 @@ def style(*more: str) -> str:
     return (
         f"<style>svg{{{colours(LIGHT)}font-family:{FONT}}}"
         f"@media(prefers-color-scheme:dark){{svg{{{colours(DARK)}}}}}"
-        "text{fill:var(--ink);font-size:12px}.faint{fill:var(--faint);font-size:11px}.name{font-weight:600}"
+        "text{fill:var(--ink);font-size:12px}.faint,.tiny{fill:var(--faint);font-size:11px}.tiny{font-size:9px}.name{font-weight:600}"
         ".mid{text-anchor:middle}.end{text-anchor:end}.ground{fill:var(--page);stroke:var(--rule)}"
         f".work{{fill:{COMPUTE}}}.sent{{stroke:{SEND};fill:none}}.tip{{fill:{SEND}}}.row{{stroke:var(--row)}}"
         f"{''.join(more)}</style>"
