@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
+import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.runs.record import Span
 from tests.gallery import papers
@@ -114,3 +116,13 @@ def test_the_recorded_weights_are_the_same_in_the_simulator_and_over_tcp() -> No
     assert len(weights) == 1
     assert "The same weights to the bit" in text
     assert Path(ROOT / "docs" / "figures" / "terminal.svg").read_text(encoding="utf-8").count(weights.pop()) == 2
+
+
+def test_the_recorded_run_in_the_simulator_is_the_one_of_now(tmp_path: Path) -> None:
+    """Virtual time, loss, messages, bytes and weights are the same on every machine."""
+    summary = simcluster.run("quickstart", out=tmp_path / "run", report=False).summary
+    recorded = json.loads((FOLDER / "data" / "terminal.json").read_text(encoding="utf-8"))["commands"][0]["output"]
+    assert f"200 steps in {summary['elapsed_s']:.3f} s (virtual)" in recorded
+    assert f"held-out loss {summary['loss']:.4f}" in recorded
+    assert f"{summary['messages_sent']:,} messages, {summary['bytes_sent']:,} bytes sent" in recorded
+    assert summary["weights_sha256"][:16] in recorded
