@@ -1,0 +1,1 @@
+"""Screenshots of the pages, of real runs, by a headless browser."""

@@ -1,0 +1,1 @@
+"""The README's animated terminal: recorded commands, and the picture of them."""
