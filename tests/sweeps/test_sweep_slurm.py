@@ -5,7 +5,9 @@ Slurm's commands are stand-ins here; `make slurm` has the real ones.
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ import pytest
 
 import simcluster
 from simcluster.errors import UsageError
-from simcluster.sweeps import slurm
+from simcluster.sweeps import slurm, slurm_task
+from simcluster.sweeps.points import DIED
 from tests.support.slurm import JOB, install
 
 SMALL: dict[str, Any] = {
@@ -76,20 +79,19 @@ def test_an_interrupted_sweep_leaves_no_job_in_the_queue_and_resumes(tmp_path: P
     assert sweep(tmp_path / "slurm", engine_name="slurm").failed == 0
 
 
-def test_a_point_that_raises_is_a_row_and_the_others_of_its_task_run(tmp_path: Path, queue: Path) -> None:
-    code = tmp_path / "mine.py"
-    code.write_text(
-        "import os\n"
-        "from simcluster.algorithms.sync_ps import sync_ps\n\n\n"
-        "async def mine(node, train, *, pull_interval: int = 1):\n"
-        "    if pull_interval == 2:\n"
-        "        raise SystemError('no luck')\n"
-        "    await sync_ps(node, train, pull_interval=pull_interval)\n"
-    )
-    experiment = {**SMALL, "algorithm": {"name": f"{code}:mine"}}
-    found = simcluster.sweep(experiment, VALUES, out=tmp_path / "slurm", engine_name="slurm", jobs=1, report=False)
-    assert list(found.table["status"]) == ["done", "failed", "done"]
-    assert "no luck" in found.table["error"][1]
+def test_the_other_points_of_a_task_run_after_one_that_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_point(document: Any, folder: str, options: Any) -> None:
+        if document == "bad":
+            raise MemoryError("no room")
+        Path(folder).mkdir()
+
+    monkeypatch.setattr(slurm_task, "run_point", run_point)
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    calls = [(document, str(tmp_path / document), {}) for document in ("bad", "good")]
+    (tmp_path / slurm.calls_of(3)).write_text(json.dumps({"path": sys.path, "calls": calls}))
+    slurm_task.main(tmp_path)
+    assert (tmp_path / "bad" / DIED).read_text() == "MemoryError: no room\n"
+    assert (tmp_path / "good").is_dir()
 
 
 def test_a_sweep_with_jobs_in_the_queue_is_refused_and_so_is_an_array_that_slurm_refuses(
