@@ -98,7 +98,7 @@ memory: $(STAMP)
 	$(BIN)/python -m tests.memory_table
 
 bench: $(STAMP)
-	$(BIN)/python -m tests.benchmarks
+	$(BIN)/python -m tests.benchmarks $(if $(BEFORE),--before $(BEFORE))
 
 clean:
 	rm -rf $(VENV) runs dist build
