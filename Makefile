@@ -98,7 +98,7 @@ memory: $(STAMP)
 	$(BIN)/python -m tests.memory_table
 
 bench: $(STAMP)
-	$(BIN)/python -m tests.benchmarks $(if $(BEFORE),--before $(BEFORE))
+	$(BIN)/python -m tests.benchmarks $(if $(BEFORE),--before $(BEFORE)) $(if $(ONLY),--only $(ONLY))
 
 clean:
 	rm -rf $(VENV) runs dist build

@@ -23,7 +23,7 @@ from tests.support.root import ROOT
 
 SIZES = (64, 256, 1024)
 FLOWS = ((4000, 64), (10000, 128))
-PATIENCE_S = 120.0
+PATIENCE_S = 180.0
 STARTS, PAIRS = 5, 9
 """Rounds of commands, and of simulated runs next to the plain loop."""
 
