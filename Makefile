@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 # Enough steps that neither the first ones nor a pause of the machine decide the time; evaluated at the end only.
 DEMO := --topology runs/this-machine.yaml --set stop.steps=3000 --set evaluate_every=3000
 
-.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity fidelity-serving figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory schemas docs docs-links gallery screenshots
+.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity fidelity-serving figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory schemas docs docs-links gallery screenshots slurm
 
 install: $(STAMP)
 
@@ -103,6 +103,9 @@ fidelity-serving: $(STAMP)
 fidelity-busy: $(STAMP)
 	$(BIN)/python -m tests.netns --busy
 
+slurm: $(STAMP)
+	$(BIN)/python -m tests.slurm
+
 figures: $(STAMP)
 	$(BIN)/python -m tests.figures
 
@@ -116,7 +119,7 @@ memory: $(STAMP)
 	$(BIN)/python -m tests.memory_table
 
 bench: $(STAMP)
-	$(BIN)/python -m tests.benchmarks
+	$(BIN)/python -m tests.benchmarks $(if $(BEFORE),--before $(BEFORE)) $(if $(ONLY),--only $(ONLY))
 
 clean:
 	rm -rf $(VENV) runs dist build

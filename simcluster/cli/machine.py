@@ -25,7 +25,6 @@ LEAST_FREE_BYTES = 2**30
 EXTRAS: Final[Mapping[str, tuple[str, str]]] = {
     "uvloop": ("uvloop", "a faster event loop for real nodes"),
     "dask": ("distributed", "sweeps on a Dask cluster"),
-    "slurm": ("submitit", "sweeps on Slurm"),
     "api": ("fastapi", "the coordinator and its page"),
     "tls": ("cryptography", "TLS between nodes"),
     "mlflow": ("mlflow", "runs in MLflow"),

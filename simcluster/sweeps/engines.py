@@ -28,6 +28,7 @@ from simcluster.process.intra_op import usable_cores
 from simcluster.process.signals import kill
 from simcluster.process.starting import way_to_start
 from simcluster.sweeps.points import run_point
+from simcluster.sweeps.slurm import run_on_slurm
 
 Call: TypeAlias = tuple[Any, ...]
 """The arguments of `run_point`."""
@@ -60,7 +61,7 @@ def engine(name: str, jobs: int, logs: Path) -> Iterator[Engine]:
         with _dask(jobs, address) as found:
             yield found
     elif kind == "slurm" and not address:
-        yield lambda calls: _slurm(calls, jobs, logs)
+        yield lambda calls: run_on_slurm(calls, jobs, logs)
     else:
         raise UsageError(Problem("--engine", repr(name), "local, dask, dask=ADDRESS or slurm"))
 
@@ -207,16 +208,3 @@ def _dask(jobs: int, address: str) -> Iterator[Engine]:
                 yield numbers[future.key], _said(future.exception())
 
         yield run
-
-
-def _slurm(calls: Sequence[Call], jobs: int, logs: Path) -> Outcomes:
-    try:
-        import submitit
-    except ImportError:
-        raise UsageError(Problem("--engine", "slurm", f"the extra: {install_extra('slurm')}")) from None
-    executor = submitit.AutoExecutor(folder=str(logs))
-    executor.update_parameters(name="simcluster", cpus_per_task=1, slurm_array_parallelism=jobs, timeout_min=24 * 60)
-    submitted = executor.map_array(run_point, *zip(*calls, strict=True))
-    numbers = {id(job): number for number, job in enumerate(submitted)}
-    for job in submitit.helpers.as_completed(submitted):
-        yield numbers[id(job)], _said(job.exception())

@@ -1,17 +1,40 @@
-"""`make bench`: prints every measurement as it comes. docs/performance.md explains the numbers."""
+"""`make bench`: the goals for scale and speed, before and now. docs/performance.md explains the numbers.
+
+python -m tests.benchmarks [--before CHECKOUT] [--only CASE ...]
+python -m tests.benchmarks --details
+"""
 
 from __future__ import annotations
 
+import argparse
+import os
 import platform
+import time
+from pathlib import Path
 
-from tests.benchmarks import contention, messages, overhead, pages, starting, sweeping
+from tests.benchmarks import contention, goals, messages, overhead, pages, starting, sweeping
 from tests.support.browser import CHROMIUM
 
 
 def main() -> None:
-    print(
-        f"{platform.machine()}, Python {platform.python_version()}; CPU time of one process, medians of paired runs\n"
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("--before", type=Path, help="another checkout of this project, measured in turn with this one")
+    parser.add_argument("--only", nargs="+", default=[], help="cases whose names begin so, such as edp or starting")
+    parser.add_argument("--details", action="store_true", help="measure everything else instead")
+    asked = parser.parse_args()
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    print(f"{machine}, load {os.getloadavg()[0]:.1f}; CPU time, medians of paired runs\n", flush=True)
+    if asked.details:
+        _details()
+        return
+    began_s = time.perf_counter()
+    for line in goals.rows(asked.only, asked.before.resolve() if asked.before is not None else None):
+        print(line, flush=True)
+    print(f"\n{time.perf_counter() - began_s:.0f} s in all; load {os.getloadavg()[0]:.1f}")
+
+
+def _details() -> None:
+    """Print every other measurement as it comes."""
     print("a simulated run over the same gradients in a plain torch loop")
     for case in overhead.measure():
         print(

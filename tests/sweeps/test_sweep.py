@@ -217,14 +217,6 @@ def test_dask_gives_the_same_table(tmp_path: Path) -> None:
     assert files(tmp_path / "dask") == files(alone.folder)
 
 
-def test_submitit_gives_the_same_table(tmp_path: Path) -> None:
-    pytest.importorskip("submitit", reason="the extra slurm is not installed")
-    # Where there is no Slurm submitit starts processes of this machine in the same way.
-    found = simcluster.sweep(SMALL, VALUES, out=tmp_path / "slurm", engine_name="slurm", jobs=2)
-    alone = simcluster.sweep(SMALL, VALUES, out=tmp_path / "alone", jobs=1)
-    assert files(found.folder) == files(alone.folder)
-
-
 WORKERS = """
 import os, sys, time
 import simcluster.sweeps.orphans

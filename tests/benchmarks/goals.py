@@ -1,0 +1,178 @@
+"""The goals for scale and speed: each number before, now, and its goal.
+
+Each case runs in a fresh process, whose directory has links to the code that is measured and to these benchmarks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from tests.benchmarks import contention, overhead, pages, starting, sweeping
+from tests.support.browser import CHROMIUM
+from tests.support.root import ROOT
+
+SIZES = (64, 256, 1024)
+FLOWS = ((4000, 64), (10000, 128))
+PATIENCE_S = 180.0
+STARTS, PAIRS = 5, 9
+"""Rounds of commands, and of simulated runs next to the plain loop."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The number *name* is to be at most *most*. *before* is that of commit 19453c2 on an idle machine, if known."""
+
+    name: str
+    unit: str
+    most: float
+    before: float | None = None
+
+    def shown(self, value: float | None) -> str:
+        """Return *value* in this unit; none stands for a case that took too long."""
+        if value is None:
+            return f"over {PATIENCE_S:.0f} s in all"
+        return f"{value:,.0f} us" if self.unit == "us" else f"{value:,.2f} {self.unit}".strip()
+
+
+Measure: TypeAlias = Callable[[], Sequence[float]]
+
+
+def overheads() -> Iterator[float]:
+    """Yield the CPU time of a simulated run of the quickstart's batches over that of the plain loop, per algorithm."""
+    for found in overhead.ratios(PAIRS):
+        yield found.ratio
+
+
+def starts() -> Iterator[float]:
+    found = {start.name: start for start in starting.measure(STARTS)}
+    yield found["list algorithms"].cpu_s
+    yield found["quickstart, 2 steps"].ratio
+    yield found["the same, numerics: none"].ratio
+
+
+def report() -> Iterator[float]:
+    """Yield the MB of the report of 1,024 nodes without plotly.js, and its screens if there is a browser."""
+    if CHROMIUM is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield len(pages.PACKED.sub("", pages.run_page(Path(folder) / "run", 1024)).encode()) / 1e6
+    else:
+        size_bytes, screens = pages.many_nodes()
+        yield size_bytes / 1e6
+        yield screens
+
+
+MESSAGES_BEFORE = {
+    "sync_ps": (198, 412, 540),
+    "edp": (667, 2900, 17400),
+    "fedbuff": (None, 2479, None),
+    "all_to_all": (None, None, None),
+}
+FLOWS_BEFORE_S = (58, None)
+
+
+def cases() -> dict[str, tuple[Measure, tuple[Goal, ...]]]:
+    """Return what is measured together, with the goals of its numbers, by name."""
+    found: dict[str, tuple[Measure, tuple[Goal, ...]]] = {}
+    for name, before in MESSAGES_BEFORE.items():
+        for size, us in zip(SIZES, before, strict=True):
+            goal = Goal(f"a message of `{name}`, {size:,} nodes", "us", 40, us)
+            found[f"{name} {size}"] = (partial(_messages, name, size), (goal,))
+    for (number, hosts), most_s, before_s in zip(FLOWS, (5, 20), FLOWS_BEFORE_S, strict=True):
+        goal = Goal(f"{number:,} flows at once among {hosts} hosts", "s", most_s, before_s)
+        found[f"flows {number}"] = (partial(_flows, number, hosts), (goal,))
+    found["overhead"] = (
+        lambda: list(overheads()),
+        tuple(
+            Goal(f"`{name}`, batches of 32, over the plain loop (one core)", "", most, before)
+            for name, most, before in (("sync_ps", 1.3, 1.73), ("all_reduce_dp", 1.6, 2.71), ("edp", 1.3, 1.96))
+        ),
+    )
+    found["starting"] = (
+        lambda: list(starts()),
+        (
+            Goal("`simcluster list algorithms`", "s", 0.6, 4.4),
+            Goal("the quickstart, two steps, over `import torch`", "", 1.7, 1.74),
+            Goal("the same with `numerics: none`", "", 1.7, 2.20),
+        ),
+    )
+    found["sweep"] = (
+        lambda: [sweeping.measure_short(1)[0].ratio],
+        (Goal(f"a sweep of {sweeping.SHORT_POINTS} short points over its runs", "", 1.3),),
+    )
+    found["report"] = (
+        lambda: list(report()),
+        (
+            Goal("the report of 1,024 nodes, without plotly.js", "MB", 1.5),
+            Goal("its height, 1280 x 800", "screens", 6, 124),
+        ),
+    )
+    return found
+
+
+def _messages(algorithm: str, size: int) -> list[float]:
+    return [contention.all_to_all_us(size) if algorithm == "all_to_all" else contention.message_us(algorithm, size)]
+
+
+def _flows(number: int, hosts: int) -> list[float]:
+    return [contention.flows_s(number, hosts)]
+
+
+def in_a_process(name: str, checkout: Path) -> list[float] | None:
+    """Return the numbers of case *name* with the library of *checkout*; None if that takes too long or fails there."""
+    with tempfile.TemporaryDirectory() as folder:
+        for part in ("simcluster", "simcluster_backends", "experiments", "topologies"):
+            (Path(folder) / part).symlink_to(checkout / part)
+        (Path(folder) / "tests").symlink_to(ROOT / "tests")
+        command = [sys.executable, "-m", "tests.benchmarks.goals", "--case", name]
+        environment = {**os.environ, "PYTHONPATH": folder}
+        try:
+            done = subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return None
+    if done.returncode:
+        print(f"{name} with {checkout}:\n{done.stderr}", file=sys.stderr)
+        return None
+    return list(json.loads(done.stdout.splitlines()[-1]))
+
+
+def rows(only: Sequence[str] = (), before: Path | None = None) -> Iterator[str]:
+    """Yield the lines of a table; *before* is another checkout, measured right before this one."""
+    yield "| | before | now | goal | met |\n| --- | --- | --- | --- | --- |"
+    for name, (_, goals) in cases().items():
+        if only and not any(name.startswith(wanted) for wanted in only):
+            continue
+        measured = in_a_process(name, before) if before is not None else None
+        now = in_a_process(name, ROOT)
+        for place, goal in enumerate(goals):
+            value = now[place] if now is not None and place < len(now) else None
+            if now is not None and value is None:
+                continue  # such as a height without a browser
+            if before is not None:
+                earlier = goal.shown(measured[place] if measured is not None else None)
+            else:
+                earlier = "" if goal.before is None else goal.shown(goal.before)
+            met = "yes" if value is not None and value <= goal.most else "**no**"
+            yield f"| {goal.name} | {earlier} | {goal.shown(value)} | {goal.shown(goal.most)} | {met} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--case", required=True, help="measure one case here, and print its numbers")
+    measure, _ = cases()[parser.parse_args().case]
+    print(json.dumps(list(measure())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Sweeps on a real Slurm on this machine: `make slurm`."""
