@@ -50,8 +50,7 @@ sweep.plot.time_to_target("algorithm.interval")
 sweep.plot.convergence(x="step", panel="accuracy", by="algorithm.interval")
 
 # %%
-table = sweep.table.pivot(index="algorithm.interval", columns="topology.latency_s", values="time_to_target_s")
-table.round(3)
+sweep.as_text.pivot(index="algorithm.interval", columns="topology.latency", values="time_to_target_s").round(3)
 
 # %% [markdown]
 # ## The answer

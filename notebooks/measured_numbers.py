@@ -48,6 +48,8 @@ print("\n".join(describe(calibration)))
 
 # %% [markdown]
 # ## The same training, predicted with each
+#
+# The curve of the truth lies under that of the measured numbers.
 
 # %%
 measured = {**calibrated_document(calibration), "name": "measured"}

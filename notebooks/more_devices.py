@@ -33,7 +33,10 @@ from simcluster.inference.plan.placements import rank
 from simcluster.inference.plan.shape import PRESETS
 from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import Lengths, all_reduce
+from simcluster.reports.figure_style import TEMPLATE
 from simcluster.serving.bench import Served, bench_cluster
+
+px.defaults.template, px.defaults.height = TEMPLATE, 360
 
 PI = {"flops": "60 GFLOP/s", "memory_bandwidth": "8.4 GB/s", "memory": "16 GB", "operator_overhead": "5 us"}
 COUNTS = (1, 2, 4, 8)
@@ -62,7 +65,7 @@ rows = [
     for n in COUNTS
 ]
 tensor = pd.DataFrame(rows)
-px.line(tensor, x="devices", y="tokens/s", color="wait, ms", log_x=True, markers=True)
+px.line(tensor, x="devices", y="tokens/s", color="wait, ms", log_x=True, markers=True).update_xaxes(tickvals=COUNTS)
 
 # %% [markdown]
 # ## Where a token's time goes
@@ -92,7 +95,8 @@ pipeline = pd.DataFrame(
     [(n, requests, best(n, 1.0, kinds[n], requests).tokens_per_s) for requests in (1, 8) for n in COUNTS],
     columns=["devices", "requests at once", "tokens/s"],
 )
-px.line(pipeline, x="devices", y="tokens/s", color="requests at once", log_x=True, markers=True)
+figure = px.line(pipeline, x="devices", y="tokens/s", color="requests at once", log_x=True, markers=True)
+figure.update_xaxes(tickvals=COUNTS)
 
 # %% [markdown]
 # ## Under load

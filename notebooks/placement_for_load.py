@@ -32,7 +32,10 @@ from simcluster.inference.load.metrics import figures
 from simcluster.inference.plan.plan import make_plan
 from simcluster.inference.plan.shape import PRESETS
 from simcluster.inference.plan.times import Lengths
+from simcluster.reports.figure_style import TEMPLATE
 from simcluster.serving.bench import Served, bench_cluster
+
+px.defaults.template, px.defaults.height = TEMPLATE, 360
 
 shelf = simcluster.Topology.load("smolcluster")
 plan = make_plan(shelf, PRESETS["8b"], Lengths(128, 16), 8)
@@ -65,10 +68,11 @@ for rate in RATES:
         rows.append((placement, rate, found.ttft_s.p90, found.tpot_s.median, found.mean_in_system))
 columns = ["placement", "requests/s", "TTFT of 90 %, s", "TPOT, s", "in the system"]
 loads = pd.DataFrame(rows, columns=columns)
-px.line(loads, x="requests/s", y="TTFT of 90 %, s", color="placement", log_x=True, log_y=True, markers=True)
+figure = px.line(loads, x="requests/s", y="TTFT of 90 %, s", color="placement", log_x=True, log_y=True, markers=True)
+figure.update_xaxes(tickvals=RATES).update_yaxes(dtick="D2")
 
 # %%
-px.line(loads, x="requests/s", y="TPOT, s", color="placement", log_x=True, markers=True)
+px.line(loads, x="requests/s", y="TPOT, s", color="placement", log_x=True, markers=True).update_xaxes(tickvals=RATES)
 
 # %% [markdown]
 # ## The answer

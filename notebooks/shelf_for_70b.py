@@ -33,9 +33,12 @@ from simcluster.inference.load.metrics import figures
 from simcluster.inference.plan.plan import make_plan
 from simcluster.inference.plan.shape import PRESETS
 from simcluster.inference.plan.times import Lengths
+from simcluster.reports.figure_style import TEMPLATE
 from simcluster.serving.bench import Served, bench_cluster
 from simcluster.what_if.offers import offers
 from simcluster.what_if.perturb import read_parts
+
+px.defaults.template, px.defaults.height = TEMPLATE, 360
 
 MODEL, LENGTHS = PRESETS["70b"], Lengths(512, 128)
 parts = read_parts()
@@ -62,7 +65,8 @@ shelves = pd.DataFrame(rows, columns=columns)
 px.line(shelves, x="USD", y="tokens/s", color="device", markers=True, hover_data=["machines", "placement"])
 
 # %%
-px.line(shelves, x="USD", y="TTFT, s", color="device", markers=True, log_y=True, hover_data=["machines", "placement"])
+figure = px.line(shelves, x="USD", y="TTFT, s", color="device", markers=True, log_y=True, hover_data=["machines"])
+figure.update_yaxes(dtick="D2")
 
 # %% [markdown]
 # ## If a shelf is there already

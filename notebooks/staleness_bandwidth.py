@@ -61,8 +61,7 @@ sweep.plot.convergence(x="step", panel="accuracy", by="algorithm.staleness")
 sweep.plot.against("algorithm.staleness", "elapsed_s")
 
 # %%
-table = sweep.table.pivot(index="algorithm.staleness", columns="topology.bandwidth_bps", values="time_to_target_s")
-table.round(3)
+sweep.as_text.pivot(index="algorithm.staleness", columns="topology.bandwidth", values="time_to_target_s").round(3)
 
 # %% [markdown]
 # ## The answer

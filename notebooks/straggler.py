@@ -68,7 +68,8 @@ asynchronous.plot.timeline()
 asynchronous.plot.staleness()
 
 # %%
-sweep.table[[*sweep.columns, "time_to_target_s", "joules", "staleness_max"]].round(3)
+factor = "topology.nodes.n3.straggler.factor"
+sweep.table.pivot(index="algorithm", columns=factor, values=["time_to_target_s", "joules"]).round(3)
 
 # %% [markdown]
 # ## The answer

@@ -87,7 +87,9 @@ def is_measured(cell: Any) -> bool:
 
 def shown(cell: Any) -> list[Any]:
     """Return what *cell* shows, as far as a second execution must show it again."""
-    kinds = [sorted({"figure" if kind in (PLOTLY, PNG) else kind for kind in _kinds(output)}) for output in cell.outputs]
+    kinds = [
+        sorted({"figure" if kind in (PLOTLY, PNG) else kind for kind in _kinds(output)}) for output in cell.outputs
+    ]
     if is_measured(cell):
         return [kind for kind in kinds if kind != ["stream"]]
     return [_content(output) for output in cell.outputs]

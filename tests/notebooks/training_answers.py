@@ -55,7 +55,8 @@ def bytes_and_steps_of_each_compressor(sweep: Any) -> None:
 
 
 @of("diloco_h")
-def eight_steps_are_best(sweep: Any, table: Any) -> None:
+def eight_steps_are_best(sweep: Any) -> None:
+    table = sweep.table.pivot(index="algorithm.interval", columns="topology.latency_s", values="time_to_target_s")
     assert (table.idxmin() == 8).all()
     internet, switch = table[0.02], table[5e-5]
     assert 3.3 < internet[1] / internet[8] < 3.5
@@ -96,7 +97,8 @@ def edp_is_ten_times_as_soon(healthy: Any, slowed: Any) -> None:
 
 
 @of("staleness_bandwidth")
-def the_best_staleness_grows_with_the_bandwidth(table: Any) -> None:
+def the_best_staleness_grows_with_the_bandwidth(sweep: Any) -> None:
+    table = sweep.table.pivot(index="algorithm.staleness", columns="topology.bandwidth_bps", values="time_to_target_s")
     assert table.idxmin().to_dict() == {3e6: 1, 30e6: 2, 1e9: 3}
     assert table.loc[4].isna().all()
     gain = table.loc[0] / table.min()
