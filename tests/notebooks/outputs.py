@@ -1,7 +1,7 @@
 """Outputs as they are stored: without progress, figures as images, nothing that changes from one execution to the next.
 
-An image depends on the browser and its fonts, so it carries the digest of what it shows: the figure's own numbers, to six
-digits. The digest is what a second execution is compared by.
+An image depends on the browser and its fonts, so it carries the digest of what it shows: the figure's own
+numbers, to six digits. A second execution is compared by that digest.
 """
 
 from __future__ import annotations
