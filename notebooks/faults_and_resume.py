@@ -11,8 +11,8 @@
 # %% [markdown]
 # # What does a lost node cost, and what is left after a stop?
 #
-# Four laptops train with an all-reduce in every step. One crashes, or hangs, or crashes and starts again; then the whole
-# run is stopped in the middle and resumed.
+# Four laptops train with an all-reduce in every step. One crashes, or hangs, or crashes and starts again; then the
+# whole run is stopped in the middle and resumed.
 
 # %%
 try:
@@ -53,10 +53,10 @@ with simcluster.faults() as plan:
     plan.hang("n3", at_s=half_s, for_s=0.05)
     hung = simcluster.run(experiment, name="hang", out="runs/faults/hang", report=False)
 runs = [well, crashed, restarted, hung]
-convergence(runs, "time", ("accuracy",))
+figure = convergence(runs, "time", ("accuracy",))
+figure.for_each_trace(lambda line: line.update(name=line.name.split(",")[0]))  # the name of the experiment is enough
 
 # %%
-columns = {"time, ms": "elapsed_s", "steps": "steps", "accuracy": "accuracy"}
 rows = [
     (run.summary["name"], 1000 * run.summary["elapsed_s"], run.summary["accuracy"], run.summary["samples"]["lost"])
     for run in runs
@@ -85,4 +85,7 @@ print("the same weights:", resumed.summary["weights_sha256"] == well.summary["we
 # %% [markdown]
 # ## The answer
 #
-# ANSWER
+# Little, and everything. A hang costs its own length, 50 ms, since all others wait. After a crash the three that are
+# left finish even sooner than four would, because the ring is shorter, and train on fewer samples: the accuracy is
+# the same within half a percent. A node that starts again is admitted, and rejoins with the others' weights. And a
+# stopped run resumes to the weights of one that was never stopped, bit by bit.

@@ -79,5 +79,5 @@ sweep.table.pivot(index="topology", columns="algorithm", values="time_to_target_
 #
 # As a ring, if they train with an all-reduce around a ring: it has half the cables of the others and is the fastest,
 # since every message goes to a neighbour. Twice the cables help only if they lie where the messages go. A parameter
-# server gains from more cables at its own node and from shorter ways to it: the two random graphs take 0.106 s, the ring
-# 0.168 s. And an all-reduce with ranks numbered at random over a graph is slower on a better graph.
+# server gains from more cables at its own node and from shorter ways to it: the two random graphs take 0.106 s, the
+# ring 0.168 s. And an all-reduce with ranks numbered at random over a graph is slower on a better graph.

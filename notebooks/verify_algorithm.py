@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Is my algorithm correct, if its loss falls?
 #
-# Two algorithms of your own, each in a cell. Both are meant to be data-parallel SGD: N ranks do what one process does on
-# the joined batch. One of them has a bug.
+# Two algorithms of your own, each in a cell. Both are meant to be data-parallel SGD: N ranks do what one process does
+# on the joined batch. One of them has a bug.
 
 # %%
 try:
@@ -70,8 +70,8 @@ sweep.plot.convergence(x="step")
 # %% [markdown]
 # ## The laws do
 #
-# A claim is a sentence that can be checked: here, that N ranks equal one process. Laws that hold for every algorithm need
-# no claim.
+# A claim is a sentence that can be checked: here, that N ranks equal one process. Laws that hold for every algorithm
+# need no claim.
 
 # %%
 claim = Claim(

@@ -11,8 +11,9 @@
 # %% [markdown]
 # # What should I buy to make training faster?
 #
-# The shelf of the quickstart, three Mac minis and two Raspberry Pis, with one bad cable: 200 Mbps in place of a gigabit.
-# `whatif` changes one part at a time, runs every variant in the simulator, and tries the parts of a price list.
+# The shelf of the quickstart, three Mac minis and two Raspberry Pis, with one bad cable: 200 Mbps in place of a
+# gigabit. `whatif` changes one part at a time, runs every variant in the simulator, and tries the parts of a price
+# list.
 
 # %%
 try:

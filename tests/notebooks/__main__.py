@@ -1,7 +1,7 @@
 """Make notebooks/*.ipynb from notebooks/*.py, with outputs and figures: `make notebooks`.
 
-`--check` (`make notebooks-check`) executes them again, and names every cell that shows something else than the notebook that
-is stored. Outputs of cells with the tag `measured` depend on the machine, and only their kind is compared.
+`--check` (`make notebooks-check`) executes them again, and names every cell that shows something else than the stored
+notebook. Outputs of cells with the tag `measured` depend on the machine, and only their kind is compared.
 """
 
 from __future__ import annotations

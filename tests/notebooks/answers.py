@@ -1,6 +1,6 @@
 """What the answers of notebooks claim, as bounds around the numbers in their sentences.
 
-Each claim gets variables of its notebook by the names of its arguments. From real runs only what no clock decides is claimed.
+Each claim gets variables of its notebook by the names of its arguments. Of real runs it says what no clock decides.
 """
 
 from __future__ import annotations

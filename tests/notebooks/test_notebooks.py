@@ -1,7 +1,7 @@
 """Notebooks run from top to bottom, each in a fresh namespace and folder, and their answers hold against the numbers.
 
-Stored notebooks have the same sources. `make notebooks-check` compares outputs, too: not here, since the last bits of what
-is learned differ between processors.
+Stored notebooks have the same sources. `make notebooks-check` compares outputs, too: not here, since the last bits of
+what is learned differ between processors.
 """
 
 from __future__ import annotations
