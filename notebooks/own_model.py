@@ -107,7 +107,7 @@ sweep = simcluster.sweep(
     report=False,
     out="runs/own-model",
 )
-sweep.plot.speedup("topology.workers")
+sweep.plot.speedup("topology.workers", by="elapsed_s")
 
 # %%
 sweep.plot.convergence(x="time", panel="accuracy", by="topology.workers")

@@ -49,11 +49,9 @@ first.plot.staleness()
 # The same code, in the simulator, in the recorded order. Every message is compared with the recorded one by checksum.
 
 # %%
-replayed = simcluster.replay(first, out="runs/replayed/replay")
-print(
-    "the replay has the weights of the first run:",
-    replayed.summary["weights_sha256"] == first.summary["weights_sha256"],
-)
+replayed = simcluster.replay(first, out="runs/replayed/replay").run
+same = replayed.summary["weights_sha256"] == first.summary["weights_sha256"]
+print("The replay ends with the weights of the first run:", same)
 
 # %% [markdown]
 # ## The same work on another network

@@ -69,11 +69,16 @@ def main(arguments: Sequence[str]) -> int:
     chosen = [path for path in SOURCES if not given.names or path.stem in given.names]
     if unknown := set(given.names) - {path.stem for path in chosen}:
         parser.error(f"unknown notebook: {', '.join(sorted(unknown))}")
+    from nbclient.exceptions import CellExecutionError
+
     bad = 0
     with kernel() as client:
         for path in chosen:
             began_s = time.monotonic()
-            found = (check if given.check else make)(path, client)
+            try:
+                found = (check if given.check else make)(path, client)
+            except CellExecutionError as error:
+                found = [str(error)]
             bad += bool(found)
             print(f"{path.stem}: {'; '.join(found) or 'ok'} ({time.monotonic() - began_s:.0f} s)", flush=True)
     return 1 if bad else 0
