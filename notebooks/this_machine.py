@@ -14,7 +14,8 @@
 # Calibrate this machine, predict three algorithms on it in the simulator, run them over TCP, and compare. Three
 # processes of one machine share its cores, and the topology says so.
 #
-# Every output below was measured; yours will differ.
+# Every time below was measured, and yours will differ: these are from two cores that were shared with other work,
+# under a load of about 17.
 
 # %%
 try:

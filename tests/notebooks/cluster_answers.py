@@ -44,7 +44,7 @@ def a_ring_is_enough_for_a_ring(sweep: Any) -> None:
     time_s = sweep.table.set_index(["algorithm", "topology"]).time_to_target_s
     assert time_s["all_reduce_dp"].idxmin() == "ring"
     server = time_s["sync_ps"]
-    assert server["small world"] == server["random regular"] < 0.65 * server["ring"]
+    assert 0.6 * server["ring"] < server[["small world", "random regular"]].max() < 0.65 * server["ring"]
 
 
 @of("verify_algorithm")
