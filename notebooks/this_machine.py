@@ -79,5 +79,6 @@ simcluster.compare(*pairs[0]).plot.predicted_measured()
 # ## The answer
 #
 # Weights, messages and bytes hold exactly. Times hold as well as the machine is quiet: these nodes share its cores
-# with each other, with this notebook and with whatever else runs, so look at the bars. `docs/fidelity.md` has the
-# numbers for nodes that share nothing, and what a busy machine does to them.
+# with each other, with this notebook and with whatever else runs. Under the load of the stored outputs real runs took
+# three to six times as long as predicted, all of it in waiting: work took as long as predicted. `docs/fidelity.md`
+# has the numbers for nodes that share nothing, and what a busy machine does to them.
