@@ -11,11 +11,18 @@
 # %% [markdown]
 # # What does a Raspberry Pi add to three Mac minis?
 #
-# The shelf of the quickstart with and without each of its Pis. A Pi brings two more hands, and a slow link and slow
-# hands to wait for.
+# The shelf of the quickstart with and without each of its Pis. A Pi adds a worker, and also a slow link and a slow
+# processor to wait for.
 
 # %%
-import simcluster
+try:
+    import simcluster
+except ModuleNotFoundError:
+    # `..` is the checkout around this notebook. On Colab, clone the repository and name its folder instead.
+    # %pip install --quiet "..[torch]"
+    import simcluster
+
+# %%
 from simcluster.topology import load
 
 shelf = load("smolcluster").document
@@ -39,15 +46,15 @@ sweep = simcluster.sweep(
     sets=["stop.steps=40", "evaluate_every=3"],
     target={"accuracy": 0.85},
     out="runs/adding-a-pi",
-    jobs=1,  # such short runs end sooner than more processes begin
+    jobs=1,  # runs this short end before more processes have started
     report=False,
 )
 sweep.plot.against("topology", "time_to_target_s")
 
 # %% [markdown]
-# ## And on the bill
+# ## The energy
 #
-# What the wall gives until then, with a server that waits for all.
+# What all devices take from the wall until then, with a server that waits for all.
 
 # %%
 waiting = simcluster.sweep(
@@ -55,7 +62,7 @@ waiting = simcluster.sweep(
     {"topology": shelves},
     sets=["stop.steps=40", "evaluate_every=3"],
     target={"accuracy": 0.85},
-    out="runs/adding-a-pi",  # what has run there is not run again
+    out="runs/adding-a-pi",  # finished runs are not repeated
     jobs=1,
     report=False,
 )
@@ -65,27 +72,26 @@ waiting.plot.convergence(x="energy", panel="accuracy")
 waiting.runs[-1].plot.topology()
 
 # %% [markdown]
-# ## If they are there already: what holds them up?
+# ## What is the bottleneck?
+#
+# One change at a time, to every link and every device.
 
 # %%
 found = simcluster.whatif("quickstart", "step-time", sets=["stop.steps=3"], out="runs/whatif", jobs=1, report=False)
 print(found.answer)
 
+# %%
+found.plot.tornado()
+
+# %%
+sweep.table.pivot(index="topology", columns="algorithm", values=["time_to_target_s", "joules"]).round(3)
+
 # %% [markdown]
 # ## The answer
 #
-# Nothing but waiting, in this task, where three Macs have work for milliseconds: with a server that waits for all,
-# 85 % takes 3.4 times as long with a Pi 5, 4 times with a Pi 4, and no longer with both, since they wait at the same
-# time; and as many steps take about three times the energy or more. An asynchronous server loses less, and gains
-# nothing either. It is not their arithmetic but their cable: the bottleneck is the gigabit link of the Pi 4.
-
-# %%
-table = sweep.table.set_index(["algorithm", "topology"])
-print(table[["time_to_target_s", "joules"]].round(3))
-times = table.time_to_target_s["sync_ps"] / table.time_to_target_s["sync_ps", "three Macs"]
-assert 3.3 < times["and a Pi 5"] < 3.5 and 3.9 < times["and a Pi 4"] < 4.1
-assert times["and both"] == times["and a Pi 4"]
-assert (table.joules["sync_ps"].iloc[1:] > 2.8 * table.joules["sync_ps", "three Macs"]).all()
-hurried = table.time_to_target_s["edp"] / table.time_to_target_s["edp", "three Macs"]
-assert hurried.iloc[1:].between(1, 2.5, inclusive="neither").all()
-assert found.bottleneck.change.part == "pi4-mini3"
+# Nothing but waiting, in this task, in which three Macs compute for milliseconds. With a server that waits for all,
+# 85 % takes 3.4 times as long with a Pi 5 and 4 times with a Pi 4. Both together cost no more than the Pi 4 alone,
+# because they wait at the same time. The same number of steps takes about three times the energy or more.
+#
+# An asynchronous server (`edp`) loses less, and gains nothing either. The bottleneck is not the arithmetic of the Pis
+# but a cable: the gigabit link of the Pi 4.

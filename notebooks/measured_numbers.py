@@ -9,18 +9,23 @@
 # ---
 
 # %% [markdown]
-# # Is the prediction any better with measured numbers?
+# # Is a prediction better with measured numbers?
 #
-# A data sheet says what a cable and a device are meant to do. `simcluster calibrate` asks the cluster itself, with
+# A data sheet says what a cable and a device are meant to do. `simcluster calibrate` measures the cluster itself, with
 # messages and work and nothing else.
 #
-# ## Where the truth is known
-#
-# First a cluster of which we know everything, because it is simulated: a cable that carries a third of what is printed
-# on it and a Raspberry Pi that has become slow from heat. The data sheet knows neither.
+# How right it is can be seen where the truth is known, that is, on a simulated cluster. Its cable carries a third of
+# what is printed on it, and its Raspberry Pi has become slow from heat. The data sheet knows neither.
 
 # %%
-import simcluster
+try:
+    import simcluster
+except ModuleNotFoundError:
+    # `..` is the checkout around this notebook. On Colab, clone the repository and name its folder instead.
+    # %pip install --quiet "..[torch]"
+    import simcluster
+
+# %%
 from simcluster.calibrate import calibrate, calibrated_document, describe
 
 sheet = {
@@ -33,8 +38,18 @@ truth = {
     "nodes": {"mini": {"device": "mac-mini-m4"}, "pi": {"device": "raspberry-pi-5", "straggler": {"factor": 1.7}}},
     "links": [{"between": ["mini", "pi"], "bandwidth": "317 Mbps", "latency": "1.3 ms"}],
 }
+
+# %% [markdown]
+# ## What calibration finds
+
+# %%
 calibration = calibrate(truth, backend="sim")
 print("\n".join(describe(calibration)))
+
+# %% [markdown]
+# ## The same training, predicted with each
+#
+# The curve of the truth lies under that of the measured numbers.
 
 # %%
 measured = {**calibrated_document(calibration), "name": "measured"}
@@ -44,47 +59,18 @@ sweep = simcluster.sweep(
     sets=["stop.steps=40"],
     target={"accuracy": 0.85},
     out="runs/measured",
-    jobs=1,  # such short runs end sooner than more processes begin
+    jobs=1,  # runs this short end before more processes have started
     report=False,
 )
 sweep.plot.convergence(x="time")
 
-# %% [markdown]
-# ## For real
-#
-# Now over TCP: two processes of this machine, which the file takes for two Mac minis on Wi-Fi. It is calibrated, the
-# run is predicted with the numbers that were found, and then made.
-
 # %%
-desk = {
-    "name": "desk",
-    "nodes": {"here": {"device": "mac-mini-m4"}, "there": {"device": "mac-mini-m4"}},
-    "links": [{"between": ["here", "there"], "type": "wifi-5"}],
-}
-this_machine = calibrated_document(calibrate(desk))
-wanted = {"topology": this_machine, "overrides": {"stop.steps": 40}, "report": False}
-predicted = simcluster.run("quickstart", **wanted, out="runs/predicted")
-real = simcluster.run("quickstart", **wanted, backend="sockets", out="runs/real")
-compared = simcluster.compare(predicted, real)
-print(compared.describe())
-
-# %%
-compared.plot.predicted_measured()
+elapsed_s = sweep.table.set_index("topology").elapsed_s
+(elapsed_s / elapsed_s["truth"] - 1).map("{:+.2%}".format).rename("error of the prediction").to_frame()
 
 # %% [markdown]
 # ## The answer
 #
-# Where the truth is known: by the data sheet the run takes less than half of what it takes; with the measured numbers
-# the prediction is right to a thousandth. On real nodes it is as good as the machine is quiet: the nodes here share
-# its cores with each other and with this notebook, so look at the figure, and see docs/fidelity.md for hosts that
-# share nothing. What does not depend on any clock is the same to the bit.
-
-# %%
-elapsed_s = dict(zip(["truth", "sheet", "measured"], sweep.table.elapsed_s, strict=True))
-print(elapsed_s)
-assert elapsed_s["sheet"] < 0.5 * elapsed_s["truth"]
-assert abs(elapsed_s["measured"] / elapsed_s["truth"] - 1) < 0.001
-assert all("mnist_mlp/gradient" in node["profile"] for node in this_machine["nodes"].values())
-assert this_machine["links"][0]["latency"] != "2 ms"
-assert real.summary["weights_sha256"] == predicted.summary["weights_sha256"]
-assert real.summary["bytes_sent"] == predicted.summary["bytes_sent"]
+# Yes. By the data sheet the run takes less than half of what it takes; with the measured numbers the prediction is
+# right to a thousandth. How well it holds on real machines is another question: the notebook `this_machine` asks it
+# of the one that you sit at.

@@ -15,10 +15,17 @@
 # weights are read once per token; tensor parallelism divides the reading, and pays two all-reduces per layer.
 
 # %%
+try:
+    import simcluster
+except ModuleNotFoundError:
+    # `..` is the checkout around this notebook. On Colab, clone the repository and name its folder instead.
+    # %pip install --quiet "..[torch]"
+    import simcluster
+
+# %%
 import pandas as pd
 import plotly.express as px
 
-import simcluster
 from simcluster.inference.load.arrivals import offered
 from simcluster.inference.load.lengths import fixed
 from simcluster.inference.load.metrics import figures
@@ -26,7 +33,10 @@ from simcluster.inference.plan.placements import rank
 from simcluster.inference.plan.shape import PRESETS
 from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import Lengths, all_reduce
+from simcluster.reports.figure_style import TEMPLATE
 from simcluster.serving.bench import Served, bench_cluster
+
+px.defaults.template, px.defaults.height = TEMPLATE, 360
 
 PI = {"flops": "60 GFLOP/s", "memory_bandwidth": "8.4 GB/s", "memory": "16 GB", "operator_overhead": "5 us"}
 COUNTS = (1, 2, 4, 8)
@@ -45,7 +55,7 @@ def best(n, wait_ms, kind, requests=1):
 # %% [markdown]
 # ## The wait before a byte decides
 #
-# 0.1 ms is a good switch, 1 ms what two Pi 5 were measured with (see `docs/papers.md`), 3 ms a cheap switch with eight
+# 0.1 ms is a good switch, 1 ms was measured between two Pi 5 (see `docs/papers.md`), 3 ms is a cheap switch with eight
 # senders at once.
 
 # %%
@@ -55,7 +65,7 @@ rows = [
     for n in COUNTS
 ]
 tensor = pd.DataFrame(rows)
-px.line(tensor, x="devices", y="tokens/s", color="wait, ms", log_x=True, markers=True)
+px.line(tensor, x="devices", y="tokens/s", color="wait, ms", log_x=True, markers=True).update_xaxes(tickvals=COUNTS)
 
 # %% [markdown]
 # ## Where a token's time goes
@@ -76,7 +86,8 @@ px.bar(spent, x="devices", y="seconds", color="part")
 # %% [markdown]
 # ## And a pipeline?
 #
-# It divides layers, not a token's way through them: one request never gets faster. Many requests keep all stages busy.
+# It divides the layers, and a token still passes all of them: one request never gets faster. Many requests keep all
+# stages busy.
 
 # %%
 kinds = {n: "alone" if n == 1 else "pipeline" for n in COUNTS}
@@ -84,12 +95,13 @@ pipeline = pd.DataFrame(
     [(n, requests, best(n, 1.0, kinds[n], requests).tokens_per_s) for requests in (1, 8) for n in COUNTS],
     columns=["devices", "requests at once", "tokens/s"],
 )
-px.line(pipeline, x="devices", y="tokens/s", color="requests at once", log_x=True, markers=True)
+figure = px.line(pipeline, x="devices", y="tokens/s", color="requests at once", log_x=True, markers=True)
+figure.update_xaxes(tickvals=COUNTS)
 
 # %% [markdown]
 # ## Under load
 #
-# Thirty requests in a Poisson stream, one per ten seconds, simulated: what users of the shelf wait for.
+# Thirty requests in a Poisson stream, one per ten seconds, simulated: how long the users wait.
 
 # %%
 load = offered(0.1, 30, fixed(64), fixed(16), seed=1)
@@ -104,21 +116,8 @@ pd.DataFrame(waits).T.round(2)
 #
 # Because every all-reduce waits, however few bytes it sends. With a wait of 3 ms eight Pis are no faster than one,
 # and two are slower: 64 all-reduces wait 0.38 s per token, and reading all the weights takes 0.46 s. With 1 ms eight
-# are 2.3 times as fast as one, with 0.1 ms 5 times. A pipeline never makes one request faster; for eight at once,
-# four Pis give 3.6 times the tokens of one, and eight not more than four. Under load that is what counts: with four
-# Pis in a pipeline the first token of a request comes five times as early as with one.
-
-# %%
-rate = tensor.set_index(["wait, ms", "devices"])["tokens/s"]
-print(rate.unstack().round(2))
-assert rate[3.0, 2] < 0.75 * rate[3.0, 1] and rate[3.0, 8] < 1.02 * rate[3.0, 1]
-assert 2.2 < rate[1.0, 8] / rate[1.0, 1] < 2.3 and 5.1 < rate[0.1, 8] / rate[0.1, 1] < 5.3
-seconds = spent.set_index(["part", "devices"])["seconds"]
-print(seconds.unstack().round(3))
-assert (seconds["waiting"].round(2) == 0.38).all() and seconds["bytes"].max() < 0.02
-assert 2 * seconds["reading", "2"] > 0.45
-many = pipeline.set_index(["requests at once", "devices"])["tokens/s"]
-print(many.unstack().round(2))
-assert many[1].is_monotonic_decreasing
-assert 3.5 < many[8, 4] / many[8, 1] < 3.7 and many[8, 8] < many[8, 4]
-assert 4.5 < waits[1]["TTFT, s"] / waits[4]["TTFT, s"] < 5.5
+# are 2.3 times as fast as one, with 0.1 ms 5 times.
+#
+# A pipeline never makes one request faster. For eight at once four Pis give 3.6 times the tokens of one, and eight
+# not more than four. Under load that is what counts: with four Pis in a pipeline the first token of a request comes
+# five times as early as with one.

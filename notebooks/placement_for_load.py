@@ -12,26 +12,36 @@
 # # Which placement for which load?
 #
 # Llama 3 8B on three Mac minis and two Raspberry Pis: on one Mac alone, as a pipeline, by tensor parallelism, or as
-# replicas behind one queue. Which is best for one request is not what is best when they keep coming.
+# replicas with one queue. The best for one request is not the best for a stream of them.
+
+# %%
+try:
+    import simcluster
+except ModuleNotFoundError:
+    # `..` is the checkout around this notebook. On Colab, clone the repository and name its folder instead.
+    # %pip install --quiet "..[torch]"
+    import simcluster
 
 # %%
 import pandas as pd
 import plotly.express as px
 
-import simcluster
 from simcluster.inference.load.arrivals import offered
 from simcluster.inference.load.lengths import fixed, length_of
 from simcluster.inference.load.metrics import figures
 from simcluster.inference.plan.plan import make_plan
 from simcluster.inference.plan.shape import PRESETS
 from simcluster.inference.plan.times import Lengths
+from simcluster.reports.figure_style import TEMPLATE
 from simcluster.serving.bench import Served, bench_cluster
+
+px.defaults.template, px.defaults.height = TEMPLATE, 360
 
 shelf = simcluster.Topology.load("smolcluster")
 plan = make_plan(shelf, PRESETS["8b"], Lengths(128, 16), 8)
 
 # %% [markdown]
-# ## What the plan says of one request, and of eight at once
+# ## The plan, for one request and for eight at once
 
 # %%
 best = [
@@ -44,7 +54,7 @@ planned = planned.groupby(["placement", "at once"]).last().unstack()
 planned.round(2)
 
 # %% [markdown]
-# ## Requests that come by chance
+# ## A stream of requests
 #
 # Twenty requests in a Poisson stream, at rates from one every ten seconds to two per second, in the simulator.
 
@@ -58,29 +68,20 @@ for rate in RATES:
         rows.append((placement, rate, found.ttft_s.p90, found.tpot_s.median, found.mean_in_system))
 columns = ["placement", "requests/s", "TTFT of 90 %, s", "TPOT, s", "in the system"]
 loads = pd.DataFrame(rows, columns=columns)
-px.line(loads, x="requests/s", y="TTFT of 90 %, s", color="placement", log_x=True, log_y=True, markers=True)
+figure = px.line(loads, x="requests/s", y="TTFT of 90 %, s", color="placement", log_x=True, log_y=True, markers=True)
+figure.update_xaxes(tickvals=RATES).update_yaxes(dtick="D2")
 
 # %%
-px.line(loads, x="requests/s", y="TPOT, s", color="placement", log_x=True, markers=True)
+px.line(loads, x="requests/s", y="TPOT, s", color="placement", log_x=True, markers=True).update_xaxes(tickvals=RATES)
 
 # %% [markdown]
 # ## The answer
 #
-# Replicas, as soon as requests overlap, if the model fits each node. The plan sees hardly a difference: within 10 %
-# in tokens per second, all placements read the same weights at the same pace. What it leaves out are prompts: on one
-# Mac, or in a pipeline, every new prompt interrupts the answers of all others. At two requests per second one Mac
-# lets one in ten wait three seconds for its first token, a pipeline two, replicas 0.7; and tokens come every 0.2,
-# 0.11 and 0.05 s. A request every ten seconds can have any placement. Tensor parallelism gives a single request its
-# first token a third sooner, and no more tokens. A pipeline is for a model that fits no node.
-
-# %%
-rates, times = planned["tokens/s"], planned["TTFT, s"]
-print(planned.round(2))
-assert rates.max().div(rates.min()).lt(1.1).all()
-assert 0.6 < times.loc["tensor", 1] / times.loc["alone", 1] < 0.7
-found = loads.set_index(["requests/s", "placement"])
-print(found.round(3))
-first, token = found["TTFT of 90 %, s"], found["TPOT, s"]
-assert 2.8 < first[2.0, "alone"] < 3.7 and 1.7 < first[2.0, "pipeline"] < 2.3 and first[2.0, "replicas"] < 0.75
-assert 0.18 < token[2.0, "alone"] < 0.22 and 0.1 < token[2.0, "pipeline"] < 0.12 and token[2.0, "replicas"] < 0.06
-assert token[0.1].max() / token[0.1].min() < 1.05 and first[0.1].max() / first[0.1].min() < 1.2
+# Replicas, as soon as requests overlap, if the model fits each node. The plan sees hardly a difference: all
+# placements read the same weights at the same pace, within 10 % in tokens per second. It leaves out prompts: on one
+# Mac, or in a pipeline, every new prompt interrupts the answers of all others. At two requests per second, one
+# request in ten waits three seconds for its first token on one Mac, two in a pipeline, and 0.7 with replicas; tokens
+# come every 0.2, 0.11 and 0.05 s.
+#
+# A request every ten seconds can have any placement. Tensor parallelism gives a single request its first token a
+# third sooner, and no more tokens. A pipeline is for a model that fits no node.

@@ -11,11 +11,16 @@
 # %% [markdown]
 # # Is the simulation the same program as the real thing?
 #
-# Would asynchronous training beat a synchronous parameter server on three Mac minis and two Raspberry Pis? And what if
-# one of the Pis were ten times slower? Ask the simulator; then run the very same files over TCP.
+# Would asynchronous training beat a synchronous parameter server on three Mac minis and two Raspberry Pis? And if one
+# of the Pis were ten times slower? Ask the simulator; then run the same files over TCP.
 
 # %%
-import simcluster
+try:
+    import simcluster
+except ModuleNotFoundError:
+    # `..` is the checkout around this notebook. On Colab, clone the repository and name its folder instead.
+    # %pip install --quiet "..[torch]"
+    import simcluster
 
 # %% [markdown]
 # ## Three algorithms on the shelf
@@ -23,7 +28,7 @@ import simcluster
 # Every run trains a real network on real digits; only time is simulated.
 
 # %%
-# Runs this short end sooner than more processes begin, so all of them run in this one.
+# Runs this short end before more processes have started, so all of them are made in this one.
 how = {"target": {"accuracy": 0.88}, "jobs": 1, "report": False}
 healthy = simcluster.sweep(
     "quickstart",
@@ -53,24 +58,16 @@ slowed.plot.convergence(x="time", panel="accuracy")
 # %% [markdown]
 # ## The same file over TCP
 #
-# One process per node on this machine.
+# One process per node on this machine, whose seconds are not those of the shelf. All else is the same.
 
-# %%
+# %% tags=["measured"]
 predicted = healthy.runs[0]
 real = simcluster.run("quickstart", backend="sockets", overrides={"stop.steps": 60}, out="runs/quickstart-real")
-print(simcluster.compare(predicted, real).describe())
+simcluster.compare(predicted, real)
 
 # %% [markdown]
 # ## The answer
 #
-# Yes: to the same weights, bit by bit, with as many messages and bytes. And asynchronous training (`edp`) is at 88 %
-# more than ten times as soon as the parameter server that waits, with or without a slow Pi: the Mac that serves also
-# trains, and waits for nobody.
-
-# %%
-assert real.summary["weights_sha256"] == predicted.summary["weights_sha256"]
-assert real.summary["bytes_sent"] == predicted.summary["bytes_sent"]
-for sweep in (healthy, slowed):
-    time_s = sweep.table.set_index("algorithm").time_to_target_s
-    print(time_s.round(3).to_dict())
-    assert 10 * time_s["edp"] < time_s["sync_ps"]
+# Yes: it ends with the same weights, bit by bit, after as many messages and bytes. And asynchronous training (`edp`)
+# is at 88 % more than ten times as soon as the parameter server that waits, with or without a slow Pi: the Mac that
+# serves also trains, and waits for no other node.

@@ -9,14 +9,20 @@
 # ---
 
 # %% [markdown]
-# # Does the shape of the network matter, if all of its links are equal?
+# # Does the shape of the network matter if all its links are equal?
 #
-# Eight laptops and one kind of link, 100 Mbps and 1 ms each way, as a star around a switch, a ring, a chain, or each
-# with each.
+# Eight laptops and one kind of link, 100 Mbps and 1 ms each way: as a star around a switch, a ring, a chain, or a link
+# between every two.
 
 # %%
-import simcluster
+try:
+    import simcluster
+except ModuleNotFoundError:
+    # `..` is the checkout around this notebook. On Colab, clone the repository and name its folder instead.
+    # %pip install --quiet "..[torch]"
+    import simcluster
 
+# %%
 experiment = {
     "name": "shapes",
     "topology": {"generator": "star", "workers": 8, "bandwidth": "100 Mbps", "latency": "1 ms"},
@@ -26,7 +32,7 @@ experiment = {
     "evaluate_every": 2,
     "seed": 0,
 }
-# Runs this short end sooner than more processes begin, so all of them run in this one.
+# Runs this short end before more processes have started, so all of them are made in this one.
 how = {"target": {"accuracy": 0.8}, "jobs": 1, "report": False}
 shapes = {"topology.generator": ["star", "ring", "chain", "complete"]}
 all_reduce = simcluster.sweep(experiment, shapes, out="runs/shapes", **how)
@@ -34,8 +40,8 @@ all_reduce = simcluster.sweep(experiment, shapes, out="runs/shapes", **how)
 # %% [markdown]
 # ## Loss against virtual seconds, steps, bytes
 #
-# An all-reduce around a ring: four networks, three courses in time (the ring lies under the last), and one in steps
-# and bytes.
+# An all-reduce around a ring. Over time the four networks make three curves (the ring lies under the complete graph),
+# over steps and bytes only one.
 
 # %%
 all_reduce.plot.convergence(x="time")
@@ -49,17 +55,17 @@ all_reduce.plot.convergence(x="bytes")
 # %% [markdown]
 # ## Which shape for which algorithm?
 #
-# The same with a parameter server on the first laptop. The runs above are not made again.
+# The same with a parameter server on the first laptop. The runs above are not repeated.
 
 # %%
 both = simcluster.sweep(experiment, {**shapes, "algorithm": ["all_reduce_dp", "sync_ps"]}, out="runs/shapes", **how)
 both.plot.against("topology.generator", "time_to_target_s")
 
 # %% [markdown]
-# ## And who talks with whom?
+# ## And the shape of the overlay?
 #
 # Without all-reduce or server each laptop averages with its neighbours in an overlay, whatever the wires are (a star
-# here). Each has digits of its own now, and the shape of the overlay changes what is learned.
+# here). Each has different digits now, and the shape of the overlay changes what is learned.
 
 # %%
 gossip = simcluster.sweep(
@@ -84,28 +90,18 @@ gossip.plot.convergence(x="time", panel="accuracy")
 # %%
 gossip.runs[0].plot.consensus(x="step")  # the ring
 
+# %%
+both.table.pivot(index="topology.generator", columns="algorithm", values="time_to_target_s").round(3)
+
+# %%
+gossip.table[["algorithm.overlay", "accuracy", "bytes_sent", "elapsed_s"]].round(3)
+
 # %% [markdown]
 # ## The answer
 #
-# Yes: a shape is good for an algorithm. An all-reduce around a ring gains nothing from more than a ring of links, and
-# takes half as long again on a chain, and two thirds more behind a switch, where each message crosses two links. A
-# server with a link to everyone is four times as fast as one on the ring, and twice as fast as any all-reduce.
+# Yes: a shape is good for an algorithm. An all-reduce around a ring gains nothing from more than a ring of links,
+# takes half as long again on a chain, and two thirds longer on a star, where each message crosses two links. A server
+# with a link to every laptop is four times as fast as one on the ring, and twice as fast as any all-reduce.
 #
-# Wires change when, never what: of one algorithm the weights are the same on all four. Overlays change what: after as
-# many steps, more neighbours have learned more; the ring has sent a third of the bytes in half of the time.
-
-# %%
-time_s = both.table.set_index(["algorithm", "topology.generator"]).time_to_target_s
-print(time_s.round(3).unstack())
-ring, server = time_s["all_reduce_dp"], time_s["sync_ps"]
-assert ring["complete"] == ring["ring"]
-assert 1.4 < ring["chain"] / ring["ring"] < 1.6 < ring["star"] / ring["ring"] < 1.75
-assert server["ring"] / server["complete"] > 3.5
-assert ring.min() / server["complete"] > 2
-assert (both.table.groupby("algorithm").weights_sha256.nunique() == 1).all()
-
-neighbours = gossip.table.set_index("algorithm.overlay")
-print(neighbours[["accuracy", "bytes_sent", "elapsed_s"]])
-assert neighbours.accuracy.is_monotonic_increasing
-assert neighbours.bytes_sent["ring"] < 0.35 * neighbours.bytes_sent["complete"]
-assert neighbours.elapsed_s["ring"] < 0.5 * neighbours.elapsed_s["complete"]
+# Wires change when, never what: for one algorithm the weights are the same on all four. Overlays change what: after
+# as many steps, more neighbours have learned more; the ring has sent a third of the bytes in half of the time.

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -66,11 +68,7 @@ def save_figure(
             problems.append(Problem(name, repr(size_in), "inches, from 1 to 50"))
     if problems:
         raise UsageError(problems)
-    page = go.Figure(figure)
-    page.update_layout(font={"family": FONT, "size": SIZE_PX}, paper_bgcolor="white")
-    page.update_annotations(bgcolor="rgba(255,255,255,0.8)")  # lines may run below them
-    height_px = height_in * PX_PER_IN if height_in else figure.layout.height or 420
-    content = _drawn(page, target.suffix.lower(), round(width_in * PX_PER_IN), round(height_px))
+    content = drawn([figure], target.suffix.lower(), width_in, height_in)[0]
     try:
         write_whole(target.parent, target.name, content=content)
     except OSError as error:
@@ -78,7 +76,13 @@ def save_figure(
     return target
 
 
-def _drawn(page: go.Figure, suffix: str, width_px: int, height_px: int) -> bytes:
+def drawn(
+    figures: Sequence[go.Figure], suffix: str, width_in: float = WIDTH_IN, height_in: float | None = None
+) -> list[bytes]:
+    """Return *figures* as the contents of files with *suffix*, all drawn by one browser.
+
+    Raises UsageError if kaleido or a browser is missing or fails.
+    """
     try:
         import kaleido
         from kaleido.errors import BrowserClosedError, BrowserFailedError, ChromeNotFoundError, KaleidoError
@@ -88,21 +92,33 @@ def _drawn(page: go.Figure, suffix: str, width_px: int, height_px: int) -> bytes
         ) from None
     template = kaleido.PageGenerator(mathjax=False)
     template.header += SEEDED
-    # The same bytes every time, without a network.
-    browser = {"page_generator": template, "proxy_server": OFFLINE}
-    options = {"format": suffix[1:], "width": width_px, "height": height_px, "scale": DOTS_PER_IN[suffix] / PX_PER_IN}
 
-    async def draw() -> bytes:
-        async with asyncio.timeout(DRAW_S):
-            drawn: bytes = await kaleido.calc_fig(page.to_dict(), opts=options, kopts=browser)
-            return drawn
+    async def draw() -> list[bytes]:
+        # The same bytes every time, without a network.
+        async with (
+            asyncio.timeout(DRAW_S * len(figures)),
+            kaleido.Kaleido(n=1, page_generator=template, proxy_server=OFFLINE) as browser,
+        ):
+            return [await _draw(browser, figure, suffix, width_in, height_in) for figure in figures]
 
     try:
         with ThreadPoolExecutor(1) as pool:  # a notebook's thread has a running loop
-            content = pool.submit(asyncio.run, draw()).result()
+            contents = pool.submit(asyncio.run, draw()).result()
     except ChromeNotFoundError:
         raise UsageError(Problem("browser", os.environ.get("BROWSER_PATH", "none on the path"), BROWSER)) from None
     except (BrowserClosedError, BrowserFailedError, KaleidoError, OSError) as error:
         reason = str(error.args[0] if error.args else error) or type(error).__name__
         raise UsageError(Problem("browser", f"one that does not draw ({reason})", BROWSER)) from error
-    return re.sub(rb"\(D:\d{14}", b"(D:20000101000000", content) if suffix == ".pdf" else content
+    dated = rb"\(D:\d{14}"
+    return [re.sub(dated, b"(D:20000101000000", one) for one in contents] if suffix == ".pdf" else contents
+
+
+async def _draw(browser: Any, figure: go.Figure, suffix: str, width_in: float, height_in: float | None) -> bytes:
+    page = go.Figure(figure)
+    page.update_layout(font={"family": FONT, "size": SIZE_PX}, paper_bgcolor="white")
+    page.update_annotations(bgcolor="rgba(255,255,255,0.8)")  # lines may run below them
+    height_px = height_in * PX_PER_IN if height_in else figure.layout.height or 420
+    size = {"width": round(width_in * PX_PER_IN), "height": round(height_px)}
+    options = {"format": suffix[1:], **size, "scale": DOTS_PER_IN[suffix] / PX_PER_IN}
+    content: bytes = await browser.calc_fig(page.to_dict(), opts=options)
+    return content

@@ -11,10 +11,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from simcluster.documents.captured.source import is_captured
 from simcluster.errors import UsageError
 from simcluster.runs.prediction import Predicted, PredictedMemory, links, memory, phases
 
@@ -117,7 +119,9 @@ class Pair:
         keys = dict.fromkeys([*a, *b])
         found = [Setting(key, a.get(key, ABSENT), b.get(key, ABSENT)) for key in keys]
         # 1, 1.0 and True are equal in Python, but as settings True and 1 differ.
-        return [one for one in found if one.a != one.b or isinstance(one.a, bool) != isinstance(one.b, bool)]
+        return [
+            one for one in found if _named(one.a) != _named(one.b) or isinstance(one.a, bool) != isinstance(one.b, bool)
+        ]
 
     @cached_property
     def same_weights(self) -> bool | None:
@@ -295,6 +299,12 @@ def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(item, f"{key}[{index}]")
     else:
         yield key, value
+
+
+def _named(value: Any) -> Any:
+    """Return *value*; for captured source only what identifies it, since each run's directory has a copy."""
+    file = Path(value.rpartition(":")[0]) if isinstance(value, str) else None
+    return (file.parent.name, value.rpartition("/")[2]) if file is not None and is_captured(file) else value
 
 
 def _beside(

@@ -154,6 +154,13 @@ def test_graphs_topologies_and_mappings_are_one_topology(mine: Any) -> None:
     assert [len(one.workers) for one in made] == [4, 4, 4, 4, 5]
 
 
+def test_nodes_of_a_networkx_grid_are_called_by_their_coordinates() -> None:
+    topology = Topology.from_networkx(
+        networkx.grid_2d_graph(2, 2), device="raspberry-pi-5", bandwidth="1 Gbps", latency="1 ms"
+    )
+    assert list(topology.nodes) == ["0_0", "0_1", "1_0", "1_1"]
+
+
 def test_keys_replace_those_of_an_experiment_and_an_unknown_one_is_named(mine: Any) -> None:
     run = simcluster.run("quickstart", stop={"steps": 3}, overrides={"algorithm.pull_interval": 1}, report=False)
     assert run.summary["steps"] == 3
@@ -207,3 +214,12 @@ def test_compare_takes_folders_and_runs(mine: Any) -> None:
     assert simcluster.compare(run, str(run.folder), run.folder).describe()
     with pytest.raises(UsageError, match="no folder nowhere"):
         simcluster.compare(run, "nowhere")
+
+
+def test_copies_of_the_same_own_code_are_no_difference(mine: Any) -> None:
+    given = {"topology": Topology.star(2), "workload": workload(), "stop": {"steps": 2}, "report": False}
+    one, same = (simcluster.run(algorithm=mine, **given, out=name) for name in ("one", "same"))
+    other = simcluster.run(algorithm=functools.partial(mine, interval=2), **given, out="other")
+    assert one.config["algorithm"]["path"] != same.config["algorithm"]["path"]
+    assert not simcluster.compare(one, same).pairs[0].settings
+    assert [found.key for found in simcluster.compare(one, other).pairs[0].settings] == ["algorithm.interval"]

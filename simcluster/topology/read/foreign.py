@@ -69,11 +69,13 @@ def load_node_link(path: Path) -> Document:
 
 
 def from_graph(graph: networkx.Graph[Any], file: str | None = None) -> dict[str, Any]:
-    """Return the document of a networkx graph. Raise UsageError if it is directed."""
+    """Return the document of a networkx graph; the node (0, 1) of a grid is called 0_1. Raise UsageError if it is
+    directed.
+    """
     if graph.is_directed():
         raise UsageError(_directed(file))
-    edges = [((str(a), str(b)), attributes) for a, b, attributes in graph.edges(data=True)]
-    return _document(graph.graph, [(str(name), data) for name, data in graph.nodes(data=True)], edges)
+    edges = [((_name(a), _name(b)), attributes) for a, b, attributes in graph.edges(data=True)]
+    return _document(graph.graph, [(_name(node), data) for node, data in graph.nodes(data=True)], edges)
 
 
 def from_networkx_document(graph: networkx.Graph[Any], device: Any, link: Attributes) -> dict[str, Any]:
@@ -85,6 +87,10 @@ def from_networkx_document(graph: networkx.Graph[Any], device: Any, link: Attrib
     given = {key: value for key, value in link.items() if value is not None}
     document["links"] = [{**({} if "type" in keys else given), **keys} for keys in document["links"]]
     return document
+
+
+def _name(node: Any) -> str:
+    return "_".join(map(str, node)) if isinstance(node, tuple) else str(node)
 
 
 def _document(
