@@ -46,8 +46,7 @@ class GgufFile(ModelFile):
         """Return the metadata at *key*, None if there is none."""
         return self._header.facts.get(key)
 
-    def read(self, name: str, layer: int | None) -> Tensor:
-        """Return one tensor in f32."""
+    def read(self, name: str, layer: int | None, first: int, last: int) -> Tensor:
         key = f"{_WHOLE.get(name, name)}.weight" if layer is None else f"blk.{layer}.{_LAYER[name]}.weight"
         tensor, expected = self._header.tensors.get(key), self.architecture.shapes(name)
         if tensor is None:
@@ -57,10 +56,11 @@ class GgufFile(ModelFile):
         if tensor.kind not in FORMATS:
             known = ", ".join(one.name for one in FORMATS.values())
             raise ModelFileError(self.path, key, f"weights of GGUF's type {tensor.kind}", f"one of {known}")
-        one = FORMATS[tensor.kind]
+        one, row = FORMATS[tensor.kind], math.prod(expected[1:])
         with refusing(self.path, key, "a whole tensor"), self.path.open("rb", buffering=0) as file:
-            data = read_piece(file, tensor.offset, one.nbytes(math.prod(expected)))
-        return torch.from_numpy(one.convert(data)).reshape(expected)
+            ends = (one.nbytes(rows * row) for rows in (expected[0], first, last))
+            data = read_piece(file, tensor.offset, *ends)
+            return torch.from_numpy(one.convert(data)).reshape(last - first, *expected[1:])
 
     def _tokenizer(self) -> Tokens | None:
         if (kind := self.value("tokenizer.ggml.model")) is None:
