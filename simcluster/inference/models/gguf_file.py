@@ -39,7 +39,7 @@ class GgufFile(ModelFile):
     def __init__(self, path: Path, name: str | None = None) -> None:
         super().__init__(path, name or path.stem)
         with refusing(path, "file", "a GGUF file"), path.open("rb") as file:
-            self._header = read_header(file)
+            self._header = read_header(file, lists=False)  # nodes need no tokenizer
         self.architecture = self._architecture()
 
     def value(self, key: str) -> Any:
@@ -67,14 +67,16 @@ class GgufFile(ModelFile):
             return None
         if kind != "gpt2":
             raise ModelFileError(self.path, "tokenizer.ggml.model", repr(kind), "'gpt2': byte-level pair encoding")
-        facts, prefix, count = self._header.facts, "tokenizer.ggml.", self.architecture.vocabulary
+        with self.path.open("rb") as file:
+            facts = read_header(file).facts
+        prefix, count = "tokenizer.ggml.", self.architecture.vocabulary
         tokens, kinds, pre = (facts[prefix + name] for name in ("tokens", "token_type", "pre"))
         for name, found in (("tokens", tokens), ("token_type", kinds)):
             if len(found) != count:
                 expected = f"{count:,}, as the embedding has rows"
                 raise ModelFileError(self.path, prefix + name, f"{len(found):,}", expected)
         marks = [place for place, kind in enumerate(kinds) if kind == CONTROL]
-        merges, unknown = (self.value(prefix + name) for name in ("merges", "unknown_token_id"))
+        merges, unknown = (facts.get(prefix + name) for name in ("merges", "unknown_token_id"))
         return Tokenizer(tokens, merges or (), pre, marks, unknown)
 
     def _template(self) -> str | None:

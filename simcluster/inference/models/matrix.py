@@ -16,10 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcluster.inference.models.architecture import Precision
-from simcluster.inference.models.packed import Packed, can_pack, is_uniform
+from simcluster.inference.models.packed import LEAST, Packed, can_pack, is_uniform
 
-LEAST_ROWS: Final = 4
-"""Fewer inputs go through other kernels, with other bits. They are filled up with zeros."""
+LEAST_ROWS: Final = LEAST
 
 CONVERTED_ROWS: Final = 512
 """int8 weights are converted by blocks of this number of rows, which stay in the processor's cache."""

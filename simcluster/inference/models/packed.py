@@ -1,7 +1,7 @@
 """Rows of weights in the layout of oneDNN's kernels.
 
-A kernel is made for each number of inputs, and kept: half a megabyte each. So inputs are cut, and filled up with zeros,
-to a few numbers of them.
+oneDNN makes a kernel for each number of inputs and keeps it: half a megabyte each, up to 1,024 of them. So inputs are
+filled up with zeros to a few numbers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from torch import Tensor
 
 from simcluster.process.intra_op import one_thread
 
-SIZES: Final = (4, 8, 16, 64)
-"""Numbers of inputs. From 16 on a product takes no longer in pieces; with fewer than 4, bits are others."""
+LEAST: Final = 4
+"""Fewer inputs go through other kernels, with other bits. Filled up they take no longer on x86."""
+
+CHECKED: Final = 2 * LEAST
+"""The number of inputs with which a kernel is compared at first; other numbers are when they occur."""
 
 _PACKED_FOR: Final = 8
 _BYTE: Final = 256
@@ -41,7 +44,7 @@ class Packed:
             self._places = _places(self.shape, self._dtype)
             if self._places is None or not torch.equal(self.rows(torch.arange(len(weights))), weights):
                 self._places, self._dense = None, weights
-        self.is_uniform = is_uniform(self._times, self.shape[1], SIZES, self._dtype, self.shape)
+        self.is_uniform = self._is_alike(CHECKED)
 
     @property
     def nbytes(self) -> int:
@@ -51,14 +54,16 @@ class Packed:
 
     def times(self, inputs: Tensor) -> Tensor:
         """Return *inputs* (n, columns) times the transpose: (n, rows)."""
-        parts, begin = [], 0
-        for size in _cut(len(inputs)):
-            part = inputs[begin : begin + size]
-            if len(part) < size:
-                part = torch.cat((part, part.new_zeros(size - len(part), self.shape[1])))
-            parts.append(self._times(part))
-            begin += size
-        return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(inputs)]
+        count = len(inputs)
+        size = filled(count)
+        if size > count:
+            inputs = torch.cat((inputs, inputs.new_zeros(size - count, self.shape[1])))
+        if size == LEAST or self._is_alike(size):
+            return self._times(inputs)[:count]
+        return torch.cat([self._times(part) for part in torch.split(inputs, LEAST)])[:count]
+
+    def _is_alike(self, size: int) -> bool:
+        return is_uniform(self._times, self.shape[1], (LEAST, size), self._dtype, self.shape, size)
 
     def rows(self, places: Tensor) -> Tensor:
         """Return the rows at *places*."""
@@ -91,20 +96,15 @@ def is_uniform(run: Callable[[Tensor], Tensor], columns: int, sizes: Sequence[in
         with one_thread(), torch.no_grad():
             inputs = torch.randn(most, columns, generator=torch.Generator().manual_seed(0))
             whole = run(inputs)
-            spans = [(at, size) for size in sizes for at in {0, min(1, most - size), most - size}]
+            spans = [(at, size) for size in sizes if size < most for at in {0, min(1, most - size), most - size}]
             _uniform[kind] = all(torch.equal(run(inputs[i : i + n]), whole[i : i + n]) for i, n in spans)
     return _uniform[kind]
 
 
-@lru_cache(maxsize=1024)
-def _cut(count: int) -> Sequence[int]:
-    """Return the sizes into which *count* inputs are cut; the last may be more than what is left."""
-    sizes = []
-    while count > 0:
-        fits = SIZES[-2] < count
-        sizes.append(max(size for size in SIZES if size <= count) if fits else min(s for s in SIZES if s >= count))
-        count -= sizes[-1]
-    return sizes
+def filled(count: int) -> int:
+    """Return the number of inputs to which *count* are filled up: four for each doubling, all multiples of LEAST."""
+    step = max(LEAST, 1 << (count - 1).bit_length() >> 3)
+    return -(-count // step) * step
 
 
 def _reordered(weights: Tensor) -> Tensor:
