@@ -85,7 +85,9 @@ def main() -> None:
     use_one_thread()
     tensors = weights(SMOLLM2)
     shares: dict[Precision, Share] = {
-        precision: Share(SMOLLM2, lambda name, layer, *rows: tensors[name, layer][slice(*rows)], 0, SMOLLM2.layers, precision)
+        precision: Share(
+            SMOLLM2, lambda name, layer, *rows: tensors[name, layer][slice(*rows)], 0, SMOLLM2.layers, precision
+        )
         for precision in ("f32", "bf16", "int8")
     }
     share, loop = shares["f32"], Loop(SMOLLM2, tensors)

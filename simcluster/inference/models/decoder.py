@@ -151,12 +151,14 @@ class Share:
         rows, columns = self._shape(name)
         last = rows if last is None else last
         return Matrix(
-            self._pieces(name, None, first, last), (last - first, columns), self._precision, table=True, multiplies=False
+            self._pieces(name, None, first, last),
+            (last - first, columns),
+            self._precision,
+            table=True,
+            multiplies=False,
         )
 
-    def _pieces(
-        self, name: str, layer: int | None = None, first: int = 0, last: int | None = None
-    ) -> Iterator[Tensor]:
+    def _pieces(self, name: str, layer: int | None = None, first: int = 0, last: int | None = None) -> Iterator[Tensor]:
         """Yield the rows [*first*, *last*) of a tensor in pieces, by default all; of rotated heads, whole ones."""
         sizes, (rows, columns) = self.architecture, self._shape(name)
         is_rotated = self._rotation is not None and name in ("query", "key")

@@ -121,7 +121,7 @@ def looked_up(parts: Sequence[Rows], places: Tensor) -> Tensor:
     ends = torch.tensor([part.shape[0] for part in parts]).cumsum(0)
     among = torch.bucketize(places, ends, right=True)
     found = torch.empty(len(places), parts[0].shape[1])
-    for place in among.unique().tolist():
+    for place in sorted(set(among.tolist())):
         part, inside = parts[place], among == place
         found[inside] = part.rows(places[inside] - (ends[place] - part.shape[0])).float()
     return found
