@@ -43,7 +43,7 @@ CASES: Final[list[tuple[str, Precision]]] = [*((name, "f32") for name in LAYOUTS
 
 
 class Held(msgspec.Struct, frozen=True):
-    """One process: its peak, its memory before it loaded, the peak of the empty one, its weights as planned and stored."""
+    """One process: its peak, its memory before it loaded, its weights as planned and stored; the empty one's peak."""
 
     placement: str
     precision: str

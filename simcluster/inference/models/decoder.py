@@ -150,13 +150,8 @@ class Share:
         """Return the rows [*first*, *last*) of the table *name*, by default all, to be looked up alone."""
         rows, columns = self._shape(name)
         last = rows if last is None else last
-        return Matrix(
-            self._pieces(name, None, first, last),
-            (last - first, columns),
-            self._precision,
-            table=True,
-            multiplies=False,
-        )
+        pieces = self._pieces(name, None, first, last)
+        return Matrix(pieces, (last - first, columns), self._precision, table=True, multiplies=False)
 
     def _pieces(self, name: str, layer: int | None = None, first: int = 0, last: int | None = None) -> Iterator[Tensor]:
         """Yield the rows [*first*, *last*) of a tensor in pieces, by default all; of rotated heads, whole ones."""

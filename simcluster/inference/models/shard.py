@@ -13,7 +13,6 @@ from torch import Tensor
 
 from simcluster.inference.models.architecture import Architecture, Precision
 from simcluster.inference.models.decoder import Pass, Read, Share
-from simcluster.inference.models.matrix import Matrix
 
 
 class Shard(Share):
