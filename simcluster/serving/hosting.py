@@ -36,6 +36,10 @@ LENGTHS: Final = Lengths()
 """The prompt and the answer for which the placement is chosen."""
 
 
+CHUNK_TOKENS: Final = 128
+"""A conversation's turns have their beginning in common, and prefixes are shared in whole chunks."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """A *model* to serve in *weights* (None: f32) at *placement*, with at most *cache_bytes* of cache on every node.
@@ -83,7 +87,7 @@ def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
 
 def _setup(wanted: Wanted, topology: Topology, shape: Shape, context: int) -> Setup:
     layout = layout_of(wanted.placement, topology, shape, LENGTHS)
-    limits = limits_of(layout, topology, shape, context)
+    limits = limits_of(layout, topology, shape, context, chunk_tokens=CHUNK_TOKENS)
     most = max(held_bytes(layout, shape, place)[1] for place in range(len(layout.ranks)))
     blocks = math.floor(wanted.cache_bytes / (most * limits.block_tokens))
     if blocks < 1:

@@ -84,9 +84,12 @@ def decoding(share: Share, sequences: int) -> Work:
 def main() -> None:
     use_one_thread()
     tensors = weights(SMOLLM2)
+
+    def read(name: str, layer: int | None, first: int, last: int) -> Tensor:
+        return tensors[name, layer][first:last]
+
     shares: dict[Precision, Share] = {
-        precision: Share(SMOLLM2, lambda name, layer: tensors[name, layer], 0, SMOLLM2.layers, precision)
-        for precision in ("f32", "bf16", "int8")
+        precision: Share(SMOLLM2, read, 0, SMOLLM2.layers, precision) for precision in ("f32", "bf16", "int8")
     }
     share, loop = shares["f32"], Loop(SMOLLM2, tensors)
 

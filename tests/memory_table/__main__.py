@@ -1,7 +1,8 @@
 """`python -m tests.memory_table`: real processes and what they grow by, as a table in docs/memory.md.
 
 Rows are kept in --keep as they are measured, and parts may be measured apart: --report then writes the page.
-Exit code 1 if a process grows by more than 1.3 times what was predicted, or if rank 0 grows over evaluations.
+Exit code 1 if a process grows by more than 1.3 times what was predicted (1.2 times in inference), or if rank 0 grows
+over evaluations.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.memory_table.answering import answering_table, held
 from tests.memory_table.cases import ALGORITHMS, EVALUATIONS, SIZES, grown, over_evaluations
 from tests.memory_table.kept import Kept
 from tests.memory_table.report import flat_words, is_flat, report, table
@@ -23,13 +25,14 @@ KEPT = ROOT / "runs" / "memory"
 def main() -> int:
     given = _arguments()
     kept = Kept(given.keep)
-    is_part = given.algorithm or given.size or given.evaluations
+    is_part = given.algorithm or given.size or given.evaluations or given.inference
     if not is_part and not given.report:
         kept.forget()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "run"
         if not given.report:
-            sizes = given.size or ([] if given.evaluations and not given.algorithm else list(SIZES))
+            apart = given.evaluations or given.inference
+            sizes = given.size or ([] if apart and not given.algorithm else list(SIZES))
             for size in sizes:
                 for algorithm in given.algorithm or ALGORITHMS:
                     rows = grown(algorithm, size, folder)
@@ -38,12 +41,16 @@ def main() -> int:
             if given.evaluations or not is_part:
                 for count in EVALUATIONS:
                     kept.evaluated(count, over_evaluations(count, folder))
-    rows, flat = kept.all_rows(), kept.flat()
+            if given.inference or not is_part:
+                kept.answered(held(Path(scratch)))
+    rows, flat, answered = kept.all_rows(), kept.flat(), kept.all_answered()
+    if answered:
+        print("\n".join(answering_table(answered)))
     if flat is not None:
         print(flat_words(flat))
     if given.report or not is_part:
-        given.out.write_text(report(rows, flat, kept.missing()), encoding="utf-8")
-    return 0 if all(row.is_within for row in rows) and (flat is None or is_flat(flat)) else 1
+        given.out.write_text(report(rows, flat, answered, kept.missing()), encoding="utf-8")
+    return 0 if all(row.is_within for row in (*rows, *answered)) and (flat is None or is_flat(flat)) else 1
 
 
 def _arguments() -> argparse.Namespace:
@@ -53,6 +60,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--evaluations", action="store_true", help="only the runs with evaluations, besides those above"
     )
+    parser.add_argument("--inference", action="store_true", help="only the answers of SmolLM2, besides those above")
     parser.add_argument("--report", action="store_true", help="measure nothing, write the page from what is kept")
     parser.add_argument("--keep", type=Path, default=KEPT, help="folder of what was measured")
     parser.add_argument("--out", type=Path, default=PAGE, help="the page")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests.memory_table.answering import Held
 from tests.memory_table.cases import ALGORITHMS, EVALUATIONS, SIZES, Row
 
 
@@ -24,6 +25,14 @@ class Kept:
 
     def evaluated(self, count: int, grown_bytes: int) -> None:
         self._file("evaluations", str(count)).write_bytes(msgspec.json.encode(grown_bytes))
+
+    def answered(self, rows: list[Held]) -> None:
+        self._file("answering", "prompts").write_bytes(msgspec.json.encode(rows))
+
+    def all_answered(self) -> list[Held]:
+        """Return the rows about inference, none if they were not measured."""
+        file = self._file("answering", "prompts")
+        return msgspec.json.decode(file.read_bytes(), type=list[Held]) if file.is_file() else []
 
     def all_rows(self) -> list[Row]:
         """Return all rows in the order of the table."""

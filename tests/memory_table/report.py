@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import wrap
 
 from simcluster.units import format_size
+from tests.memory_table.answering import Held, answering_table, words
 from tests.memory_table.cases import EVALUATIONS, MOST_APART, MOST_RATIO, Row
 
 NOTES = Path(__file__).with_name("notes.md")
@@ -16,7 +17,7 @@ NOTES = Path(__file__).with_name("notes.md")
 WIDTH = 120
 
 
-def report(rows: Sequence[Row], flat: tuple[int, int] | None, missing: Sequence[str]) -> str:
+def report(rows: Sequence[Row], flat: tuple[int, int] | None, answered: Sequence[Held], missing: Sequence[str]) -> str:
     """Return the whole page; *missing* are the runs of the table that were not measured."""
     release = ".".join(platform.release().split(".")[:2])
     beyond = sum(not row.is_within for row in rows)
@@ -30,9 +31,14 @@ def report(rows: Sequence[Row], flat: tuple[int, int] | None, missing: Sequence[
         "\n".join(wrap(told, WIDTH)),
         "\n".join(table(rows)),
         *(["\n".join(wrap(flat_words(flat), WIDTH))] if flat is not None else []),
+        *(_inference(answered) if answered else []),
         NOTES.read_text(encoding="utf-8").rstrip(),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _inference(rows: Sequence[Held]) -> list[str]:
+    return ["## Inference", "\n".join(wrap(words(rows), WIDTH)), "\n".join(answering_table(rows))]
 
 
 def table(rows: Sequence[Row]) -> list[str]:

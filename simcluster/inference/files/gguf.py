@@ -42,8 +42,8 @@ class Header:
 class _Reader:
     """Numbers and texts from the front of a file, of which no more than MOST_HEAD bytes are read."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._content, self.at, self._texts = file, bytearray(), 0, 0
+    def __init__(self, file: BinaryIO, *, lists: bool) -> None:
+        self._file, self._content, self.at, self._texts, self._lists = file, bytearray(), 0, 0, lists
 
     def take(self, size: int) -> int:
         """Move past the next *size* bytes and return where they begin."""
@@ -83,12 +83,19 @@ class _Reader:
         self._texts += count
         if inner != TEXT or self._texts > 4 * MOST_ENTRIES:
             raise ValueError(f"an array of {count:,} values of type {inner}")
-        return [self.text() for _ in range(count)]
+        if self._lists:
+            return [self.text() for _ in range(count)]
+        for _ in range(count):
+            self.take(self.number("Q"))
+        return None
 
 
-def read_header(file: BinaryIO) -> Header:
-    """Return the header at the beginning of *file*. Raises ValueError if there is none."""
-    reader = _Reader(file)
+def read_header(file: BinaryIO, *, lists: bool = True) -> Header:
+    """Return the header at the beginning of *file*. Lists of texts take most of its memory: None without *lists*.
+
+    Raises ValueError if there is none.
+    """
+    reader = _Reader(file, lists=lists)
     if reader.number("I") != int.from_bytes(b"GGUF", "little"):
         raise ValueError("no GGUF file: it begins otherwise")
     version, tensors, entries = (reader.number(letter) for letter in "IQQ")

@@ -13,11 +13,19 @@ MOST_CONFIG: Final = 2**20
 """Limit on the bytes of a config.json."""
 
 
-def read_piece(file: BinaryIO, offset: int, size: int) -> npt.NDArray[np.uint8]:
-    """Return the *size* bytes at *offset* of *file*. Raises ValueError, before allocating, if the file ends earlier."""
+def read_piece(
+    file: BinaryIO, offset: int, size: int, first: int = 0, last: int | None = None
+) -> npt.NDArray[np.uint8]:
+    """Return the bytes [*first*, *last*) of the *size* bytes at *offset* of *file*, by default all.
+
+    Raises ValueError, before allocating, if the file ends before all of them.
+    """
     length = os.fstat(file.fileno()).st_size
     if not 0 <= offset <= length - size:
         raise ValueError(f"{length:,} bytes, and a tensor at {offset:,} to {offset + size:,}")
+    last = size if last is None else last
+    assert 0 <= first <= last <= size, "within the tensor"
+    offset, size = offset + first, last - first
     piece = np.empty(size, np.uint8)
     file.seek(offset)
     rest = piece.data

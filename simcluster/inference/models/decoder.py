@@ -7,9 +7,9 @@ neighbours in the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 import torch
 from torch import Tensor
@@ -17,11 +17,14 @@ from torch.nn import functional
 
 from simcluster.inference.models.architecture import Architecture, Precision
 from simcluster.inference.models.attention import Queries, attended, queries, tiled
-from simcluster.inference.models.matrix import Matrix
+from simcluster.inference.models.matrix import Matrix, looked_up
 from simcluster.inference.models.rotation import Rotation, in_halves, rotated
 
-Read = Callable[[str, int | None], Tensor]
-"""Return the f32 tensor of a name and a layer (None: of no layer)."""
+Read = Callable[[str, int | None, int, int], Tensor]
+"""Return in f32 the rows [first, last) of the tensor of a name and a layer (None: of no layer)."""
+
+PIECE_BYTES = 2**20
+"""About this many bytes of f32 are read at a time, so that no matrix is there as a whole before it is stored."""
 
 LANES = 32
 """The inner numbers of a layer are filled up to a multiple of this: the last few of a tensor may round otherwise."""
@@ -94,59 +97,92 @@ class Share:
         self._rotation = None if architecture.rope_base is None else Rotation(architecture)
         self._matrices: dict[tuple[str, int | None], Matrix] = {}
         self._vectors: dict[tuple[str, int | None], Tensor] = {}
+        self._tables: list[Matrix] = []
         self._read, self._precision = read, precision
         self._load_ends()
         for layer in range(first, last):
             self._load_layer(layer)
         del self._read
 
-    def _tensor(self, name: str, layer: int | None = None) -> Tensor:
-        tensor, expected = self._read(name, layer), self.architecture.shapes(name)
-        if tuple(tensor.shape) != expected:
-            raise ValueError(f"{name}, layer {layer}: found {tuple(tensor.shape)}, expected the shape {expected}")
-        return tensor.float()
-
     def _load_ends(self) -> None:
-        """Read what is outside the layers."""
-        precision, tied = self._precision, self.architecture.tied
-        if self.embeds or (self.ends and tied):
-            table = Matrix(self._tensor("embedding"), precision, table=self.embeds, multiplies=self.ends and tied)
-            self._matrices["embedding", None] = table
-        if self.embeds:
-            self._load_positions()
+        """Read what is outside the layers. A table that also gives the logits is stored once."""
+        tied = self.architecture.tied
         if self.ends:
-            self._vectors["norm", None] = self._tensor("norm").clone()
-            head = self._matrices["embedding", None] if tied else Matrix(self._tensor("output"), precision)
+            name = "embedding" if tied else "output"
+            head = self._matrix(self._pieces(name), self._shape(name), table=tied and self.embeds)
             self._matrices["head", None] = head
+            self._vectors["norm", None] = self._vector("norm")
+        if self.embeds:
+            self._tables = [self._matrices["head", None]] if self.ends and tied else [self._table("embedding")]
+            self._load_positions()
 
     def _load_positions(self) -> None:
         if self._rotation is None:
-            positions = Matrix(self._tensor("position"), self._precision, table=True, multiplies=False)
-            self._matrices["position", None] = positions
+            self._matrices["position", None] = self._table("position")
 
     def _load_layer(self, layer: int) -> None:
         """Read the tensors of *layer*. Those with the same inputs become one matrix, and so one product."""
         sizes = self.architecture
-        heads = [self._tensor(name, layer) for name in ("query", "key", "value")]
-        if self._rotation is not None and sizes.pairs == "interleaved":
-            heads[:2] = [in_halves(one, sizes.head_width) for one in heads[:2]]
         more = -sizes.feed_forward % LANES
-        up = [self._tensor(name, layer) for name in (("gate", "up") if sizes.gated else ("up",))]
-        made = {
-            "heads": torch.cat(heads),
-            "merge": self._tensor("merge", layer),
-            "up": torch.cat([functional.pad(one, (0, 0, 0, more)) for one in up]),
-            "down": functional.pad(self._tensor("down", layer), (0, more)),
+        all_heads = (sizes.heads + 2 * sizes.kv_heads) * sizes.head_width
+        ups = ("gate", "up") if sizes.gated else ("up",)
+        made: dict[str, tuple[Iterable[Tensor], tuple[int, int]]] = {
+            "heads": (chain.from_iterable(self._pieces(n, layer) for n in _HEADS), (all_heads, sizes.width)),
+            "merge": (self._pieces("merge", layer), self._shape("merge")),
+            "up": (
+                chain.from_iterable([*self._pieces(name, layer), torch.zeros(more, sizes.width)] for name in ups),
+                (len(ups) * (sizes.feed_forward + more), sizes.width),
+            ),
+            "down": (
+                (functional.pad(piece, (0, more)) for piece in self._pieces("down", layer)),
+                (sizes.width, sizes.feed_forward + more),
+            ),
         }
-        for name, tensor in made.items():
-            self._matrices[name, layer] = Matrix(tensor, self._precision)
+        for name, (pieces, shape) in made.items():
+            self._matrices[name, layer] = self._matrix(pieces, shape)
         for name in ("norm_attention", "norm_feed"):
-            self._vectors[name, layer] = self._tensor(name, layer).clone()
+            self._vectors[name, layer] = self._vector(name, layer)
+
+    def _matrix(self, pieces: Iterable[Tensor], shape: tuple[int, int], *, table: bool = False) -> Matrix:
+        return Matrix(pieces, shape, self._precision, table=table)
+
+    def _table(self, name: str, first: int = 0, last: int | None = None) -> Matrix:
+        """Return the rows [*first*, *last*) of the table *name*, by default all, to be looked up alone."""
+        rows, columns = self._shape(name)
+        last = rows if last is None else last
+        pieces = self._pieces(name, None, first, last)
+        return Matrix(pieces, (last - first, columns), self._precision, table=True, multiplies=False)
+
+    def _pieces(self, name: str, layer: int | None = None, first: int = 0, last: int | None = None) -> Iterator[Tensor]:
+        """Yield the rows [*first*, *last*) of a tensor in pieces, by default all; of rotated heads, whole ones."""
+        sizes, (rows, columns) = self.architecture, self._shape(name)
+        is_rotated = self._rotation is not None and name in ("query", "key")
+        unit = sizes.head_width if is_rotated else 1
+        step = max(1, PIECE_BYTES // (4 * unit * columns)) * unit
+        last = rows if last is None else last
+        for begin in range(first, last, step):
+            end = min(begin + step, last)
+            piece = self._rows(name, layer, begin, end, (end - begin, columns))
+            yield in_halves(piece, unit) if is_rotated and sizes.pairs == "interleaved" else piece
+
+    def _vector(self, name: str, layer: int | None = None) -> Tensor:
+        shape = self.architecture.shapes(name)
+        return self._rows(name, layer, 0, shape[0], shape).clone()
+
+    def _rows(self, name: str, layer: int | None, first: int, last: int, expected: tuple[int, ...]) -> Tensor:
+        tensor = self._read(name, layer, first, last)
+        if tuple(tensor.shape) != expected:
+            raise ValueError(f"{name}, layer {layer}: found {tuple(tensor.shape)}, expected the shape {expected}")
+        return tensor.float()
+
+    def _shape(self, name: str) -> tuple[int, int]:
+        rows, columns = self.architecture.shapes(name)
+        return rows, columns
 
     @property
     def nbytes(self) -> int:
         """The memory of the weights."""
-        parts: list[Matrix | Tensor] = [*self._matrices.values(), *self._vectors.values()]
+        parts: list[Matrix | Tensor] = [*self._matrices.values(), *self._tables, *self._vectors.values()]
         return sum({id(part): part.nbytes for part in parts}.values())
 
     @property
@@ -193,7 +229,7 @@ class Share:
 
     def _embedded(self, now: Pass) -> Tensor:
         tokens = torch.cat([part.inputs for part in now.parts]).long()
-        stream = self._matrices["embedding", None].rows(tokens)
+        stream = looked_up(self._tables, tokens)
         return stream if self._rotation else stream + self._matrices["position", None].rows(now.positions)
 
     def _norm(self, name: str, layer: int | None, stream: Tensor) -> Tensor:
@@ -226,4 +262,5 @@ class Share:
         return self._matrices["head", None].product(self._norm("norm", None, stream), counts)
 
 
+_HEADS = ("query", "key", "value")
 _MULTIPLY = ("heads", "merge", "up", "down", "head")

@@ -39,15 +39,14 @@ class GgufFile(ModelFile):
     def __init__(self, path: Path, name: str | None = None) -> None:
         super().__init__(path, name or path.stem)
         with refusing(path, "file", "a GGUF file"), path.open("rb") as file:
-            self._header = read_header(file)
+            self._header = read_header(file, lists=False)  # nodes need no tokenizer
         self.architecture = self._architecture()
 
     def value(self, key: str) -> Any:
         """Return the metadata at *key*, None if there is none."""
         return self._header.facts.get(key)
 
-    def read(self, name: str, layer: int | None) -> Tensor:
-        """Return one tensor in f32."""
+    def read(self, name: str, layer: int | None, first: int, last: int) -> Tensor:
         key = f"{_WHOLE.get(name, name)}.weight" if layer is None else f"blk.{layer}.{_LAYER[name]}.weight"
         tensor, expected = self._header.tensors.get(key), self.architecture.shapes(name)
         if tensor is None:
@@ -57,24 +56,27 @@ class GgufFile(ModelFile):
         if tensor.kind not in FORMATS:
             known = ", ".join(one.name for one in FORMATS.values())
             raise ModelFileError(self.path, key, f"weights of GGUF's type {tensor.kind}", f"one of {known}")
-        one = FORMATS[tensor.kind]
+        one, row = FORMATS[tensor.kind], math.prod(expected[1:])
         with refusing(self.path, key, "a whole tensor"), self.path.open("rb", buffering=0) as file:
-            data = read_piece(file, tensor.offset, one.nbytes(math.prod(expected)))
-        return torch.from_numpy(one.convert(data)).reshape(expected)
+            ends = (one.nbytes(rows * row) for rows in (expected[0], first, last))
+            data = read_piece(file, tensor.offset, *ends)
+            return torch.from_numpy(one.convert(data)).reshape(last - first, *expected[1:])
 
     def _tokenizer(self) -> Tokens | None:
         if (kind := self.value("tokenizer.ggml.model")) is None:
             return None
         if kind != "gpt2":
             raise ModelFileError(self.path, "tokenizer.ggml.model", repr(kind), "'gpt2': byte-level pair encoding")
-        facts, prefix, count = self._header.facts, "tokenizer.ggml.", self.architecture.vocabulary
+        with self.path.open("rb") as file:
+            facts = read_header(file).facts
+        prefix, count = "tokenizer.ggml.", self.architecture.vocabulary
         tokens, kinds, pre = (facts[prefix + name] for name in ("tokens", "token_type", "pre"))
         for name, found in (("tokens", tokens), ("token_type", kinds)):
             if len(found) != count:
                 expected = f"{count:,}, as the embedding has rows"
                 raise ModelFileError(self.path, prefix + name, f"{len(found):,}", expected)
         marks = [place for place, kind in enumerate(kinds) if kind == CONTROL]
-        merges, unknown = (self.value(prefix + name) for name in ("merges", "unknown_token_id"))
+        merges, unknown = (facts.get(prefix + name) for name in ("merges", "unknown_token_id"))
         return Tokenizer(tokens, merges or (), pre, marks, unknown)
 
     def _template(self) -> str | None:

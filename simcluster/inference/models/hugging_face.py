@@ -56,10 +56,9 @@ class HuggingFaceFolder(ModelFile):
         self.architecture = self._architecture()
         self._tensors = TensorFiles(folder, [file] if file else self._files())
 
-    def read(self, name: str, layer: int | None) -> Tensor:
-        """Return one tensor in f32."""
+    def read(self, name: str, layer: int | None, first: int, last: int) -> Tensor:
         key = _WHOLE.get(name, name) if layer is None else f"model.layers.{layer}.{_LAYER[name]}"
-        return self._tensors.read(f"{key}.weight", self.architecture.shapes(name))
+        return self._tensors.read(f"{key}.weight", self.architecture.shapes(name), first, last)
 
     def _json(self, name: str, most: int) -> dict[str, Any]:
         """Return the mapping in the file *name*."""

@@ -1,4 +1,4 @@
-"""A model in a file or a folder, of any format: its architecture, its weights one tensor at a time, its tokens."""
+"""A model in a file or a folder, of any format: its architecture, its weights some rows at a time, its tokens."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ModelFile(ABC):
         self.path, self.name = path, name
 
     @abstractmethod
-    def read(self, name: str, layer: int | None) -> Tensor:
-        """Return one tensor in f32."""
+    def read(self, name: str, layer: int | None, first: int, last: int) -> Tensor:
+        """Return in f32 the rows [*first*, *last*) of the tensor *name* of *layer* (None: of no layer)."""
 
     @abstractmethod
     def _tokenizer(self) -> Tokens | None: ...
@@ -65,6 +65,6 @@ class ModelFile(ABC):
         return frozenset([*(one for one in found if isinstance(one, int)), *(marks[n] for n in ENDS if n in marks)])
 
     def share(self, first: int, last: int, precision: Precision = "f32") -> Share:
-        """Return the layers [*first*, *last*); only their tensors are read, one at a time."""
+        """Return the layers [*first*, *last*); only their tensors are read, some rows at a time."""
         with refusing(self.path, "weights"):
             return Share(self.architecture, self.read, first, last, precision)

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from simcluster.inference.models.architecture import Architecture, Precision
 from simcluster.inference.models.decoder import Pass, Read, Share
-from simcluster.inference.models.matrix import Matrix
 
 
 class Shard(Share):
@@ -35,23 +34,28 @@ class Shard(Share):
         rows |= {"value": rows["key"], "gate": rows["up"]}
         columns = {"merge": rows["query"], "down": rows["up"]}
 
-        def cut(name: str, layer: int | None) -> Tensor:
-            whole = read(name, layer)
-            if name in rows:
-                return whole[slice(*rows[name])].clone()  # a view would keep all of it in memory
-            return whole[:, slice(*columns[name])].clone() if name in columns else whole
+        def cut(name: str, layer: int | None, first: int, last: int) -> Tensor:
+            offset = rows[name][0] if name in rows else 0
+            found = read(name, layer, offset + first, offset + last)
+            return found[:, slice(*columns[name])] if name in columns else found
 
         self._vocabulary = [architecture.vocabulary * i // count for i in (place, place + 1)]
         super().__init__(own, cut, 0, architecture.layers, precision)
 
     def _load_ends(self) -> None:
-        """Read the whole table of embeddings, and this shard's rows of the head."""
-        table = self._tensor("embedding")
-        self._matrices["embedding", None] = Matrix(table, self._precision, table=True, multiplies=False)
+        """Read this shard's rows of the head, and the whole table of embeddings. Rows of both are stored once."""
+        (first, last), tied = self._vocabulary, self.architecture.tied
+        name = "embedding" if tied else "output"
+        rows, columns = self._shape(name)
+        head = self._matrix(self._pieces(name, None, first, last), (last - first, columns), table=tied)
+        self._matrices["head", None] = head
+        self._vectors["norm", None] = self._vector("norm")
+        if tied:
+            others = [self._table(name, *span) if span[0] < span[1] else None for span in ((0, first), (last, rows))]
+            self._tables = [part for part in (others[0], head, others[1]) if part is not None]
+        else:
+            self._tables = [self._table("embedding")]
         self._load_positions()
-        self._vectors["norm", None] = self._tensor("norm").clone()
-        head = table if self.architecture.tied else self._tensor("output")
-        self._matrices["head", None] = Matrix(head[slice(*self._vocabulary)].clone(), self._precision)
 
     @torch.no_grad()
     def embed(self, now: Pass) -> Tensor:

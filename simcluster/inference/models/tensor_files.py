@@ -1,4 +1,4 @@
-"""Tensors by name in the safetensors files of a folder: read one at a time, or some of its rows."""
+"""Tensors by name in the safetensors files of a folder, of which some rows are read at a time."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class TensorFiles:
         """Return the shape of the tensor *key*."""
         return self._entry(key)[1].shape
 
-    def read(self, key: str, shape: Sequence[int], first: int = 0, rows: int | None = None) -> Tensor:
-        """Return the tensor *key*, or *rows* of it from *first* on, in f32. Its whole shape has to be *shape*."""
+    def read(self, key: str, shape: Sequence[int], first: int, last: int) -> Tensor:
+        """Return the rows [*first*, *last*) of the tensor *key* in f32. Its whole shape has to be *shape*."""
         name, entry = self._entry(key)
         path = self._folder / name
         if entry.shape != tuple(shape):
@@ -47,12 +47,12 @@ class TensorFiles:
             raise ModelFileError(path, key, f"the type {entry.dtype[:20]!r}", f"one of {', '.join(_DTYPES)}")
         if not entry.fits:
             raise ModelFileError(path, key, f"{entry.end - entry.begin:,} bytes", f"those of {entry.shape}")
-        count = shape[0] if rows is None else rows
-        row_bytes = (entry.end - entry.begin) // max(1, shape[0])
+        size = entry.end - entry.begin
+        row_bytes = size // max(1, shape[0])
         with refusing(path, key, "a whole tensor"), open_file(self._folder, name) as file:
-            data = read_piece(file, entry.begin + first * row_bytes, count * row_bytes)
+            data = read_piece(file, entry.begin, size, first * row_bytes, last * row_bytes)
         assert row_bytes % ITEM_BYTES[entry.dtype] == 0
-        return torch.from_numpy(data).view(_DTYPES[entry.dtype]).reshape(count, *shape[1:]).float()
+        return torch.from_numpy(data).view(_DTYPES[entry.dtype]).reshape(last - first, *shape[1:]).float()
 
     def _entry(self, key: str) -> tuple[str, Entry]:
         if key not in self._entries:

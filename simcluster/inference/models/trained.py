@@ -43,21 +43,20 @@ class TrainedGpt(ModelFile):
         )  # fmt: skip
         self._tensors = TensorFiles(folder / CHECKPOINTS, [WEIGHTS])
 
-    def read(self, name: str, layer: int | None) -> Tensor:
-        """Return one tensor in f32."""
+    def read(self, name: str, layer: int | None, first: int, last: int) -> Tensor:
         sizes = self.architecture
         rows, *rest = sizes.shapes(name)
         if layer is None:
-            return self._tensors.read(f"{name}.weight", (rows, *rest))
+            return self._tensors.read(f"{name}.weight", (rows, *rest), first, last)
         key = f"blocks.{layer}.{_FUSED.get(name, name)}.weight"
         if name in ("query", "key", "value"):
             kv = sizes.kv_heads * sizes.head_width
-            all_rows, first = sizes.width + 2 * kv, {"query": 0, "key": sizes.width, "value": sizes.width + kv}[name]
+            all_rows, offset = sizes.width + 2 * kv, {"query": 0, "key": sizes.width, "value": sizes.width + kv}[name]
         elif name in ("up", "gate") and sizes.gated:
-            all_rows, first = 2 * rows, 0 if name == "gate" else rows
+            all_rows, offset = 2 * rows, 0 if name == "gate" else rows
         else:
-            all_rows, first = rows, 0
-        return self._tensors.read(key, (all_rows, *rest), first, rows)
+            all_rows, offset = rows, 0
+        return self._tensors.read(key, (all_rows, *rest), offset + first, offset + last)
 
     def _read_settings(self) -> dict[str, Any]:
         """Return the settings of the run's workload, with defaults."""

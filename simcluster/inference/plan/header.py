@@ -76,7 +76,7 @@ def _safetensors(path: Path) -> float:
 
 def _gguf(path: Path) -> Shape:
     with path.open("rb") as file:
-        header = read_header(file)
+        header = read_header(file, lists=False)
         weights = os.fstat(file.fileno()).st_size - header.begin
     facts, tensors = header.facts, header.tensors
     kind = str(facts["general.architecture"])

@@ -75,9 +75,10 @@ class Shape:
         return (tables * self.vocabulary * self.width + last * self.width) * self.weight_bytes
 
     def shard_bytes(self, share: float) -> float:
-        """Return the bytes of weights of a tensor-parallel node: *share* of all matrices, and all embeddings."""
-        table = self.ends_bytes(True, False)
-        return share * (self.layers * self.layer_bytes + self.ends_bytes(True, True) - table) + table
+        """Return the bytes of weights of a tensor-parallel node: *share* of all matrices, all embeddings and norms."""
+        matrices = self.layers * self.layer_matrices + (0 if self.tied else self.vocabulary * self.width)
+        whole = self.vocabulary * self.width + (2 * self.layers + 1) * self.width
+        return (share * matrices + whole) * self.weight_bytes
 
     def logits_bytes(self, requests: int, share: float) -> float:
         """Return the bytes of *share* of the logits of each request's last token."""

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from simcluster.inference.models import matrix
+from simcluster.inference.models import matrix, packed
 from simcluster.inference.models.attention import attended, queries
 from simcluster.inference.models.decoder import Part, Share
 from simcluster.inference.models.matrix import Matrix
+from simcluster.inference.models.packed import Packed
 from tests.inference.models import by_numpy, tiny
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 49, 0, 8]
@@ -68,9 +69,10 @@ def test_neighbours_in_the_batch_change_no_bit(a, precision, neighbours):
 
 def test_neighbours_change_no_bit_on_a_machine_with_other_kernels(monkeypatch):
     # Rows that depend on the number of rows: the next product of the same row is slightly larger in a larger batch.
-    monkeypatch.setattr(matrix, "_uniform", {})
-    run = Matrix._run
-    monkeypatch.setattr(Matrix, "_run", lambda self, inputs: run(self, inputs) * (1 + len(inputs) / 1000))
+    monkeypatch.setattr(packed, "_uniform", {})
+    for kind, name in ((Matrix, "_run"), (Packed, "_times")):
+        run = getattr(kind, name)
+        monkeypatch.setattr(kind, name, lambda self, rows, run=run: run(self, rows) * (1 + len(rows) / 1000))
     a = LONG[0]
     share = Share(a, tiny.reader(a), 0, 2)
     assert not share.is_uniform
@@ -82,8 +84,8 @@ def test_neighbours_change_no_bit_on_a_machine_with_other_kernels(monkeypatch):
 def test_without_onednn_the_results_are_near_and_neighbours_change_no_bit(monkeypatch, precision):
     a, chunks = LONG[0], [LONG_TOKENS[:11], LONG_TOKENS[11:12]]
     expected = in_parts(Share(a, tiny.reader(a), 0, 2, precision), chunks, [])
-    monkeypatch.setattr(matrix, "_packed", lambda weights: None)
-    monkeypatch.setattr(matrix, "_uniform", {})
+    monkeypatch.setattr(matrix, "can_pack", lambda dtype: False)
+    monkeypatch.setattr(packed, "_uniform", {})
     share = Share(a, tiny.reader(a), 0, 2, precision)
     alone = in_parts(share, chunks, [])
     assert torch.equal(in_parts(share, chunks, [1, 30]), alone)
@@ -147,4 +149,4 @@ def test_a_full_cache_refuses_before_any_cache_changes():
 
 def test_a_tensor_of_another_shape_is_refused_by_name():
     with pytest.raises(ValueError, match=r"up, layer 0: found \(3, 3\), expected the shape \(96, 24\)"):
-        Share(tiny.GPT, lambda n, i: torch.ones(3, 3) if n == "up" else tiny.tensors(tiny.GPT)[n, i], 0, 1)
+        Share(tiny.GPT, lambda n, *at: torch.ones(3, 3) if n == "up" else tiny.reader(tiny.GPT)(n, *at), 0, 1)

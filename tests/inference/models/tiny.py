@@ -27,4 +27,4 @@ def tensors(a):
 def reader(a):
     """Return what reads those tensors."""
     all_tensors = tensors(a)
-    return lambda name, layer: all_tensors[name, layer]
+    return lambda name, layer, first, last: all_tensors[name, layer][first:last]

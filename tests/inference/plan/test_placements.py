@@ -23,6 +23,7 @@ from tests.support import clusters
 SHAPE = Shape("small", 6, 64, 8, 4, 8, 128, 512, True, 2.0)
 LENGTHS = Lengths(20, 10)
 WHOLE = SHAPE.weights * SHAPE.weight_bytes
+NORMS = (2 * SHAPE.layers + 1) * SHAPE.width * SHAPE.weight_bytes
 CACHE = SHAPE.cache_bytes(SHAPE.layers, LENGTHS.most)
 
 devices = st.builds(
@@ -55,9 +56,9 @@ def test_nothing_of_a_model_is_lost_and_nothing_exceeds_a_memory(topology: Topol
     table = SHAPE.vocabulary * SHAPE.width * SHAPE.weight_bytes
     for one in ranking.placements:
         assert not any(part.missing_bytes for part in one.parts)
-        # Replicas hold the model once each; a tied table is at both ends of a pipeline, and at every shard.
+        # Replicas hold the model once each; a tied table is at both ends of a pipeline, table and norms at every shard.
         copies = len(one.parts) if one.kind == "replicas" else 1
-        extra = {"pipeline": table, "tensor": (len(one.parts) - 1) * table}.get(one.kind, 0.0)
+        extra = {"pipeline": table, "tensor": (len(one.parts) - 1) * (table + NORMS)}.get(one.kind, 0.0)
         assert sum(part.weights_bytes for part in one.parts) == pytest.approx(copies * WHOLE + extra)
         assert sum(part.cache_bytes for part in one.parts) == pytest.approx(requests * CACHE)
         assert sum(part.layers * part.share for part in one.parts) == pytest.approx(copies * SHAPE.layers)
@@ -142,12 +143,12 @@ def test_a_refused_placement_says_what_is_missing() -> None:
     both = rank(Shelf(clusters.star(2, n0=small, n1=small), SHAPE, LENGTHS), 1)
     assert {one.kind for one in both.placements} == {"pipeline", "tensor"}
     assert [one.where for one in both.refused] == ["n0", "n1"]
-    # Four nodes with a quarter each, less 10 bytes. Tensor parallelism needs all embeddings on each of them.
+    # Four nodes with a quarter each, less 10 bytes. Tensor parallelism needs all embeddings and norms on each of them.
     table = SHAPE.vocabulary * SHAPE.width * SHAPE.weight_bytes
     less = Device("less", 1e9, 1e9, int((WHOLE + CACHE) / 4) - 10)
     four = rank(Shelf(clusters.star(4, n0=less, n1=less, n2=less, n3=less), SHAPE, LENGTHS), 1)
     missing = {(one.kind, one.where): one.missing_bytes for one in four.refused}
-    assert missing["tensor", "4 nodes, on n0"] == pytest.approx(10 + 3 / 4 * table, abs=1)
+    assert missing["tensor", "4 nodes, on n0"] == pytest.approx(10 + 3 / 4 * (table + NORMS), abs=1)
     assert four.placements == ()
     # The whole shelf: layers that find no room, each with its cache.
     each = SHAPE.layer_bytes + SHAPE.cache_bytes(1, LENGTHS.most)
