@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import psutil
 import pytest
 
 import simcluster
@@ -79,3 +80,32 @@ def test_an_answer_continues_with_the_same_tokens_on_the_nodes_that_are_left(
     if lost in LAYOUTS[name].ranks:
         assert found.answers["2"].times_s[-1] > whole.answers["2"].times_s[-1]  # the caches were filled again
         assert NAMES[lost] not in [use.node for use in found.nodes]
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"), [("pipeline", 0), ("pipeline", 2), ("pipeline and a spare", 1), ("tensor", 1), ("replicas", 0)]
+)
+def test_real_processes_continue_an_answer_when_one_of_them_is_killed(
+    name: str, lost: int, model: str, expected: Any
+) -> None:
+    shown: dict[str, list[int]] = {}
+
+    def show(request: str, token: int) -> None:
+        if not shown:
+            nodes()[lost].kill()  # which no plan knows of
+        shown.setdefault(request, []).append(token)
+
+    with simcluster.faults() as plan:
+        for node in NAMES:
+            plan.slow(node, at_s=0.0, factor=20.0)
+        setup = setup_of(model, LAYOUTS[name], requests(), "sockets")
+        found = answer_all(setup, CLUSTER, backend="sockets", on_token=show)
+    assert tokens_of(found) == expected
+    assert {request: tuple(tokens) for request, tokens in shown.items()} == expected
+    assert list(found.lost) == [NAMES[lost]]
+
+
+def nodes() -> list[psutil.Process]:
+    """Return the nodes' processes by rank: the youngest of those that this process's fork server has forked."""
+    children = psutil.Process().children(recursive=True)
+    return sorted(children, key=lambda child: child.pid)[-len(NAMES) :]
