@@ -9,13 +9,12 @@ import psutil
 import pytest
 
 import simcluster
-from simcluster.errors import PeerLost
 from simcluster.inference.engine.scheduler import Limits
 from simcluster.inference.models.open import open_model
 from simcluster.inference.plan.times import Lengths
-from simcluster.inference.request import Request, Sampling, rest
+from simcluster.inference.request import Request, Sampling
 from simcluster.serving.asked import shape_of_architecture
-from simcluster.serving.replan import placed_again, recovery_of
+from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import Answers, answer_all
 from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology
