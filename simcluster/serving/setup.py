@@ -27,10 +27,10 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """How nodes place the model again when one is lost or returns: on *topology*, a document, as JSON; for *requests* at
-    once, with *prompt* and *answer* tokens; with at most *cache_bytes* of cache on every node, if given.
+    """How nodes place the model again when one is lost or returns: on *topology*, a document in JSON.
 
-    Only a rank of *firsts* can be the first of a placement, any if empty.
+    The placement is for *requests* at once, with *prompt* and *answer* tokens, and at most *cache_bytes* of cache on
+    every node. Only a rank of *firsts* can be the first of a placement, any if empty.
     """
 
     topology: str

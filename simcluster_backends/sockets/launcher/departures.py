@@ -22,8 +22,8 @@ log = logging.getLogger("simcluster.sockets")
 class Departures:
     """The losses of *members*, reported to the other nodes and the verdict, and the end of their run.
 
-    *changed* is set at every change of a member; *at_s* returns the time by the run's clock. Nodes lost against the plan
-    are started again, *revivals* times in all.
+    *changed* is set at every change of a member; *at_s* returns the time by the run's clock. A node lost against the
+    plan is started again, *revivals* times in all.
     """
 
     def __init__(

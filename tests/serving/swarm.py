@@ -1,0 +1,292 @@
+"""Random loads on a served model in the simulator, with random cancels and faults: `python -m tests.serving.swarm`.
+
+A seed draws the placement, the limits, the requests, which of them are cancelled and when, and the faults. Every request
+gets the tokens of one process and one end; only a run that loses every node may end its answers with an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import simcluster
+from simcluster.errors import PeerLost
+from simcluster.experiment.job import ClusterJob
+from simcluster.inference.engine.desk import Sink, Source
+from simcluster.inference.engine.scheduler import Limits, Scheduler
+from simcluster.inference.models.open import open_model
+from simcluster.inference.plan.times import Lengths
+from simcluster.inference.request import Request, Sampling
+from simcluster.runs.record import NodeRecord
+from simcluster.runs.recorder import Recorder
+from simcluster.serving import program
+from simcluster.serving.asked import shape_of_architecture
+from simcluster.serving.front import Answer, Front
+from simcluster.serving.host import _why
+from simcluster.serving.replan import recovery_of
+from simcluster.serving.run import answer_all, faults_on
+from simcluster.serving.setup import Layout, Setup, read_setup
+from simcluster.topology import Topology
+from simcluster.transport import Transport
+from simcluster_backends import sim
+from tests.inference.models.test_trained import SIZES, folder_of
+
+CONTEXT, LAYERS = 24, 3
+KINDS = ("crash", "restart", "hang", "cut", "reset", "join", "slow")
+
+
+@dataclass
+class Case:
+    """All that a seed draws. *events* are (time, request) and (time, number of one to cancel)."""
+
+    topology: Topology
+    layout: Layout
+    limits: dict[str, int]
+    requests: list[Request]
+    cancels: dict[str, float] = field(default_factory=dict)
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    dead_s: float = 1.0
+
+
+class Clients:
+    """Who asks and cancels: a *front*, the *answers* by id, the *ends* of each, and what is *wrong*."""
+
+    def __init__(self, case: Case) -> None:
+        self.front, self.answers, self.wrong = Front(now=lambda: 0.0), dict[str, Answer](), list[str]()
+        asked: list[tuple[float, Request | str]] = [(one.arrival_s, one) for one in case.requests]
+        self.events = sorted([*asked, *((at_s, id) for id, at_s in case.cancels.items())], key=lambda event: event[0])
+        self.ends: dict[str, int] = {}
+        self.front.observer = self
+
+    async def run(self) -> None:
+        """Ask and cancel at the given times; after the last answer, stop. Another node may continue it."""
+        loop = asyncio.get_running_loop()
+        while self.events:
+            await asyncio.sleep(max(0.0, self.events[0][0] - loop.time()))
+            _, event = self.events.pop(0)
+            if isinstance(event, Request):
+                answer = self.answers[event.id] = self.front.ask(event)
+                answer.loop = _Deaf()  # type: ignore[assignment]
+            elif event in self.answers:
+                self.front.cancel(self.answers[event])
+        while self.front.open_requests:
+            await asyncio.sleep(1e-3)
+        self.front.stop()
+
+    def token(self, answer: Answer) -> None:
+        if answer.request.id in self.ends:
+            self.wrong.append(f"request {answer.request.id}: a token after its end")
+
+    def end(self, answer: Answer, at_s: float) -> None:
+        self.ends[answer.request.id] = self.ends.get(answer.request.id, 0) + 1
+
+
+class _Deaf:
+    def call_soon_threadsafe(self, *_: Any) -> None:
+        return
+
+
+class Counted(Scheduler):
+    """A scheduler in which no block is lost or invented."""
+
+    made: list[Counted] = []
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.made.append(self)
+
+    def next_batch(self) -> Any:
+        issued = super().next_batch()
+        held = sum(self.blocks.held(one) for one in [*(s.number for s in self._running), *self._kept.values()])
+        assert self.blocks.free + held == self.blocks.total, "blocks are not conserved"
+        return issued
+
+
+_clients: list[Clients] = []
+
+
+async def play(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
+    """The program of a node: that of `serve`, without a pacer."""
+    clients, part = _clients[-1], program.Part(recorder, read_setup(config_json))
+    front = clients.front
+
+    @asynccontextmanager
+    async def desk() -> AsyncIterator[tuple[Source, Sink]]:
+        front.open(asyncio.get_running_loop().call_soon)
+        asking = asyncio.create_task(clients.run())
+        try:
+            yield front, front
+        except BaseException:
+            front.pause()
+            raise
+        finally:
+            asking.cancel()
+            with suppress(asyncio.CancelledError):
+                await asking
+
+    try:
+        return await part.take(node, desk)
+    except PeerLost as error:
+        front.close(_why(error))
+        raise
+
+
+@cache
+def model() -> str:
+    folder = Path(tempfile.mkdtemp(prefix="served-"))
+    folder_of(folder, SIZES)
+    return str(folder)
+
+
+def drawn(seed: int) -> Case:
+    """Return the case of *seed*, without times of faults and cancels beyond those of its undisturbed run."""
+    chance = random.Random(f"served {seed}")
+    size = chance.randint(2, 4)
+    topology = Topology.star(size)
+    kind: Any = chance.choice(["alone", "pipeline", "tensor", "replicas"])
+    count = {"alone": 1, "tensor": chance.randint(2, min(3, size))}.get(kind, chance.randint(2, size))
+    count = min(count, LAYERS) if kind == "pipeline" else count
+    ranks = tuple(chance.sample(range(size), count))
+    cuts = sorted(chance.sample(range(1, LAYERS), count - 1)) if kind == "pipeline" else []
+    ends = [0, *cuts, LAYERS]
+    layers = tuple(b - a for a, b in zip(ends, ends[1:], strict=False)) if kind == "pipeline" else (LAYERS,) * count
+    limits = {"blocks": chance.randint(6, 30), "block_tokens": 4, "chunk_tokens": chance.choice([4, 8])}
+    limits |= {"batches": chance.randint(1, 3) if kind == "pipeline" else 1, "guesses": chance.choice([0, 0, 3])}
+    requests = []
+    for number in range(chance.randint(1, 6)):
+        prompt = tuple(chance.choices(range(64), k=chance.randint(1, 10)))
+        sampling = chance.choice([Sampling(), Sampling(0.8, 40, 0.95, seed=number)])
+        requests.append(Request(str(number), prompt, chance.randint(1, CONTEXT - len(prompt)), sampling))
+    case = Case(topology, Layout(kind, ranks, layers), limits, requests)
+    whole = answer_all(_setup(case, given=True), topology)
+    lasts_s = max(answer.times_s[-1] for answer in whole.answers.values())
+    arrivals_s = [chance.choice([0.0, chance.uniform(0, lasts_s)]) for _ in requests]
+    case.requests = [
+        Request(one.id, one.prompt, one.max_tokens, one.sampling, arrival_s=at_s)
+        for one, at_s in zip(requests, arrivals_s, strict=True)
+    ]
+    case.cancels = {one.id: chance.uniform(0, 2 * lasts_s) for one in requests if chance.random() < 0.2}
+    case.dead_s = lasts_s / 2
+    case.faults = [_fault(chance, case, lasts_s) for _ in range(chance.randint(0, 3))]
+    joins = {fault["node"] for fault in case.faults if fault["kind"] == "join"}
+    case.faults = [fault for fault in case.faults if fault["kind"] == "join" or fault.get("node") not in joins]
+    return case
+
+
+def _fault(chance: random.Random, case: Case, lasts_s: float) -> dict[str, Any]:
+    names = case.topology.workers
+    kind, name = chance.choice(KINDS), chance.choice(names)
+    at_s, for_s = chance.choice([0.0, chance.uniform(0, 1.5 * lasts_s)]), chance.uniform(0.01, 1.5) * lasts_s
+    fault: dict[str, Any] = {"kind": kind, "at": f"{at_s!r} s"}
+    if kind == "reset":
+        return fault | {"groups": [[name], [other for other in names if other != name]]}
+    if kind == "cut":
+        link = next(link for link in case.topology.links if name in (link.a, link.b))
+        return fault | {"link": link.name, "for": f"{0.5 * for_s * 0.5!r} s"}
+    more = {"restart": {"after": f"{for_s!r} s"}, "hang": {"for": f"{for_s!r} s"}, "slow": {"factor": 5, "for": "1 s"}}
+    if kind == "join":  # the first one may be late, too
+        fault["at"] = f"{for_s!r} s"
+    return fault | {"node": name} | more.get(kind, {})
+
+
+def _setup(case: Case, *, given: bool = False) -> Setup:
+    architecture = open_model(model()).architecture
+    limits = Limits(context=architecture.context, vocabulary=architecture.vocabulary, **case.limits)
+    shape = shape_of_architecture(architecture, "f32", "gpt")
+    recovery = None if given else recovery_of(case.topology, Lengths(8, 16), 2)
+    return Setup(
+        model(), shape, "f32", "real", case.layout, limits, is_real=False,
+        requests=tuple(case.requests) if given else (), recovery=recovery,
+    )  # fmt: skip
+
+
+def broken(seed: int) -> list[str]:
+    """Return what is wrong with *seed*."""
+    case = drawn(seed)
+    alone = Case(case.topology, Layout("alone", (0,), (LAYERS,)), case.limits | {"batches": 1, "guesses": 0}, [])
+    expected = {}
+    for one in case.requests:
+        alone.requests = [one]
+        expected |= {id: answer.tokens for id, answer in answer_all(_setup(alone, given=True), case.topology).answers.items()}
+    with simcluster.faults() as plan:
+        plan.faults += case.faults
+        faults = faults_on(case.topology)
+    clients = Clients(case)
+    _clients.append(clients)
+    Counted.made.clear()
+    before, program.Scheduler = program.Scheduler, Counted  # type: ignore[misc]
+    try:
+        job = ClusterJob(
+            case.topology.workers, _setup(case).written(), program=f"{__name__}:play", topology=case.topology,
+            faults=faults, options={"dead_s": case.dead_s},
+        )  # fmt: skip
+        record = sim.run_cluster(job)
+    finally:
+        program.Scheduler = before  # type: ignore[misc]
+        _clients.pop()
+    return [*clients.wrong, *_judged(case, clients, record, expected)]
+
+
+def _judged(case: Case, clients: Clients, record: Any, expected: dict[str, tuple[int, ...]]) -> list[str]:
+    wrong = []
+    hit = {fault["node"] for fault in case.faults if fault["kind"] in ("crash", "restart", "hang", "join")}
+    cuts = any(fault["kind"] == "cut" for fault in case.faults)
+    may_fail = hit == set(case.topology.workers) or (cuts and len(hit) + 1 >= len(case.topology.workers))
+    if record.error is not None:
+        if not isinstance(record.error, PeerLost):
+            wrong.append(f"{type(record.error).__name__}: {record.error}")
+        elif not may_fail:
+            wrong.append(f"the run failed, though a node was left: {record.error}")
+    for one in case.requests:
+        answer = clients.answers.get(one.id)
+        if answer is None:
+            wrong += [] if record.error is not None or record.extra["lost"] else [f"request {one.id} was never taken"]
+            continue
+        tokens, whole = tuple(answer.tokens), expected[one.id]
+        if tokens != whole[: len(tokens)]:
+            wrong.append(f"request {one.id}: other tokens: {tokens}, alone {whole}")
+        if answer.outcome is None:
+            wrong += [] if may_fail else [f"request {one.id} has no end"]
+        elif clients.ends.get(one.id) != 1:
+            wrong.append(f"request {one.id} has {clients.ends.get(one.id)} ends")
+        elif answer.outcome.reason == "error":
+            is_named = any(f"({name})" in answer.outcome.message for name in case.topology.workers)
+            wrong += [] if may_fail and is_named else [f"request {one.id}: {answer.outcome.message}"]
+        elif answer.outcome.reason == "cancelled":
+            wrong += [] if one.id in case.cancels else [f"request {one.id} was not cancelled, and ended so"]
+        elif tokens != whole:
+            wrong.append(f"request {one.id} ended after {len(tokens)} of {len(whole)} tokens")
+    if record.error is None and Counted.made:
+        last = [one for one in Counted.made if one.running or one.waiting]
+        done = Counted.made[-1]
+        kept = sum(map(done.blocks.held, done._kept.values()))
+        if done.is_empty and done.blocks.free + kept != done.blocks.total:
+            wrong.append("blocks are left behind")
+        if last and not record.extra["lost"] and not hit and not cuts:
+            wrong.append("sequences are left behind")
+    return wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    asked, count = parser.parse_args(), 0
+    for seed in range(asked.first, asked.first + asked.seeds):
+        if found := broken(seed):
+            count += 1
+            print(f"seed {seed}: {'; '.join(found)}", flush=True)
+    print(f"{count} of {asked.seeds} seeds broken")
+    raise SystemExit(count > 0)
+
+
+if __name__ == "__main__":
+    main()
