@@ -1,6 +1,6 @@
 """Random loads on a served model in the simulator, with random cancels and faults: `python -m tests.serving.swarm`.
 
-A seed draws the placement, the limits, the requests, which of them are cancelled and when, and the faults. Every request
+A seed draws the placement, the limits, the requests, the cancels and the faults. Every request
 gets the tokens of one process and one end; only a run that loses every node may end its answers with an error.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -159,7 +160,7 @@ def drawn(seed: int) -> Case:
     ranks = tuple(chance.sample(range(size), count))
     cuts = sorted(chance.sample(range(1, LAYERS), count - 1)) if kind == "pipeline" else []
     ends = [0, *cuts, LAYERS]
-    layers = tuple(b - a for a, b in zip(ends, ends[1:], strict=False)) if kind == "pipeline" else (LAYERS,) * count
+    layers = tuple(b - a for a, b in pairwise(ends)) if kind == "pipeline" else (LAYERS,) * count
     limits = {"blocks": chance.randint(6, 30), "block_tokens": 4, "chunk_tokens": chance.choice([4, 8])}
     limits |= {"batches": chance.randint(1, 3) if kind == "pipeline" else 1, "guesses": chance.choice([0, 0, 3])}
     requests = []
