@@ -112,9 +112,11 @@ async def besieged(found: Serving) -> Counter[str]:
         raw(host, port, b"GET /" + b"x" * 200_000 + b" HTTP/1.1\r\n\r\n"),
         raw(host, port, b"\x16\x03\x01\x02\x00" * 100),
         raw(host, port, request(b"{", b"-1")),
+        raw(host, port, b"POST /v1/comp"),  # and waits: slow clients are sent away
+        raw(host, port, request(b'{"mod', b"1000")),
         raw(host, port, request(b"{", b"9" * 30)),
         *(drop(host, port, data) for data in (b"", b"POST /v1/comp", request(b"{", b"1000"))),
-        *(raw(host, port, request(json.dumps(ASKED).encode())) for _ in range(300)),
+        *(raw(host, port, request(json.dumps(ASKED).encode())) for _ in range(1000)),
     ]
     return Counter(await asyncio.gather(*visits))
 
