@@ -42,7 +42,7 @@ WRONG = {
 
 
 @pytest.fixture(scope="module")
-def found(model: Path):  # noqa: F811
+def found(model: Path):
     with serving(model, "sim", "--queue", "64") as made:
         yield made
 

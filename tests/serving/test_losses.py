@@ -7,17 +7,19 @@ from typing import Any
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 import simcluster
+from simcluster.errors import PeerLost
 from simcluster.inference.engine.scheduler import Limits
 from simcluster.inference.models.open import open_model
 from simcluster.inference.plan.times import Lengths
-from simcluster.inference.request import Request, Sampling
+from simcluster.inference.request import Request, Sampling, rest
 from simcluster.serving.asked import shape_of_architecture
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import Answers, answer_all
 from simcluster.serving.setup import Layout, Setup
-from simcluster.topology import Topology
+from simcluster.topology import Topology, loads
 from tests.inference.models.test_trained import SIZES, folder_of
 
 WARM = Sampling(temperature=0.8, top_k=40, top_p=0.95, seed=11)
@@ -108,3 +110,39 @@ def nodes() -> list[psutil.Process]:
     """Return the nodes' processes by rank: the youngest of those that this process's fork server has forked."""
     children = psutil.Process().children(recursive=True)
     return sorted(children, key=lambda child: child.pid)[-len(NAMES) :]
+
+
+def test_a_returning_node_takes_its_part_again(model: str, expected: Any) -> None:
+    setup = setup_of(model, LAYOUTS["pipeline"], requests())
+    times_s = answer_all(setup, CLUSTER).answers["2"].times_s
+    with simcluster.faults() as plan:
+        plan.restart(NAMES[1], at_s=times_s[2], after_s=times_s[2])
+        found = answer_all(setup, CLUSTER)
+    assert tokens_of(found) == expected
+    assert not found.lost
+    assert [(use.node, use.layers) for use in found.nodes] == [("n2", 1), ("n0", 1), ("n1", 1)]
+
+
+def test_what_is_left_of_a_request_keeps_its_last_place() -> None:
+    asked = Request("0", (1, 2), 5, WARM, ends=frozenset({9}), arrival_s=3.0)
+    assert rest(asked, ()) == asked
+    assert rest(asked, (7, -1)) == Request("0", (1, 2, 7, 0), 3, WARM, ends=frozenset({9}), arrival_s=3.0)
+    assert rest(asked, (7, 9)) == "stop"
+    assert rest(asked, (7,) * 5) == "length"
+
+
+def test_without_room_for_the_model_the_loss_is_named(model: str) -> None:
+    # A layer takes 12 x 48 x 48 x 4 B = 111 kB, embeddings or logits 49 kB: one layer fits each node, two do not.
+    cluster = Topology.star(3)
+    for node in cluster.document["nodes"].values():
+        if node.get("kind") != "switch":
+            node["memory"] = "200 kB"
+    cluster = loads(cluster.document)
+    setup = setup_of(model, LAYOUTS["pipeline"], requests())
+    assert setup.recovery is not None
+    setup = replace(setup, recovery=recovery_of(cluster, Lengths(8, 16), 3))
+    at_s = answer_all(setup, cluster).answers["2"].times_s[3]
+    with simcluster.faults() as plan:
+        plan.crash("n1", at_s=at_s)
+        with pytest.raises(PeerLost, match=r"rank 1 \(n1\) is lost: crashed by the fault plan"):
+            answer_all(setup, cluster)
