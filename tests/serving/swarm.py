@@ -9,17 +9,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import signal
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
+import psutil
+from msgspec.structs import replace as replaced
+
 import simcluster
-from simcluster.errors import PeerLost
+from simcluster.errors import PeerLost, RunError
 from simcluster.experiment.job import ClusterJob
 from simcluster.inference.engine.desk import Sink, Source
 from simcluster.inference.engine.scheduler import Limits, Scheduler
@@ -276,13 +281,51 @@ def _judged(case: Case, clients: Clients, record: Any, expected: dict[str, tuple
     return wrong
 
 
+def broken_on_processes(seed: int) -> list[str]:
+    """Return what is wrong with the placement and the requests of *seed* on real nodes, one of which gets a signal from
+    outside after a drawn number of tokens: SIGKILL, or SIGSTOP for ever.
+    """
+    case, chance = drawn(seed), random.Random(f"signals {seed}")
+    names, shown = case.topology.workers, Counter[str]()
+    place, after = chance.randrange(len(names)), chance.randint(1, 4)
+    number = chance.choice([signal.SIGKILL, signal.SIGSTOP])
+    sent = []
+
+    def show(request: str, token: int) -> None:
+        shown[request] += 1
+        if shown.total() == after:
+            nodes = sorted(psutil.Process().children(recursive=True), key=lambda child: child.pid)
+            nodes[place - len(names)].send_signal(number)
+            sent.append(names[place])
+
+    asked = [replace(one, arrival_s=0.0) for one in case.requests]
+    setup = replaced(_setup(case), is_real=True, requests=tuple(asked), limits=replace(_setup(case).limits, guesses=0))
+    whole = answer_all(replaced(setup, is_real=False, recovery=None), case.topology)
+    expected = {name: answer.tokens for name, answer in whole.answers.items()}
+    with simcluster.faults() as plan:
+        for name in names:
+            plan.slow(name, at_s=0.0, factor=20.0)
+        try:
+            found = answer_all(setup, case.topology, backend="sockets", options={"dead_s": 3.0}, on_token=show)
+        except RunError as error:
+            return [f"{type(error).__name__}: {error}"]
+    wrong = [f"lost {found.lost}, and {sent} got a signal"] if not set(found.lost) <= set(sent) else []
+    for name, tokens in expected.items():
+        if found.answers[name].tokens != tokens:
+            wrong.append(f"request {name}: other tokens: {found.answers[name].tokens}, simulated {tokens}")
+        if shown[name] != len(tokens):
+            wrong.append(f"request {name}: {shown[name]} of {len(tokens)} tokens were shown")
+    return wrong
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--real", action="store_true", help="on processes, with signals")
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     asked, count = parser.parse_args(), 0
     for seed in range(asked.first, asked.first + asked.seeds):
-        if found := broken(seed):
+        if found := (broken_on_processes if asked.real else broken)(seed):
             count += 1
             print(f"seed {seed}: {'; '.join(found)}", flush=True)
     print(f"{count} of {asked.seeds} seeds broken")

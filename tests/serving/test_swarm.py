@@ -9,7 +9,7 @@ import pytest
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.request import Request
 from simcluster.serving import front, seat
-from tests.serving.swarm import broken, drawn
+from tests.serving.swarm import broken, broken_on_processes, drawn
 
 SEEDS = 24
 
@@ -22,6 +22,11 @@ def found(seeds: int = 60) -> str:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_every_request_is_answered_once_with_the_tokens_of_one_process(seed: int) -> None:
     assert broken(seed) == []
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_real_nodes_that_get_a_signal_do_not_change_a_token(seed: int) -> None:
+    assert broken_on_processes(seed) == []
 
 
 def test_a_seed_is_the_same_case_again() -> None:
