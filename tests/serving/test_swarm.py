@@ -57,7 +57,7 @@ def test_it_finds_a_group_that_keeps_the_placement_of_before(monkeypatch: pytest
     assert found() != ""
 
 
-def test_it_finds_a_cancel_that_ends_with_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_finds_answers_that_end_as_cancelled_with_their_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     class Forgetful(front.Front):
         def pause(self) -> None:
             for answer in self._answers.values():
