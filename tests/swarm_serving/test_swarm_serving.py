@@ -9,7 +9,8 @@ import pytest
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.request import Request
 from simcluster.serving import front, seat
-from tests.serving.swarm import broken, broken_on_processes, drawn
+from tests.swarm_serving.draw import drawn
+from tests.swarm_serving.trial import broken, broken_on_processes
 
 SEEDS = 24
 
@@ -64,5 +65,5 @@ def test_it_finds_answers_that_end_as_cancelled_with_their_engine(monkeypatch: p
                 answer.is_cancelled = True
             super().pause()
 
-    monkeypatch.setattr("tests.serving.swarm.Front", Forgetful)
+    monkeypatch.setattr("tests.swarm_serving.trial.Front", Forgetful)
     assert "was not cancelled" in found()

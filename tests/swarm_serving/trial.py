@@ -1,23 +1,17 @@
-"""Random loads on a served model in the simulator, with random cancels and faults: `python -m tests.serving.swarm`.
+"""One seed of the swarm of served models, in the simulator or on processes, and what is wrong with it.
 
-A seed draws the placement, the limits, the requests, the cancels and the faults. Every request
-gets the tokens of one process and one end; only a run that loses every node may end its answers with an error.
+Every request gets the tokens of one process and one end; only a run that loses every node may end one with an error.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import signal
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import pairwise
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import psutil
@@ -27,39 +21,18 @@ import simcluster
 from simcluster.errors import PeerLost, RunError
 from simcluster.experiment.job import ClusterJob
 from simcluster.inference.engine.desk import Sink, Source
-from simcluster.inference.engine.scheduler import Limits, Scheduler
-from simcluster.inference.models.open import open_model
-from simcluster.inference.plan.times import Lengths
-from simcluster.inference.request import Request, Sampling
+from simcluster.inference.engine.scheduler import Scheduler
+from simcluster.inference.request import Request
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.serving import program
-from simcluster.serving.asked import shape_of_architecture
 from simcluster.serving.front import Answer, Front
 from simcluster.serving.host import _why
-from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import answer_all, faults_on
-from simcluster.serving.setup import Layout, Setup, read_setup
-from simcluster.topology import Topology
+from simcluster.serving.setup import Layout, read_setup
 from simcluster.transport import Transport
 from simcluster_backends import sim
-from tests.inference.models.test_trained import SIZES, folder_of
-
-CONTEXT, LAYERS = 24, 3
-KINDS = ("crash", "restart", "hang", "cut", "reset", "join", "slow")
-
-
-@dataclass
-class Case:
-    """All that a seed draws. *cancels* has the times at which requests are cancelled, by id."""
-
-    topology: Topology
-    layout: Layout
-    limits: dict[str, int]
-    requests: list[Request]
-    cancels: dict[str, float] = field(default_factory=dict)
-    faults: list[dict[str, Any]] = field(default_factory=list)
-    dead_s: float = 1.0
+from tests.swarm_serving.draw import LAYERS, Case, drawn, setup_of
 
 
 class Clients:
@@ -147,75 +120,6 @@ async def play(node: Transport, recorder: Recorder, config_json: str) -> NodeRec
         raise
 
 
-@cache
-def model() -> str:
-    folder = Path(tempfile.mkdtemp(prefix="served-"))
-    folder_of(folder, SIZES)
-    return str(folder)
-
-
-def drawn(seed: int) -> Case:
-    """Return the case of *seed*, without times of faults and cancels beyond those of its undisturbed run."""
-    chance = random.Random(f"served {seed}")
-    size = chance.randint(2, 4)
-    topology = Topology.star(size)
-    kind: Any = chance.choice(["alone", "pipeline", "tensor", "replicas"])
-    count = {"alone": 1, "tensor": chance.randint(2, min(3, size))}.get(kind, chance.randint(2, size))
-    count = min(count, LAYERS) if kind == "pipeline" else count
-    ranks = tuple(chance.sample(range(size), count))
-    cuts = sorted(chance.sample(range(1, LAYERS), count - 1)) if kind == "pipeline" else []
-    ends = [0, *cuts, LAYERS]
-    layers = tuple(b - a for a, b in pairwise(ends)) if kind == "pipeline" else (LAYERS,) * count
-    limits = {"blocks": chance.randint(6, 30), "block_tokens": 4, "chunk_tokens": chance.choice([4, 8])}
-    limits |= {"batches": chance.randint(1, 3) if kind == "pipeline" else 1, "guesses": chance.choice([0, 0, 3])}
-    requests = []
-    for number in range(chance.randint(1, 6)):
-        prompt = tuple(chance.choices(range(64), k=chance.randint(1, 10)))
-        sampling = chance.choice([Sampling(), Sampling(0.8, 40, 0.95, seed=number)])
-        requests.append(Request(str(number), prompt, chance.randint(1, CONTEXT - len(prompt)), sampling))
-    case = Case(topology, Layout(kind, ranks, layers), limits, requests)
-    whole = answer_all(_setup(case, given=True), topology)
-    lasts_s = max(answer.times_s[-1] for answer in whole.answers.values())
-    arrivals_s = [chance.choice([0.0, chance.uniform(0, lasts_s)]) for _ in requests]
-    case.requests = [
-        Request(one.id, one.prompt, one.max_tokens, one.sampling, arrival_s=at_s)
-        for one, at_s in zip(requests, arrivals_s, strict=True)
-    ]
-    case.cancels = {one.id: chance.uniform(0, 2 * lasts_s) for one in requests if chance.random() < 0.2}
-    case.dead_s = lasts_s / 2
-    case.faults = [_fault(chance, case, lasts_s) for _ in range(chance.randint(0, 3))]
-    joins = {fault["node"] for fault in case.faults if fault["kind"] == "join"}
-    case.faults = [fault for fault in case.faults if fault["kind"] == "join" or fault.get("node") not in joins]
-    return case
-
-
-def _fault(chance: random.Random, case: Case, lasts_s: float) -> dict[str, Any]:
-    names = case.topology.workers
-    kind, name = chance.choice(KINDS), chance.choice(names)
-    at_s, for_s = chance.choice([0.0, chance.uniform(0, 1.5 * lasts_s)]), chance.uniform(0.01, 1.5) * lasts_s
-    fault: dict[str, Any] = {"kind": kind, "at": f"{at_s!r} s"}
-    if kind == "reset":
-        return fault | {"groups": [[name], [other for other in names if other != name]]}
-    if kind == "cut":
-        link = next(link for link in case.topology.links if name in (link.a, link.b))
-        return fault | {"link": link.name, "for": f"{for_s / 4!r} s"}
-    more = {"restart": {"after": f"{for_s!r} s"}, "hang": {"for": f"{for_s!r} s"}, "slow": {"factor": 5, "for": "1 s"}}
-    if kind == "join":  # the first one may be late, too
-        fault["at"] = f"{for_s!r} s"
-    return fault | {"node": name} | more.get(kind, {})
-
-
-def _setup(case: Case, *, given: bool = False) -> Setup:
-    architecture = open_model(model()).architecture
-    limits = Limits(context=architecture.context, vocabulary=architecture.vocabulary, **case.limits)
-    shape = shape_of_architecture(architecture, "f32", "gpt")
-    recovery = None if given else recovery_of(case.topology, Lengths(8, 16), 2)
-    return Setup(
-        model(), shape, "f32", "real", case.layout, limits, is_real=False,
-        requests=tuple(case.requests) if given else (), recovery=recovery,
-    )  # fmt: skip
-
-
 def broken(seed: int) -> list[str]:
     """Return what is wrong with *seed*."""
     case = drawn(seed)
@@ -223,7 +127,7 @@ def broken(seed: int) -> list[str]:
     expected = {}
     for one in case.requests:
         alone.requests = [one]
-        expected[one.id] = answer_all(_setup(alone, given=True), case.topology).answers[one.id].tokens
+        expected[one.id] = answer_all(setup_of(alone, given=True), case.topology).answers[one.id].tokens
     with simcluster.faults() as plan:
         plan.faults += case.faults
         faults = faults_on(case.topology)
@@ -234,7 +138,7 @@ def broken(seed: int) -> list[str]:
     before, program.Scheduler = program.Scheduler, Counted  # type: ignore[misc]
     try:
         job = ClusterJob(
-            case.topology.workers, _setup(case).written(), program=f"{__name__}:play", topology=case.topology,
+            case.topology.workers, setup_of(case).written(), program=f"{__name__}:play", topology=case.topology,
             faults=faults, options={"dead_s": case.dead_s},
         )  # fmt: skip
         record = sim.run_cluster(job)
@@ -299,7 +203,9 @@ def broken_on_processes(seed: int) -> list[str]:
             sent.append(names[place])
 
     asked = [replace(one, arrival_s=0.0) for one in case.requests]
-    setup = replaced(_setup(case), is_real=True, requests=tuple(asked), limits=replace(_setup(case).limits, guesses=0))
+    setup = replaced(
+        setup_of(case), is_real=True, requests=tuple(asked), limits=replace(setup_of(case).limits, guesses=0)
+    )
     whole = answer_all(replaced(setup, is_real=False, recovery=None), case.topology)
     expected = {name: answer.tokens for name, answer in whole.answers.items()}
     with simcluster.faults() as plan:
@@ -316,21 +222,3 @@ def broken_on_processes(seed: int) -> list[str]:
         if shown[name] != len(tokens):
             wrong.append(f"request {name}: {shown[name]} of {len(tokens)} tokens were shown")
     return wrong
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--real", action="store_true", help="on processes, with signals")
-    parser.add_argument("--seeds", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0)
-    asked, count = parser.parse_args(), 0
-    for seed in range(asked.first, asked.first + asked.seeds):
-        if found := (broken_on_processes if asked.real else broken)(seed):
-            count += 1
-            print(f"seed {seed}: {'; '.join(found)}", flush=True)
-    print(f"{count} of {asked.seeds} seeds broken")
-    raise SystemExit(count > 0)
-
-
-if __name__ == "__main__":
-    main()
