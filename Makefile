@@ -49,6 +49,7 @@ by-hand: $(STAMP)
 
 swarm: $(STAMP)
 	$(BIN)/python -m tests.swarm --seeds 5000
+	$(BIN)/python -m tests.swarm_serving
 
 swarm-proof: $(STAMP)
 	$(BIN)/python -m tests.swarm.prove

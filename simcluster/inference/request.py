@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 MOST_TOKENS: Final = 10**6
@@ -38,3 +39,17 @@ class Request:
     sampling: Sampling = Sampling()
     ends: frozenset[int] = frozenset()
     arrival_s: float = 0.0
+
+
+def rest(request: Request, tokens: Sequence[int]) -> Request | Reason:
+    """Return what is left of *request* after the first *tokens* of its answer: a request whose answer is the others, or
+    the reason for which none follow.
+
+    A token depends on its place and those before it, so the rest is the same on any engine. Unknown tokens count as 0.
+    """
+    if tokens and tokens[-1] in request.ends:
+        return "stop"
+    if len(tokens) >= request.max_tokens:
+        return "length"
+    prompt = (*request.prompt, *(max(token, 0) for token in tokens))
+    return replace(request, prompt=prompt, max_tokens=request.max_tokens - len(tokens))

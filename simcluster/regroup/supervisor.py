@@ -60,6 +60,10 @@ class Supervisor:
         finally:
             council.close()
 
+    def why_lost(self, rank: int) -> str:
+        """Return why *rank* was lost, as far as this node knows; "" if another node has noticed it."""
+        return self._council.facts.reasons.get(rank, "")
+
     async def _regroup(self) -> bool:
         """Run the next group until it is disturbed or its algorithm ends; return whether another is to follow."""
         council = self._council

@@ -15,6 +15,7 @@ from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import MOST_TOKENS, Request, Sampling
 from simcluster.serving.placing import AUTO, layout_of, limits_of
+from simcluster.serving.replan import recovery_of
 from simcluster.serving.setup import Setup
 from simcluster.topology import Topology
 
@@ -97,9 +98,11 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
     request = Request(ID, prompt, asked.max_tokens, asked.sampling, ends)
     numerics: Literal["real", "none"] = "none" if asked.is_timed else "real"
     is_real = asked.backend != "sim"
+    recovery = recovery_of(topology, lengths)
     return Setup(
-        asked.model, shape, asked.weights or "f32", numerics, layout, limits, is_real, requests=(request,)
-    ), file
+        asked.model, shape, asked.weights or "f32", numerics, layout, limits, is_real, requests=(request,),
+        recovery=recovery,
+    ), file  # fmt: skip
 
 
 def shape_of_architecture(architecture: Architecture, precision: Precision, name: str) -> Shape:

@@ -22,6 +22,7 @@ from simcluster.inference.request import Request
 from simcluster.rng import numpy_stream
 from simcluster.serving.asked import model_of, problems_of_names
 from simcluster.serving.placing import layout_of, limits_of, policy_of
+from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import Answers, answer_all
 from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology
@@ -116,7 +117,10 @@ def _setup(served: Served, topology: Topology, load: Sequence[Offered]) -> Setup
     limits, is_real = limits_of(layout, topology, shape, context), served.backend != "sim"
     numerics: Literal["real", "none"] = "none" if only_times else "real"
     policy = policy_of(served.policy, layout)
-    return Setup(served.model, shape, served.weights or "f32", numerics, layout, limits, is_real, policy)
+    recovery = recovery_of(topology, mean, min(AT_ONCE, len(load)))
+    return Setup(
+        served.model, shape, served.weights or "f32", numerics, layout, limits, is_real, policy, recovery=recovery
+    )  # fmt: skip
 
 
 def _layout(placement: str, topology: Topology, shape: Shape, lengths: Lengths, requests: int) -> Layout:

@@ -25,20 +25,26 @@ LOADING: Final = "the model is being loaded"
 
 
 class Bridge:
-    """Listens for the engine of *front* on the node *name*, which must show *key*. A new one follows the one before."""
+    """Listens for the engine of *front*, which must show *key*. A new one takes the place of the one before, and
+    continues its answers; `lose` ends them if none will come.
+    """
 
-    def __init__(self, front: Front, name: str) -> None:
+    def __init__(self, front: Front) -> None:
         self.key, self.port = secrets.token_hex(32), 0
-        self._front, self._name = front, name
+        self._front, self._why = front, LOADING
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="bridge", daemon=True)
-        self._turn = asyncio.Lock()
+        self._turn, self._present = asyncio.Lock(), dict[asyncio.StreamWriter, None]()
 
     def start(self) -> None:
         self._thread.start()
         self._ready.wait()
         if not self.port:
             raise RunError("the server's bridge to the first node cannot listen on loopback")
+
+    def lose(self) -> None:
+        """End the answers of an engine that no other one will follow."""
+        self._front.close(self._why)
 
     def close(self) -> None:
         if self._thread.is_alive():
@@ -60,16 +66,21 @@ class Bridge:
             async with asyncio.timeout(HELLO_S):
                 hello = await lines.read_up(reader)
             if isinstance(hello, lines.Hello) and hmac.compare_digest(hello.key.encode(), self.key.encode()):
+                for other in self._present:
+                    other.close()  # its node is lost, even if this process does not know yet
+                self._present[writer] = None
                 async with self._turn:
-                    await self._serve(reader, writer)
+                    await self._serve(hello.node, reader, writer)
         except (TimeoutError, ValueError, asyncio.CancelledError):
             pass  # not an engine, or the bridge is closed: a cancelled connection would be logged
         finally:
+            self._present.pop(writer, None)
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass orders down and answers up, until the engine's end."""
-        front, why = self._front, f"{self._name} is lost: its process ended"
+    async def _serve(self, node: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass orders down and answers up, until the end of the engine on *node*."""
+        front, end = self._front, self._front.pause
+        self._why = f"{node} is lost: its process ended"
         orders: asyncio.Task[None] | None = None
         try:
             while (message := await lines.read_up(reader)) is not None:
@@ -81,7 +92,7 @@ class Bridge:
                     case lines.End(id, reason, words):
                         front.end(id, reason, words)
                     case lines.Failed(words):
-                        why = words
+                        self._why, end = words, self.lose
                     case lines.Ready() if orders is None:
                         front.open(self._loop.call_soon_threadsafe)
                         orders = asyncio.create_task(self._orders(writer))
@@ -90,7 +101,7 @@ class Bridge:
                 orders.cancel()
                 with suppress(asyncio.CancelledError):
                     await orders
-            front.close(why)
+            end()
 
     async def _orders(self, writer: asyncio.StreamWriter) -> None:
         while (order := await self._front.next()) is not None:
@@ -111,9 +122,10 @@ class FarFront:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    async def connected(cls, port: int, key: str) -> FarFront:
+    async def connected(cls, port: int, key: str, node: str) -> FarFront:
+        """Connect the engine on *node*."""
         reader, writer = await asyncio.open_connection(HOST, port, limit=lines.MOST_BYTES)
-        writer.write(lines.written(lines.Hello(key)))
+        writer.write(lines.written(lines.Hello(key, node)))
         return cls(reader, writer)
 
     def ready(self) -> None:

@@ -1,12 +1,13 @@
-"""The desk of given requests: a source that hands them out at their times, and a sink that records the answers."""
+"""The desk of given requests: it hands them out at their times, and records the answers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable
 
 from simcluster.inference.engine.desk import Load, Order, Sink, Source
-from simcluster.inference.request import Reason, Request
+from simcluster.inference.request import Reason, Request, rest
 from simcluster.transport import Transport
 
 TOKEN, END, BEGAN = "token/", "end/", "began"
@@ -19,21 +20,6 @@ EMPTY = "empty_memory_bytes"
 
 REASONS: tuple[Reason, ...] = ("stop", "length", "cancelled", "error")
 """A row has a reason's place in this list."""
-
-
-class GivenSource:
-    """Hands out *requests* in the order of their arrivals, counted from now."""
-
-    def __init__(self, requests: Iterable[Request]) -> None:
-        self._requests: Iterator[Request] = iter(sorted(requests, key=lambda request: request.arrival_s))
-        self._began_s = asyncio.get_running_loop().time()
-
-    async def next(self) -> Order | None:
-        request = next(self._requests, None)
-        if request is not None:
-            late_s = self._began_s + request.arrival_s - asyncio.get_running_loop().time()
-            await asyncio.sleep(max(0.0, late_s))
-        return request
 
 
 class Attended:
@@ -54,20 +40,53 @@ class Attended:
         self._sink.end(request, reason, message)
 
 
-class RecordingSink:
-    """Records every token and end as a row of *node*, which a follower of the run sees at once."""
+class GivenDesk:
+    """Hands out *requests* in the order of their arrivals, and records every token and end as a row of *node*, which a
+    follower of the run sees at once.
 
-    def __init__(self, node: Transport) -> None:
+    Every `begin` is for another engine: it first gets what is left of the requests that the one before had in hand.
+    """
+
+    def __init__(self, node: Transport, requests: Iterable[Request]) -> None:
         self._node = node
-        self._counts: dict[str, int] = {}
+        self._waiting = deque(sorted(requests, key=lambda request: request.arrival_s))
+        self._open: dict[str, tuple[Request, list[int]]] = {}
+        self._again = deque[Request]()
+        self._began_s: float | None = None
         self.last: Load | None = None
 
+    def begin(self, began_s: float | None = None) -> None:
+        """Count arrivals from *began_s*, by default from now; from the first call on they stay as they are."""
+        if self._began_s is None:
+            self._began_s = asyncio.get_running_loop().time() if began_s is None else began_s
+        self._again.clear()
+        for request, tokens in list(self._open.values()):
+            left = rest(request, tokens)
+            if isinstance(left, Request):
+                self._again.append(left)
+            else:
+                self.end(request.id, left)
+
+    async def next(self) -> Order | None:
+        if self._again:
+            return self._again.popleft()
+        if not self._waiting:
+            return None
+        assert self._began_s is not None, "begin comes first"
+        late_s = self._began_s + self._waiting[0].arrival_s - asyncio.get_running_loop().time()
+        await asyncio.sleep(max(0.0, late_s))
+        request = self._waiting.popleft()  # not before: this may be cancelled while it waits
+        self._open[request.id] = request, []
+        return request
+
     def token(self, request: str, token: int) -> None:
-        step = self._counts[request] = self._counts.get(request, 0) + 1
-        self._node.record(step=step, **{f"{TOKEN}{request}": token})
+        tokens = self._open[request][1]
+        tokens.append(token)
+        self._node.record(step=len(tokens), **{f"{TOKEN}{request}": token})
 
     def end(self, request: str, reason: Reason, message: str = "") -> None:
-        self._node.record(step=self._counts.pop(request, 0), **{f"{END}{request}": REASONS.index(reason)})
+        _, tokens = self._open.pop(request)
+        self._node.record(step=len(tokens), **{f"{END}{request}": REASONS.index(reason)})
 
     def load(self, load: Load) -> None:
         self.last = load

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from simcluster.inference.engine.desk import Cancel, Load, Order
-from simcluster.inference.request import Reason, Request
+from simcluster.inference.request import Reason, Request, rest
 
 MOST_OPEN: Final = 256
 """Limit on the requests that are waiting or being answered."""
@@ -45,6 +45,7 @@ class Answer:
     tokens: list[int] = field(default_factory=list)
     times_s: list[float] = field(default_factory=list)
     outcome: End | None = None
+    is_cancelled: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _taken: int = 0
 
@@ -131,6 +132,7 @@ class Front:
         """End *answer* now, unless it has ended. Its place is free once the engine has ended it."""
         with self._changed:
             if answer.outcome is None and answer.request.id in self._answers:
+                answer.is_cancelled = True
                 self._order(Cancel(answer.request.id))
 
     def watch(self, told: Callable[[Load], object]) -> Callable[[], None]:
@@ -149,6 +151,7 @@ class Front:
         with self._changed:
             self._is_open, self._why_not, self._ends = False, "the server is stopping", True
             for answer in self._answers.values():
+                answer.is_cancelled = True
                 self._orders.append(Cancel(answer.request.id))
             self._changed.notify_all()
             self._wake()
@@ -156,18 +159,33 @@ class Front:
     # the engine's side
 
     def open(self, wake: Callable[[Callable[[], object]], object] | None = None) -> None:
-        """Take requests from now on. *wake* calls `drain` soon in the engine's loop; without it, a pacer calls it."""
+        """Take requests from now on. *wake* calls `drain` soon in the engine's loop; without it, a pacer calls it.
+
+        The first orders are what is left of the open requests, which an engine had that has ended.
+        """
         with self._changed:
             self._is_open = not self._ends
             if wake is not None:
                 self._wake = lambda: wake(self.drain)
+            self.pause()
+            for answer in list(self._answers.values()):
+                left = "cancelled" if answer.is_cancelled else rest(answer.request, answer.tokens)
+                if isinstance(left, Request):
+                    self._orders.append(left)
+                else:
+                    self.end(answer.request.id, left)
+
+    def pause(self) -> None:
+        """Keep all open requests for the next engine: the present one has ended."""
+        with self._changed:
+            self._orders.clear()
+            self._queued.clear()
 
     def close(self, why: str) -> None:
         """Take no more requests, and end all answers with an error."""
         with self._changed:
             self._is_open, self._why_not = False, why
-            self._orders.clear()
-            self._queued.clear()
+            self.pause()
             answers = list(self._answers)
         for request in answers:
             self.end(request, "error", why)
@@ -225,7 +243,7 @@ class Front:
         now_s = self.now()
         while len(self._queued) > load.waiting:  # requests begin in the order in which they came
             begun = self._answers.get(self._queued.popleft())
-            if begun is not None:
+            if begun is not None and begun.begun_s is None:
                 begun.begun_s = now_s
         self.last_load = load
         with self._changed:

@@ -6,9 +6,8 @@ In the simulator the server is in this process and paces virtual time; real node
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Final
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import msgspec
 
@@ -20,16 +19,11 @@ from simcluster.serving import program
 from simcluster.serving.bridge import FarFront
 from simcluster.serving.front import Front
 from simcluster.serving.pacer import pace
-from simcluster.serving.program import take_part
+from simcluster.serving.program import Part
 from simcluster.serving.setup import Setup
 from simcluster.transport import Transport
 
 PROGRAM = f"{__name__}:serve"
-
-WATCH: Final = "watch"
-"""The tag of messages that are never sent: waiting for one notices the loss of a peer."""
-
-OUTLIVE_S: Final = 5.0
 
 _fronts: dict[str, Front] = {}
 
@@ -64,69 +58,58 @@ def in_this_process(front: Front, key: str) -> Iterator[None]:
 
 
 async def serve(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """Do this node's part; the first one of the placement has the engine."""
+    """Do this node's part; the first one of a placement has the engine."""
     hosting = _decoder.decode(config_json)
-    first = hosting.setup.layout.ranks[0]
-    if node.rank != first:
-        try:
-            return await take_part(node, recorder, hosting.setup, _no_desk)
-        except BaseException as error:
-            if _loss_in(error) is not None:
-                await _outlive(node, first)
-            raise
+    part = Part(recorder, hosting.setup)
     if hosting.port == 0:
-        return await _paced(node, recorder, hosting.setup, _fronts[hosting.key])
-    return await _bridged(node, recorder, hosting)
+        return await _paced(node, part, _fronts[hosting.key])
+    return await _bridged(node, part, hosting)
 
 
-def _no_desk() -> tuple[Source, Sink]:
-    raise AssertionError("only the first node has a desk")
-
-
-async def _paced(node: Transport, recorder: Recorder, setup: Setup, front: Front) -> NodeRecord:
-    pacing: list[asyncio.Task[None]] = []
-
-    def desk() -> tuple[Source, Sink]:
+async def _paced(node: Transport, part: Part, front: Front) -> NodeRecord:
+    @asynccontextmanager
+    async def desk() -> AsyncIterator[tuple[Source, Sink]]:
         front.open()
-        pacing.append(asyncio.create_task(pace(front)))
-        return front, front
+        pacing = asyncio.create_task(pace(front))
+        try:
+            yield front, front
+        except BaseException:
+            front.pause()
+            raise
+        finally:
+            pacing.cancel()
 
     try:
-        return await take_part(node, recorder, setup, desk)
+        return await part.take(node, desk)
     except BaseException as error:
         front.close(_why(error))
         raise
-    finally:
-        for task in pacing:
-            task.cancel()
 
 
-async def _bridged(node: Transport, recorder: Recorder, hosting: Hosting) -> NodeRecord:
-    far = await FarFront.connected(hosting.port, hosting.key)
+async def _bridged(node: Transport, part: Part, hosting: Hosting) -> NodeRecord:
+    has_had_desk = False
 
-    def desk() -> tuple[Source, Sink]:
-        far.ready()
-        return far, far
+    @asynccontextmanager
+    async def desk() -> AsyncIterator[tuple[Source, Sink]]:
+        nonlocal has_had_desk
+        has_had_desk = True
+        far = await FarFront.connected(hosting.port, hosting.key, node.name)
+        try:
+            far.ready()
+            yield far, far
+        except BaseException:
+            await far.close()  # another group may follow, which continues the answers
+            raise
+        await far.failed("the server is stopping")
 
     try:
-        async with asyncio.TaskGroup() as tasks:
-            others = [rank for rank in hosting.setup.layout.ranks if rank != node.rank]
-            watches = [tasks.create_task(node.recv(rank, WATCH)) for rank in others]  # raises if the peer is lost
-            record = await take_part(node, recorder, hosting.setup, desk)
-            for watch in watches:
-                watch.cancel()
+        return await part.take(node, desk)
     except BaseException as error:
-        await far.failed(_why(error))
+        if has_had_desk:
+            with suppress(OSError):
+                far = await FarFront.connected(hosting.port, hosting.key, node.name)
+                await far.failed(_why(error))
         raise _loss_in(error) or error from None
-    await far.failed("the server is stopping")
-    return record
-
-
-async def _outlive(node: Transport, first: int) -> None:
-    """Wait until the *first* node has noticed the loss that ended this one, too: it would blame this one otherwise."""
-    with suppress(PeerLost, TimeoutError):
-        async with asyncio.timeout(OUTLIVE_S):
-            await node.recv(first, WATCH)
 
 
 def _loss_in(error: BaseException) -> PeerLost | None:

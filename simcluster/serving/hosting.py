@@ -5,12 +5,10 @@ It imports no backend: as for experiments, a backend is imported by name at run 
 
 from __future__ import annotations
 
-import math
 import secrets
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob, places
@@ -26,8 +24,9 @@ from simcluster.serving.foretold import Foretold
 from simcluster.serving.front import Front
 from simcluster.serving.host import PROGRAM, Hosting, in_this_process
 from simcluster.serving.language import FileLanguage
-from simcluster.serving.placing import AUTO, held_bytes, layout_of, limits_of, names_of, policy_of
-from simcluster.serving.run import run_nodes
+from simcluster.serving.placing import AUTO, held_bytes, layout_of, limits_of, names_of, policy_of, within
+from simcluster.serving.replan import recovery_of
+from simcluster.serving.run import faults_on, recovering, run_nodes
 from simcluster.serving.setup import Setup
 from simcluster.serving.web.served import Part, Served
 from simcluster.topology import Topology
@@ -88,36 +87,43 @@ def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
 def _setup(wanted: Wanted, topology: Topology, shape: Shape, context: int) -> Setup:
     layout = layout_of(wanted.placement, topology, shape, LENGTHS)
     limits = limits_of(layout, topology, shape, context, chunk_tokens=CHUNK_TOKENS)
-    most = max(held_bytes(layout, shape, place)[1] for place in range(len(layout.ranks)))
-    blocks = math.floor(wanted.cache_bytes / (most * limits.block_tokens))
-    if blocks < 1:
-        expected = f"room for {limits.block_tokens} tokens, {math.ceil(most * limits.block_tokens)} B"
-        raise UsageError(Problem("--cache", f"{wanted.cache_bytes} B", expected))
-    limits = replace(limits, blocks=min(limits.blocks, blocks))
+    limits = within(limits, layout, shape, wanted.cache_bytes)
     policy, is_real = policy_of(wanted.policy, layout), wanted.backend != "sim"
-    return Setup(wanted.model, shape, wanted.weights or "f32", "real", layout, limits, is_real, policy)
+    firsts = _here(topology) if is_real else ()
+    recovery = recovery_of(topology, LENGTHS, cache_bytes=wanted.cache_bytes, firsts=firsts)
+    return Setup(
+        wanted.model, shape, wanted.weights or "f32", "real", layout, limits, is_real, policy, recovery=recovery
+    )  # fmt: skip
 
 
-def host(setup: Setup, topology: Topology, front: Front, backend: str, options: Mapping[str, Any]) -> RunRecord:
+def _here(topology: Topology) -> tuple[int, ...]:
+    """Return the ranks of the nodes that are processes of this machine."""
+    found = zip(*places(topology, {}), strict=True)
+    return tuple(rank for rank, (address, remote) in enumerate(found) if address is None and remote is None)
+
+
+def host(setup: Setup, topology: Topology, front: Front, backend: str, restarts: int = 0) -> RunRecord:
     """Run the nodes until *front* is stopped. Raise UsageError, or RunError if they fail for good.
 
-    On sockets, lost nodes are started again as often as the option `max_restarts` says. Until the model is loaded
-    again, *front* takes no requests and says why.
+    When a node is lost the others place the model again, and the answers go on; when it returns, too. If the model does
+    not fit them, *front* ends the answers, and all nodes start again. On sockets a lost node is started again, alone or
+    with all others, as often as *restarts* says.
     """
-    options = dict(options)
+    faults = faults_on(topology)
+    setup = recovering(setup, backend, faults)
     if backend == "sim":
         key = secrets.token_hex(32)
         with in_this_process(front, key):
             config_json = Hosting(setup, key, 0).written()
-            job = ClusterJob(topology.workers, config_json, program=PROGRAM, topology=topology, options=options)
+            job = ClusterJob(topology.workers, config_json, program=PROGRAM, topology=topology, faults=faults)
             return run_nodes(job, backend)
-    addresses, remotes = places(topology, options)
+    addresses, remotes = places(topology, {})
     first = setup.layout.ranks[0]
     name = topology.workers[first]
     if remotes[first] is not None or addresses[first] is not None:
         expected = "a placement with its first node on this machine, which has the server"
         raise UsageError(Problem("--placement", f"the first node {name} on another machine", expected))
-    bridge = Bridge(front, name)
+    bridge = Bridge(front)
     bridge.start()
     try:
         config_json = Hosting(setup, bridge.key, bridge.port).written()
@@ -129,9 +135,12 @@ def host(setup: Setup, topology: Topology, front: Front, backend: str, options: 
                 addresses=addresses,
                 remotes=remotes,
                 topology=topology,
-                options={"order": False, **options},
+                faults=faults,
+                options={"order": False, "max_restarts": restarts, "revivals": restarts},
+                again=bridge.lose,
             ),
             backend,
         )
     finally:
+        bridge.lose()
         bridge.close()

@@ -31,9 +31,10 @@ class Stop(msgspec.Struct, tag=True, frozen=True):
 
 
 class Hello(msgspec.Struct, tag=True, frozen=True):
-    """From the engine, first: the *key* that its process was given."""
+    """From the engine, first: the *key* that its process was given, and the name of its *node*."""
 
     key: str
+    node: str
 
 
 class Ready(msgspec.Struct, tag=True, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, get_args
 
 from simcluster.documents.yaml import load as load_yaml
@@ -34,7 +35,7 @@ def layout_of(placement: str, topology: Topology, shape: Shape, lengths: Lengths
     ranking = rank(Shelf(topology, shape, lengths), max(requests, 2) if placement == "replicas" else requests)
     fitting = [one for one in ranking.placements if placement in (AUTO, one.kind)]
     if fitting:
-        return _of_plan(fitting[0], topology)
+        return layout_of_plan(fitting[0], topology)
     refused = [one for one in ranking.refused if placement in (AUTO, one.kind)]
     least = min((one for one in refused if one.missing_bytes), key=lambda one: one.missing_bytes or 0, default=None)
     why = "; ".join(one.why for one in refused if one.why) or "one that the topology has nodes for"
@@ -43,7 +44,8 @@ def layout_of(placement: str, topology: Topology, shape: Shape, lengths: Lengths
     raise UsageError(Problem("--placement", f"{placement} for {shape.name}", why))
 
 
-def _of_plan(placement: Placement, topology: Topology) -> Layout:
+def layout_of_plan(placement: Placement, topology: Topology) -> Layout:
+    """Return *placement* by rank."""
     ranks = {name: rank for rank, name in enumerate(topology.workers)}
     parts = placement.parts
     return Layout(placement.kind, tuple(ranks[part.node] for part in parts), tuple(part.layers for part in parts))
@@ -126,6 +128,16 @@ def limits_of(
     whole = limits.running * -(-context // limits.block_tokens)
     stages = len(layout.ranks) if layout.kind == "pipeline" else 1
     return Limits(min([whole, *counts]), context, shape.vocabulary, batches=batches or stages, **settings)
+
+
+def within(limits: Limits, layout: Layout, shape: Shape, cache_bytes: int) -> Limits:
+    """Return *limits* with at most *cache_bytes* of cache on every node of *layout*. Raise UsageError for no block."""
+    most = max(held_bytes(layout, shape, place)[1] for place in range(len(layout.ranks)))
+    blocks = math.floor(cache_bytes / (most * limits.block_tokens))
+    if blocks < 1:
+        expected = f"room for {limits.block_tokens} tokens, {math.ceil(most * limits.block_tokens)} B"
+        raise UsageError(Problem("--cache", f"{cache_bytes} B", expected))
+    return replace(limits, blocks=min(limits.blocks, blocks))
 
 
 def policy_of(policy: Policy | None, layout: Layout) -> Policy:

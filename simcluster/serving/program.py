@@ -7,9 +7,10 @@ of the placement, which has the desk.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import lru_cache
-from typing import TypeAlias
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import lru_cache, partial
+from typing import Final, TypeAlias
 
 from simcluster.collectives import barrier, subgroup
 from simcluster.inference.engine.desk import Sink, Source
@@ -29,12 +30,16 @@ from simcluster.inference.models.shard import Shard as ShardWeights
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
-from simcluster.serving.desks import BEGAN, EMPTY, PREEMPTIONS, Attended, GivenSource, RecordingSink
+from simcluster.serving.desks import BEGAN, EMPTY, PREEMPTIONS, Attended, GivenDesk
+from simcluster.serving.seat import Seat
 from simcluster.serving.setup import Setup, read_setup
 from simcluster.transport import FREE, Transport
 
-Desk: TypeAlias = Callable[[], tuple[Source, Sink]]
-"""Makes the source and the sink on the first node, once the model is loaded everywhere."""
+Desk: TypeAlias = Callable[[], AbstractAsyncContextManager[tuple[Source, Sink]]]
+"""Opens the source and the sink on the first node, once the model is loaded everywhere, until that group ends."""
+
+DONE: Final = "done"
+"""The tag of the message with which the first node lets nodes without a part of the model end."""
 
 
 def prepare(config_json: str) -> None:
@@ -46,35 +51,81 @@ def prepare(config_json: str) -> None:
 
 async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
     """Answer the requests that are given in *config_json*, a Setup; record the tokens at the first node."""
-    setup, sink = read_setup(config_json), RecordingSink(node)
-    record = await take_part(node, recorder, setup, lambda: (GivenSource(setup.requests), sink))
-    if sink.last is not None:
-        recorder.metric_at(recorder.now(), 0, PREEMPTIONS, sink.last.preemptions)
+    setup = read_setup(config_json)
+    given = GivenDesk(node, setup.requests)
+    part = Part(recorder, setup)
+
+    @asynccontextmanager
+    async def desk() -> AsyncIterator[tuple[Source, Sink]]:
+        given.begin(part.began_s)
+        yield given, given
+
+    record = await part.take(node, desk)
+    if given.last is not None:
+        recorder.metric_at(recorder.now(), 0, PREEMPTIONS, given.last.preemptions)
     return record
 
 
-async def take_part(node: Transport, recorder: Recorder, setup: Setup, desk: Desk) -> NodeRecord:
-    """Do *node*'s part of *setup* until *desk*'s source ends; return the filled record of *recorder*."""
-    layout = setup.layout
-    if node.rank in layout.ranks:
-        place = layout.ranks.index(node.rank)
+class Part:
+    """A node's part of *setup*. *began_s* is when all nodes had loaded first, by the loop's clock; None until then."""
+
+    def __init__(self, recorder: Recorder, setup: Setup) -> None:
+        self._recorder, self._setup = recorder, setup
+        self.began_s: float | None = None
+        self._loading_s = 0.0
+
+    async def take(self, node: Transport, desk: Desk) -> NodeRecord:
+        """Do it until the source of *desk* ends; return the filled record."""
+        setup, recorder = self._setup, self._recorder
+        play = partial(self._play, desk=desk)
+        if setup.recovery is not None and node.size > 1:
+            await Seat(node, setup, play, recorder.incarnation).run()
+        elif node.rank in setup.layout.ranks:
+            await play(node, setup)
         if setup.is_real:
-            return_freed_memory()
-            recorder.metric_at(recorder.now(), 0, EMPTY, rss_bytes() or 0)
-        made = await node.compute(_made, setup, place, cost=FREE)
-        await barrier(subgroup(node, layout.ranks), "loaded")
-        recorder.metric_at(recorder.now(), 0, "loading_s", recorder.record.compute_s)
-        recorder.metric_at(recorder.now(), 0, BEGAN, 0.0)
+            recorder.record.peak_rss_bytes = peak_rss_bytes()
+        recorder.record.ended_well = True
+        return recorder.finish(None)
+
+    async def _play(self, node: Transport, setup: Setup, desk: Desk) -> None:
+        """Serve as one of the nodes of *setup*'s placement, with the numbers that they have for *node*."""
+        layout = setup.layout
+        others = [rank for rank in range(node.size) if rank not in layout.ranks] if setup.recovery is not None else []
+        if node.rank in others:
+            await node.recv(layout.ranks[0], DONE)
+            return
+        place = layout.ranks.index(node.rank)
+        made = await self._loaded(node, setup, place)
         if place > 0:
             await _answer(node, setup, made, None)
         else:
-            await _with_desk(node, setup, made, desk())
-        recorder.metric_at(recorder.now(), 0, "weight_bytes", made.weight_bytes)
-        recorder.metric_at(recorder.now(), 0, "cache_bytes", made.peak_cache_bytes)
-    if setup.is_real:
-        recorder.record.peak_rss_bytes = peak_rss_bytes()
-    recorder.record.ended_well = True
-    return recorder.finish(None)
+            async with desk() as (source, sink):
+                await _with_desk(node, setup, made, (source, sink))
+            for rank in others:
+                await node.send(rank, DONE, None)
+        self._note("weight_bytes", made.weight_bytes)
+        self._note("cache_bytes", made.peak_cache_bytes)
+        self._note("layers", layout.layers[place])
+
+    async def _loaded(self, node: Transport, setup: Setup, place: int) -> Stage | Shard:
+        """Return the part of the model, once all nodes have theirs."""
+        record, before_s = self._recorder.record, self._recorder.record.compute_s
+        if setup.is_real and self.began_s is None:
+            return_freed_memory()
+            self._note(EMPTY, rss_bytes() or 0)
+        if setup.is_real:
+            _share.cache_clear()  # of another placement
+        made = await node.compute(_made, setup, place, cost=FREE)
+        await barrier(subgroup(node, setup.layout.ranks), "loaded")
+        self._loading_s += record.compute_s - before_s
+        self._note("loading_s", self._loading_s)
+        if self.began_s is None:
+            self.began_s = asyncio.get_running_loop().time()
+            self._note(BEGAN, 0.0)
+        return made
+
+    def _note(self, name: str, value: float) -> None:
+        self._recorder.metric_at(self._recorder.now(), 0, name, value)
 
 
 async def _with_desk(node: Transport, setup: Setup, made: Stage | Shard, desk: tuple[Source, Sink]) -> None:

@@ -6,19 +6,25 @@ It imports no backend: as for experiments, a backend is imported by name at run 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simcluster.errors import Problem, RunError, UsageError
+from msgspec.structs import replace as replaced
+
+from simcluster.documents.reading import Reading
+from simcluster.documents.yaml import Document
+from simcluster.errors import PeerLost, Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob, places
+from simcluster.fault_plans.kinds import Fault, may_lose
+from simcluster.fault_plans.plan import planned
+from simcluster.fault_plans.read import read_faults
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.stage import UNKNOWN
 from simcluster.inference.request import Reason
 from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster.serving.desks import BEGAN, EMPTY, END, PREEMPTIONS, REASONS, TOKEN
 from simcluster.serving.digest import ids_sha256
-from simcluster.serving.placing import names_of
 from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology
 from simcluster.watching.board import RunInfo
@@ -72,7 +78,9 @@ class NodeUse:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers by id, the placement, the nodes' parts, and how often a sequence lost its blocks to an older one."""
+    """The answers by id, the first placement, the nodes' parts, and how often a sequence lost its blocks to an older
+    one. *lost*: the nodes that were lost on the way, and why.
+    """
 
     answers: Mapping[str, Answer]
     layout: Layout
@@ -80,6 +88,7 @@ class Answers:
     elapsed_s: float
     preemptions: int
     record: RunRecord = field(repr=False)
+    lost: Mapping[str, str] = field(default_factory=dict)
 
 
 def answer_all(
@@ -93,8 +102,11 @@ def answer_all(
 ) -> Answers:
     """Answer the requests of *setup* on *backend*. *on_token* is called with (id, token) as they come.
 
-    Raises UsageError for requests that can never be answered, RunError if a node is lost.
+    The faults of `simcluster.faults()` hold. Raises UsageError for requests that can never be answered, RunError if a
+    node is lost without which the model does not fit.
     """
+    faults = faults_on(topology, seed)
+    setup = recovering(setup, backend, faults)
     scheduler = Scheduler(setup.limits)
     refused = [Problem(f"request {one.id}", why, "") for one in setup.requests if (why := scheduler.refusal(one))]
     if refused:
@@ -110,29 +122,48 @@ def answer_all(
         addresses=addresses,
         remotes=remotes,
         topology=topology,
+        faults=faults,
         options=given,
         follower=live,
     )
-    record = run_nodes(job, backend)
+    record = run_nodes(job, backend, {one.id for one in setup.requests})
     if live is not None:
         live.look(lambda: [NodeRows(node.name, node.metrics, (), False) for node in record.nodes])
     return _answers(setup, topology, record)
 
 
-def run_nodes(job: ClusterJob, backend: str) -> RunRecord:
-    """Run *job* on *backend*. Raise RunError if it failed."""
+def faults_on(topology: Topology, seed: int = 0) -> tuple[Fault, ...]:
+    """Return the faults of `simcluster.faults()` on *topology*. Raise UsageError with all that is wrong."""
+    reading = Reading(Document({"faults": planned()}))
+    found = read_faults(reading, topology, seed)
+    if reading.problems:
+        raise UsageError(reading.problems)
+    return found
+
+
+def recovering(setup: Setup, backend: str, faults: Sequence[Fault]) -> Setup:
+    """Return *setup*, without its recovery where no node can be lost: the simulator's, without such *faults*."""
+    return setup if backend != "sim" or any(map(may_lose, faults)) else replaced(setup, recovery=None)
+
+
+def run_nodes(job: ClusterJob, backend: str, requests: Collection[str] | None = None) -> RunRecord:
+    """Run *job* on *backend*. Raise RunError if it failed; a loss is none if all *requests* have their answers."""
     record: RunRecord = importlib.import_module(f"simcluster_backends.{backend}").run_cluster(job)
-    if record.error is not None:
-        raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
-    return record
+    if record.error is None:
+        return record
+    ended = {row.name for node in record.nodes for row in node.metrics}
+    if isinstance(record.error, PeerLost) and requests and all(f"{END}{one}" in ended for one in requests):
+        return record
+    raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
 
 
 class _Live:
-    """Follows a run and calls *on_token* for each new token, in order."""
+    """Follows a run and calls *on_token* for each new token, in order; another first node may make some again."""
 
     def __init__(self, on_token: Callable[[str, int], None]) -> None:
         self._on_token, self.offset_s = on_token, 0.0
         self._read: dict[str, int] = {}
+        self._shown: dict[str, int] = {}
 
     def begin(self, run: RunInfo) -> None:
         self._read = {}
@@ -141,44 +172,48 @@ class _Live:
         for node in rows():
             count = len(node.metrics)
             for row in node.metrics[self._read.get(node.name, 0) : count]:
-                if row.name.startswith(TOKEN):
-                    self._on_token(row.name.removeprefix(TOKEN), int(row.value))
+                request = row.name.removeprefix(TOKEN)
+                if row.name.startswith(TOKEN) and row.step == self._shown.get(request, 0) + 1:
+                    self._shown[request] = row.step
+                    self._on_token(request, int(row.value))
             self._read[node.name] = count
 
 
 def _answers(setup: Setup, topology: Topology, record: RunRecord) -> Answers:
-    layout, first = setup.layout, record.nodes[setup.layout.ranks[0]]
-    tokens: dict[str, list[tuple[float, int]]] = {one.id: [] for one in setup.requests}
+    layout = setup.layout
+    tokens: dict[str, dict[int, tuple[float, int]]] = {one.id: {} for one in setup.requests}
     reasons: dict[str, Reason] = {}
-    began_s, preemptions = 0.0, 0
-    for row in first.metrics:
+    preemptions = 0
+    # Another first node may have made tokens again that were out already: the first ones count.
+    for row in sorted((row for node in record.nodes for row in node.metrics), key=lambda row: row.time_s):
         if row.name.startswith(TOKEN):
-            tokens[row.name.removeprefix(TOKEN)].append((row.time_s, int(row.value)))
+            tokens[row.name.removeprefix(TOKEN)].setdefault(row.step, (row.time_s, int(row.value)))
         elif row.name.startswith(END):
-            reasons[row.name.removeprefix(END)] = REASONS[int(row.value)]
-        elif row.name == BEGAN:
-            began_s = row.time_s
+            reasons.setdefault(row.name.removeprefix(END), REASONS[int(row.value)])
         elif row.name == PREEMPTIONS:
             preemptions = int(row.value)
-    found = {
-        one.id: Answer(
-            one.id,
-            tuple(token for _, token in tokens[one.id]),
-            tuple(time_s - began_s - one.arrival_s for time_s, _ in tokens[one.id]),
-            reasons[one.id],
-        )
-        for one in setup.requests
-    }
-    nodes = tuple(
-        _use(record.nodes[rank], name, layers)
-        for rank, name, layers in zip(layout.ranks, names_of(layout, topology), layout.layers, strict=True)
-    )
-    return Answers(found, layout, nodes, record.elapsed_s, preemptions, record)
+    began = [row.time_s for row in record.nodes[layout.ranks[0]].metrics if row.name == BEGAN]
+    began_s = min(began, default=0.0)
+    found = {}
+    for one in setup.requests:
+        rows = [tokens[one.id][step] for step in sorted(tokens[one.id])]
+        times_s = tuple(time_s - began_s - one.arrival_s for time_s, _ in rows)
+        found[one.id] = Answer(one.id, tuple(token for _, token in rows), times_s, reasons[one.id])
+    used = [rank for rank in layout.ranks if _has_part(record.nodes[rank])]
+    used += [node.rank for node in record.nodes if _has_part(node) and node.rank not in used]
+    nodes = tuple(_use(record.nodes[rank], topology.workers[rank]) for rank in used)
+    lost = dict(record.extra.get("lost", {}))
+    return Answers(found, layout, nodes, record.elapsed_s, preemptions, record, lost)
 
 
-def _use(record: NodeRecord, name: str, layers: int) -> NodeUse:
+def _has_part(record: NodeRecord) -> bool:
+    """Return whether the node of *record* has served to the end."""
+    return any(row.name == "cache_bytes" for row in record.metrics)
+
+
+def _use(record: NodeRecord, name: str) -> NodeUse:
     last = {row.name: row.value for row in record.metrics}
     weights, cache = last["weight_bytes"], last["cache_bytes"]
     peak = weights + cache if record.peak_rss_bytes is None else record.peak_rss_bytes
     busy_s = record.compute_s - last["loading_s"]
-    return NodeUse(name, layers, weights, cache, busy_s, record.bytes_sent, peak, last.get(EMPTY, 0.0))
+    return NodeUse(name, int(last["layers"]), weights, cache, busy_s, record.bytes_sent, peak, last.get(EMPTY, 0.0))

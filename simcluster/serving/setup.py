@@ -26,11 +26,27 @@ class Layout(msgspec.Struct, frozen=True):
         return sum(self.layers[:place])
 
 
+class Recovery(msgspec.Struct, frozen=True):
+    """How nodes place the model again when one is lost or returns: on *topology*, a document in JSON.
+
+    The placement is for *requests* at once, with *prompt* and *answer* tokens, and at most *cache_bytes* of cache on
+    every node. Only a rank of *firsts* can be the first of a placement, any if empty.
+    """
+
+    topology: str
+    prompt: int
+    answer: int
+    requests: int = 1
+    cache_bytes: int | None = None
+    firsts: tuple[int, ...] = ()
+
+
 class Setup(msgspec.Struct, frozen=True):
     """The configuration of every node. *numerics* none: *model* is not opened, and only times are computed.
 
     *is_real*: nodes are processes. *policy*: which replica gets a request. *beat_s*: the time between two records
-    of idle real nodes. *requests* are given ones; a program with another source has none.
+    of idle real nodes. *requests* are given ones; a program with another source has none. Without *recovery* a lost
+    node ends the run.
     """
 
     model: str
@@ -43,6 +59,7 @@ class Setup(msgspec.Struct, frozen=True):
     policy: Policy = "least_loaded"
     beat_s: float = 5.0
     requests: tuple[Request, ...] = ()
+    recovery: Recovery | None = None
 
     def written(self) -> str:
         """Return this as a job's configuration."""

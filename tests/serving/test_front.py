@@ -180,25 +180,30 @@ class Opening(Front):
 
     def __init__(self) -> None:
         super().__init__()
-        self._loop, self.opened = asyncio.get_running_loop(), asyncio.Event()
+        self._loop, self.opened, self.is_waiting = asyncio.get_running_loop(), asyncio.Event(), False
 
     def open(self, wake: Any = None) -> None:
         super().open(wake)
+        self.is_waiting = False
         self._loop.call_soon_threadsafe(self.opened.set)
+
+    def pause(self) -> None:
+        super().pause()
+        self.is_waiting = True
 
 
 def test_an_engine_elsewhere_serves_over_the_bridge_and_says_why_it_ends() -> None:
     async def run() -> None:
         front = Opening()
-        bridge = Bridge(front, "a")
+        bridge = Bridge(front)
         bridge.start()
-        stranger = await FarFront.connected(bridge.port, "another key")
+        stranger = await FarFront.connected(bridge.port, "another key", "a")
         stranger.ready()
         assert await stranger.next() is None  # its connection was closed
         await stranger.close()
         assert front.why_not == "the model is being loaded"
 
-        far = await FarFront.connected(bridge.port, bridge.key)
+        far = await FarFront.connected(bridge.port, bridge.key, "a")
         far.ready()
         await front.opened.wait()
         first, second = front.ask(request(0)), front.ask(request(1))
@@ -217,17 +222,60 @@ def test_an_engine_elsewhere_serves_over_the_bridge_and_says_why_it_ends() -> No
     asyncio.run(run())
 
 
-def test_an_engine_whose_process_dies_is_named() -> None:
+def test_what_is_left_of_each_request_goes_to_the_next_engine_and_no_token_comes_twice() -> None:
+    async def run() -> None:
+        front = a_front()
+        asked = [front.ask(Request(str(number), (1, 2), 3, ends=frozenset({9}))) for number in range(5)]
+        taken = [await front.next() for _ in asked[:4]]  # the last one waits
+        assert taken == [answer.request for answer in asked[:4]]
+        for request, tokens in (("0", (7,)), ("1", (7, 9)), ("2", (7, 7, 7)), ("3", (7,))):
+            for token in tokens:
+                front.token(request, token)
+        front.cancel(asked[3])
+        assert await front.next() == asked[4].request
+        front.pause()  # the engine is gone, without an end of any request and without the cancel
+        await asyncio.sleep(0)
+        assert [answer.outcome for answer in asked] == [None] * 5
+        front.open(asyncio.get_running_loop().call_soon_threadsafe)
+        assert [await front.next(), await front.next()] == [
+            Request("0", (1, 2, 7), 2, ends=frozenset({9})), asked[4].request
+        ]  # fmt: skip
+        assert [answer.outcome for answer in asked[1:4]] == [End("stop"), End("length"), End("cancelled")]
+        front.token("0", 8)
+        front.end("0", "stop")
+        assert await asked[0].more() == ([7, 8], End("stop"))
+        assert front.open_requests == 1
+
+    asyncio.run(run())
+
+
+def test_an_engine_whose_process_dies_is_named_unless_another_one_takes_its_place() -> None:
     async def run() -> None:
         front = Opening()
-        bridge = Bridge(front, "a")
+        bridge = Bridge(front)
         bridge.start()
-        far = await FarFront.connected(bridge.port, bridge.key)
-        far.ready()
+        first = await FarFront.connected(bridge.port, bridge.key, "a")
+        first.ready()
         await front.opened.wait()
         answer = front.ask(request(0))
-        await far.close()
-        assert await answer.more() == ([], End("error", "a is lost: its process ended"))
+        assert await first.next() == request(0)
+        first.token("0", 7)
+        assert await answer.more() == ([7], None)
+        front.opened.clear()
+        second = await FarFront.connected(bridge.port, bridge.key, "b")  # the first one hangs, and is not closed
+        second.ready()
+        await front.opened.wait()
+        assert await first.next() is None
+        assert await second.next() == Request("0", (1, 2, 3, 7), 3)
+        second.token("0", 8)
+        assert await answer.more() == ([8], None)
+        await second.close()
+        while not front.is_waiting:
+            await asyncio.sleep(0.001)
+        assert (answer.outcome, front.why_not) == (None, "")
+        bridge.lose()
+        assert await answer.more() == ([], End("error", "b is lost: its process ended"))
+        await first.close()
         bridge.close()
 
     asyncio.run(run())

@@ -120,6 +120,7 @@ def _as_dict(found: Answers, text: str | None) -> dict[str, Any]:
         "ttft_s": answer.ttft_s,
         "tpot_s": answer.tpot_s,
         "placement": found.layout.kind,
+        "lost": dict(found.lost),
         "nodes": [
             {
                 "node": node.node,

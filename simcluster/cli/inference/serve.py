@@ -116,7 +116,7 @@ def serve(
     if entrance is not None:
         entrance.renew()
     try:
-        run_nodes(setup, cluster, site.front, backend, {"max_restarts": restarts} if backend == "sockets" else {})
+        run_nodes(setup, cluster, site.front, backend, restarts)
     finally:
         server.close()
 

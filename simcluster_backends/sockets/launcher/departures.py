@@ -22,7 +22,8 @@ log = logging.getLogger("simcluster.sockets")
 class Departures:
     """The losses of *members*, reported to the other nodes and the verdict, and the end of their run.
 
-    *changed* is set at every change of a member; *at_s* returns the time by the run's clock.
+    *changed* is set at every change of a member; *at_s* returns the time by the run's clock. A node lost against the
+    plan is started again, *revivals* times in all.
     """
 
     def __init__(
@@ -35,7 +36,9 @@ class Departures:
         comers: Comers,
         starters: Starters,
         at_s: Callable[[], float],
+        revivals: int = 0,
     ) -> None:
+        self._revivals = revivals
         self._members, self._changed, self._verdict, self._dead_s = members, changed, verdict, dead_s
         self._faults, self._comers, self._starters, self._at_s = faults, comers, starters, at_s
         self._loop = asyncio.get_running_loop()
@@ -127,6 +130,9 @@ class Departures:
         member.gone = reason = self._faults.planned.get(member.rank, reason)
         self._verdict.died(member.rank, reason, self._at_s())
         self.tell_others(member, reason)
+        if self._revivals > 0 and self._at_s() > 0 and not member.by_hand and member.rank not in self._faults.planned:
+            self._revivals -= 1
+            self._comers.bring(member.rank)
 
     def give_up_on(self, member: Member) -> None:
         self._died(member, f"silent for {self._dead_s:g} s")

@@ -82,7 +82,7 @@ class Launcher:
         self.verdict = Verdict(list(job.names), self._faults.planned, self._faults.cut_off)
         self._departures = Departures(
             self.members, self._changed, options.dead_s, self.verdict, self._faults, self._comers, self._starters,
-            at_s=lambda: self._elapsed_s,
+            at_s=lambda: self._elapsed_s, revivals=options.revivals,
         )  # fmt: skip
 
     async def run(self) -> RunRecord:

@@ -53,6 +53,7 @@ class Options:
     The run begins when *min_workers* nodes are connected, rank 0 among them; the others join late.
     Nodes elsewhere are started by *ssh*, with *ssh_config* as its -F and *ssh_options* as its -o;
     *tmux* shows the output of all nodes. A lost run restarts up to *max_restarts* times.
+    A node that is lost against the plan is started again while the others run, up to *revivals* times in all.
     With *order*, nodes record the order of events, so that the run can be replayed. *portable* selects kernels that
     every x86-64 machine has.
     The run reports to a *coordinator*: at "host:port" one made for this run, or an existing one at "http://...".
@@ -78,6 +79,7 @@ class Options:
     ssh_options: tuple[str, ...] = ()
     tmux: bool = False
     max_restarts: int = 0
+    revivals: int = 0
     coordinator: str | None = None
     token_file: str | None = None
     tls: str | None = None
@@ -116,11 +118,12 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
         if value is not None and not 0 < value <= most:
             expected = f"more than 0 and at most {most:.15g}{' s' * name.endswith('_s')}"
             problems.append(Problem(name, describe(value), expected))
-    least_s, restarts, workers = 2 * options.heartbeat_s, options.max_restarts, options.min_workers
+    least_s, workers = 2 * options.heartbeat_s, options.min_workers
     if 0 < options.dead_s <= MOST_DEAD_S and options.dead_s < least_s:
         problems.append(Problem("dead_s", repr(options.dead_s), f"at least two heartbeats, {least_s:g}"))
-    if not 0 <= restarts <= MOST_RESTARTS:
-        problems.append(Problem("max_restarts", describe(restarts), f"0 or more, and at most {MOST_RESTARTS}"))
+    for name in ("max_restarts", "revivals"):
+        if not 0 <= (count := getattr(options, name)) <= MOST_RESTARTS:
+            problems.append(Problem(name, describe(count), f"0 or more, and at most {MOST_RESTARTS}"))
     if workers is not None and not 1 <= workers <= max(1, len(job.names)):
         problems.append(Problem("min_workers", describe(workers), f"from 1 to {len(job.names)}, or nothing: all"))
     if options.tmux and shutil.which(TMUX) is None:

@@ -1,0 +1,148 @@
+"""Nodes lost in the middle of answers: the others place the model again, and the tokens are those of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psutil
+import pytest
+from msgspec.structs import replace
+
+import simcluster
+from simcluster.errors import PeerLost
+from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.models.open import open_model
+from simcluster.inference.plan.times import Lengths
+from simcluster.inference.request import Request, Sampling, rest
+from simcluster.serving.asked import shape_of_architecture
+from simcluster.serving.replan import recovery_of
+from simcluster.serving.run import Answers, answer_all
+from simcluster.serving.setup import Layout, Setup
+from simcluster.topology import Topology, loads
+from tests.inference.models.test_trained import SIZES, folder_of
+
+WARM = Sampling(temperature=0.8, top_k=40, top_p=0.95, seed=11)
+PROMPTS = ([7, 8, 9, 10, 11], [60, 61], [100] * 9)
+LAYOUTS = {
+    "alone": Layout("alone", (1,), (3,)),
+    "pipeline and a spare": Layout("pipeline", (0, 1), (1, 2)),
+    "pipeline": Layout("pipeline", (2, 0, 1), (1, 1, 1)),
+    "tensor": Layout("tensor", (0, 1, 2), (3, 3, 3)),
+    "replicas": Layout("replicas", (0, 1, 2), (3, 3, 3)),
+}
+CLUSTER = Topology.star(3)
+NAMES = CLUSTER.workers
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("gpt")
+    folder_of(path, SIZES)
+    return str(path)
+
+
+def setup_of(model: str, layout: Layout, requests: Sequence[Request], backend: str = "sim") -> Setup:
+    architecture = open_model(model).architecture
+    limits = Limits(100, architecture.context, architecture.vocabulary, block_tokens=4, chunk_tokens=4)
+    shape = shape_of_architecture(architecture, "f32", "gpt")
+    recovery = recovery_of(CLUSTER, Lengths(8, 16), 3)
+    return Setup(
+        model, shape, "f32", "real", layout, limits, backend != "sim", requests=tuple(requests), recovery=recovery
+    )
+
+
+def requests(count: int = 3) -> list[Request]:
+    return [Request(str(i), tuple(prompt), 12 + i, WARM) for i, prompt in enumerate(PROMPTS[:count])]
+
+
+def tokens_of(found: Answers) -> dict[str, tuple[int, ...]]:
+    return {name: answer.tokens for name, answer in found.answers.items()}
+
+
+@pytest.fixture(scope="module")
+def expected(model: str) -> dict[str, tuple[int, ...]]:
+    return tokens_of(answer_all(setup_of(model, LAYOUTS["alone"], requests()), CLUSTER))
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_an_answer_continues_with_the_same_tokens_on_the_nodes_that_are_left(
+    name: str, lost: int, model: str, expected: Any
+) -> None:
+    setup = setup_of(model, LAYOUTS[name], requests())
+    whole = answer_all(setup, CLUSTER)
+    at_s = whole.answers["2"].times_s[5]  # in the middle of every answer
+    with simcluster.faults() as plan:
+        plan.crash(NAMES[lost], at_s=at_s)
+        found = answer_all(setup, CLUSTER)
+    assert tokens_of(found) == expected
+    assert list(found.lost) == [NAMES[lost]]
+    if lost in LAYOUTS[name].ranks:
+        assert found.answers["2"].times_s[-1] > whole.answers["2"].times_s[-1]  # the caches were filled again
+        assert NAMES[lost] not in [use.node for use in found.nodes]
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"), [("pipeline", 0), ("pipeline", 2), ("pipeline and a spare", 1), ("tensor", 1), ("replicas", 0)]
+)
+def test_real_processes_continue_an_answer_when_one_of_them_is_killed(
+    name: str, lost: int, model: str, expected: Any
+) -> None:
+    shown: dict[str, list[int]] = {}
+
+    def show(request: str, token: int) -> None:
+        if not shown:
+            nodes()[lost].kill()  # which no plan knows of
+        shown.setdefault(request, []).append(token)
+
+    with simcluster.faults() as plan:
+        for node in NAMES:
+            plan.slow(node, at_s=0.0, factor=20.0)
+        setup = setup_of(model, LAYOUTS[name], requests(), "sockets")
+        found = answer_all(setup, CLUSTER, backend="sockets", on_token=show)
+    assert tokens_of(found) == expected
+    assert {request: tuple(tokens) for request, tokens in shown.items()} == expected
+    assert list(found.lost) == [NAMES[lost]]
+
+
+def nodes() -> list[psutil.Process]:
+    """Return the nodes' processes by rank: the youngest of those that this process's fork server has forked."""
+    children = psutil.Process().children(recursive=True)
+    return sorted(children, key=lambda child: child.pid)[-len(NAMES) :]
+
+
+def test_a_returning_node_takes_its_part_again(model: str, expected: Any) -> None:
+    setup = setup_of(model, LAYOUTS["pipeline"], requests())
+    times_s = answer_all(setup, CLUSTER).answers["2"].times_s
+    with simcluster.faults() as plan:
+        plan.restart(NAMES[1], at_s=times_s[2], after_s=times_s[2])
+        found = answer_all(setup, CLUSTER)
+    assert tokens_of(found) == expected
+    assert not found.lost
+    assert [(use.node, use.layers) for use in found.nodes] == [("n2", 1), ("n0", 1), ("n1", 1)]
+
+
+def test_what_is_left_of_a_request_keeps_its_last_place() -> None:
+    asked = Request("0", (1, 2), 5, WARM, ends=frozenset({9}), arrival_s=3.0)
+    assert rest(asked, ()) == asked
+    assert rest(asked, (7, -1)) == Request("0", (1, 2, 7, 0), 3, WARM, ends=frozenset({9}), arrival_s=3.0)
+    assert rest(asked, (7, 9)) == "stop"
+    assert rest(asked, (7,) * 5) == "length"
+
+
+def test_without_room_for_the_model_the_loss_is_named(model: str) -> None:
+    # A layer takes 12 x 48 x 48 x 4 B = 111 kB, embeddings or logits 49 kB: one layer fits each node, two do not.
+    cluster = Topology.star(3)
+    for node in cluster.document["nodes"].values():
+        if node.get("kind") != "switch":
+            node["memory"] = "200 kB"
+    cluster = loads(cluster.document)
+    setup = setup_of(model, LAYOUTS["pipeline"], requests())
+    assert setup.recovery is not None
+    setup = replace(setup, recovery=recovery_of(cluster, Lengths(8, 16), 3))
+    at_s = answer_all(setup, cluster).answers["2"].times_s[3]
+    with simcluster.faults() as plan:
+        plan.crash("n1", at_s=at_s)
+        with pytest.raises(PeerLost, match=r"rank 1 \(n1\) is lost: crashed by the fault plan"):
+            answer_all(setup, cluster)

@@ -1,0 +1,1 @@
+"""The swarm of served models: see docs/swarm.md."""
