@@ -39,20 +39,11 @@ def generated(name: str) -> str:
 def _read(app: Any, docname: str, source: list[str]) -> None:
     if app.env.doc2path(docname).suffix == ".md":
         source[0] = ANCHOR.sub(r"(\2)=\n\1 ", expand(source[0]))
-    if docname == app.config.root_doc:
-        source[0] = re.sub(
-            r"^[\w/.-]+\n", lambda found: found[0] if _is_page(app, found[0]) else "", source[0], flags=re.M
-        )
     children = CHILDREN.get(docname, "")
     if children and any(
         app.env.doc2path(docname).parent.glob(f"{children}.{'ipynb' if 'notebooks' in children else 'md'}")
     ):
         source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{children}\n```\n"
-
-
-def _is_page(app: Any, line: str) -> bool:
-    """Return whether *line* of the home page is not the name of a page that is missing."""
-    return line.strip() == "---" or app.env.doc2path(app.config.root_doc).parent.joinpath(f"{line.strip()}.md").exists()
 
 
 def _spread(app: Any, env: Any, docnames: list[str]) -> None:

@@ -65,7 +65,10 @@ OURS: Final = {*NEEDED, REPORT, SAMPLES, TRACEBACK, ORDER}
 
 
 class RunFolder:
-    """A run read from its directory. The summary is read at once, everything else at its first use."""
+    """A run read from its directory. The summary is read at once, everything else at its first use.
+
+    That raises UsageError if another run was written to the directory in between.
+    """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Raise UsageError, naming every missing file, if *folder* is not a complete run directory."""
@@ -81,7 +84,7 @@ class RunFolder:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The resolved experiment: enough to repeat the run."""
-        content = read_config(self.folder)
+        content = read_config(self._same())
         if not isinstance(content, dict):
             raise _damaged(self.folder / CONFIG, "a mapping")
         return content
@@ -89,7 +92,7 @@ class RunFolder:
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """One row per number recorded by a node: time_s, step, node, name, value; by time, then rank."""
-        return read_table(self.folder, METRICS, METRIC_COLUMNS)
+        return read_table(self._same(), METRICS, METRIC_COLUMNS)
 
     @cached_property
     def samples(self) -> pd.DataFrame:
@@ -97,7 +100,7 @@ class RunFolder:
 
         Raises UsageError for a run that computed nothing.
         """
-        return read_table(self.folder, SAMPLES, SAMPLE_COLUMNS)
+        return read_table(self._same(), SAMPLES, SAMPLE_COLUMNS)
 
     @property
     def warnings(self) -> list[dict[str, Any]]:
@@ -110,13 +113,14 @@ class RunFolder:
         """The kept checkpoints of steps, by age: step, path, judged; `simcluster.resume` resumes from one."""
         from simcluster.checkpoints.store import checkpoints
 
-        return checkpoints(self.folder)
+        return checkpoints(self._same())
 
     @cached_property
     def trace(self) -> dict[str, Any]:
         """The Chrome trace: traceEvents and otherData."""
+        folder = self._same()
         try:
-            return trace_of(read(self.folder, TRACE, most_bytes=TRACE_BYTES), len(self.summary["nodes"]))
+            return trace_of(read(folder, TRACE, most_bytes=TRACE_BYTES), len(self.summary["nodes"]))
         except (OSError, ValueError) as error:
             raise _damaged(self.folder / TRACE, f"a run's trace ({error})") from error
 
@@ -139,7 +143,7 @@ class RunFolder:
 
         Raises UsageError if there are none: the run failed before rank 0 handed them in, or was timed only.
         """
-        path = self.folder / CHECKPOINTS / FINAL
+        path = self._same() / CHECKPOINTS / FINAL
         if not path.exists():
             error = self.summary.get("error")
             end = f"failed: {error['message'].splitlines()[0]}" if error else "has none in its checkpoints"
@@ -151,6 +155,14 @@ class RunFolder:
             return read_safetensors(read(self.folder, CHECKPOINTS, FINAL, most_bytes=WEIGHTS_BYTES))
         except (OSError, ValueError) as error:
             raise _damaged(path, f"weights in the format safetensors ({error})") from error
+
+    def _same(self) -> Path:
+        """Return the directory if the run that was read is still in it. Raises UsageError."""
+        there = read_summary(self.folder)
+        if any(there[key] != self.summary[key] for key in ("trace_sha256", "weights_sha256")):
+            expected = "the run that was read; another one has overwritten it: give each a directory, run(..., out=...)"
+            raise UsageError(Problem("run", f"{self.folder} with another run", expected))
+        return self.folder
 
     @property
     def label(self) -> str:

@@ -168,6 +168,22 @@ def test_an_earlier_run_is_replaced_and_notes_beside_it_stay(tmp_path: Path) -> 
     assert names_in(tmp_path) == sorted([*FILES, "notes.md"])
 
 
+@pytest.mark.parametrize("part", ["config", "metrics", "trace", "spans", "checkpoints"])
+def test_a_run_that_was_overwritten_does_not_give_the_other_ones_numbers(tmp_path: Path, part: str) -> None:
+    write(tmp_path)
+    run = load_run(tmp_path)
+    write(tmp_path, made_up_run(stretch=2.0))  # the same experiment, at half the speed
+    with pytest.raises(UsageError, match=r"with another run, expected .* give each a directory, run\(\.\.\., out=\.\.\.\)"):
+        getattr(run, part)
+
+
+def test_a_run_that_was_written_again_with_the_same_result_can_be_read_on(tmp_path: Path) -> None:
+    write(tmp_path)
+    run = load_run(tmp_path)
+    write(tmp_path)
+    assert run.metrics.equals(load_run(tmp_path).metrics)
+
+
 def test_a_killed_write_does_not_block_the_folder(tmp_path: Path) -> None:
     (tmp_path / ".partial-trace.json").write_text("half")
     check_folder(tmp_path)
