@@ -87,9 +87,7 @@ def is_measured(cell: Any) -> bool:
 
 def shown(cell: Any) -> list[Any]:
     """Return what *cell* shows, as far as a second execution must show it again."""
-    kinds = [
-        sorted({"figure" if kind in (PLOTLY, PNG) else kind for kind in _kinds(output)}) for output in cell.outputs
-    ]
+    kinds = [_kinds(output) for output in cell.outputs]
     if is_measured(cell):
         return [kind for kind in kinds if kind != ["stream"]]
     return [_content(output) for output in cell.outputs]
@@ -124,7 +122,9 @@ def _content(output: Any) -> Any:
 
 
 def _kinds(output: Any) -> list[str]:
-    return list(output.data) if "data" in output else [output.output_type]
+    if "data" not in output:
+        return [output.output_type]
+    return ["figure"] if {PLOTLY, PNG} & set(output.data) else sorted(output.data)
 
 
 def _plain(value: Any) -> Any:
