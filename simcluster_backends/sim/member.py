@@ -47,6 +47,7 @@ class Member:
         self.buffer = SendBuffer(send_buffer_bytes) if send_buffer_bytes else None
         self.alive = True
         self.born_s = loop.time()
+        self.rested = False  # it began only when it was first sent a message
         self.killed_by: Fault | None = None
         self.hung = 0  # by how many faults
         self.device_lock = asyncio.Lock()
