@@ -57,6 +57,11 @@ KEPT_SPANS = 2**18
 """Spans that a run keeps one by one, all nodes together; those beyond a node's share are summed up."""
 
 
+LISTED = 4096
+"""In the files of a run of more nodes, those on which nothing has happened have one row together, and links without
+traffic none.
+"""
+
 MOST_NOTICED = 50
 """Places of a node that looked wrong: a run of one algorithm has few lines."""
 
@@ -142,6 +147,11 @@ class NodeRecord:
         if self.rest is not None:
             noted.append(self.rest.digest)
         return hashlib.sha256(msgspec.msgpack.encode(noted)).hexdigest()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has happened on this node."""
+        return not (self.spans or self.metrics or self.sent_to or self.bytes_received)
 
     @property
     def bytes_sent(self) -> int:

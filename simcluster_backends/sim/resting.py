@@ -75,7 +75,7 @@ def records_of(
     *left_s*: when rank 0 ended; the news of it travels for *latency_s* from one rank to another.
     """
     awake = {member.rank: member.recorder.record for member in members}
-    like = next((record for record in reversed(awake.values()) if is_untouched(record)), None)
+    like = next((record for record in reversed(awake.values()) if record.is_idle), None)
     latencies_s: dict[object, float] = {}
     ends = _ends(topology) if len(awake) < len(members) else {}
     found = []
@@ -92,11 +92,6 @@ def records_of(
             record = replace(like, rank=rank, name=name, finished_s=left_s + latencies_s[key])
         found.append(record)
     return found
-
-
-def is_untouched(record: NodeRecord) -> bool:
-    """Return whether *record* is that of a rank which nothing was ever sent to."""
-    return not (record.spans or record.metrics or record.sent_to or record.bytes_received)
 
 
 def _ends(topology: Topology) -> dict[str, tuple[object, ...]]:
