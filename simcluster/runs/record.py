@@ -229,13 +229,13 @@ def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
     It is the lowest rank of those that `last`. If groups were re-formed, it is in the last group that its first rank
     has begun. If none lasts, the run has failed, and it is the first rank of the last group, however that ended.
     """
-    lasting = last(nodes)
+    lasting = {node.rank for node in last(nodes)}
     begun = {node.group_number for node in nodes if not node.group_rank}
 
     def place(node: NodeRecord) -> tuple[bool, int, int]:
         if node.group_rank is None or node.group_number not in begun:
-            return node not in lasting, 0, node.rank
-        return node not in lasting, -node.group_number, node.group_rank
+            return node.rank not in lasting, 0, node.rank
+        return node.rank not in lasting, -node.group_number, node.group_rank
 
     return min(nodes, key=place)
 

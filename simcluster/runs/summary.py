@@ -208,9 +208,9 @@ def keep_those_that_stand(record: RunRecord) -> None:
         return
     stands = record.standing
     others = sorted((node for node in record.nodes if node is not stands), key=lambda node: node.rank)
-    known = _held_out(stands)
+    known, formed = _held_out(stands), bool(regroups(record.nodes))
     for node in others:
-        fills = bool(regroups(record.nodes)) and node.trained
+        fills = formed and node.trained
         keeps = _held_out(node) - known if fills else set()
         node.metrics = [
             metric for metric in node.metrics if metric.name not in HELD_OUT or (metric.name, metric.step) in keeps
