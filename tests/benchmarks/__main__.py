@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from tests.benchmarks import contention, messages, overhead, pages, starting, sweeping
+from tests.benchmarks import cohort, contention, messages, overhead, pages, starting, sweeping
 from tests.support.browser import CHROMIUM
 
 
@@ -45,6 +45,7 @@ def main() -> None:
         pages.main()
 
     sweeping.main()
+    cohort.main()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ COHORT = {"name": "fedbuff", "concurrency": 5, "buffer": 5, "server_trains": Fal
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Collect how many nodes each cluster has made by its end."""
     counts: list[int] = []
     run = Cluster.run
@@ -29,7 +28,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
             counts.append(len(list(cluster.members)))
 
     monkeypatch.setattr(Cluster, "run", counted)
-    yield counts
+    return counts
 
 
 def trained(out: Path, workers: int, **keys: Any) -> simcluster.Run:
