@@ -21,11 +21,12 @@ from simcluster_backends.sim.lookahead import Ring
 from simcluster_backends.sim.loop.clock import Endless, collected_rarely
 from simcluster_backends.sim.loop.event_loop import Drained, SimLoop, SimTask
 from simcluster_backends.sim.member import Member
+from simcluster_backends.sim.members import Members
 from simcluster_backends.sim.membership import Departure, Membership
 from simcluster_backends.sim.network.flows import Network
 from simcluster_backends.sim.network.models import MODELS
 from simcluster_backends.sim.network.routes import Routes
-from simcluster_backends.sim.resting import Members, Rested
+from simcluster_backends.sim.resting import Rested
 from simcluster_backends.sim.streams import Streams
 from simcluster_backends.sim.transport import SimTransport
 
@@ -65,7 +66,7 @@ class Cluster:
         faults: Disturbance | None = None,
         rests: bool = False,
     ) -> None:
-        self.topology, self.seed = topology, seed
+        self.topology, self.seed, self._rests = topology, seed, rests
         self.loop = SimLoop(threads, len(topology.workers))  # type: ignore[abstract]  # rejects by name any call that leaves the simulation
         self.network = Network(self.loop.clock)
         self.routes = Routes(topology, seed, self.loop.clock, self.network, MODELS[model or topology.network])
@@ -81,9 +82,7 @@ class Cluster:
         self.faults = faults
         self._bodies: Sequence[Body] = ()
         self._returns: dict[int, asyncio.Future[None]] = {}  # ranks that will be restarted
-        self._ending = False
-        self._all_here = True
-        self._rests = rests
+        self._ending, self._all_here = False, True
         self._prepare: Callable[[Member], object] = lambda member: None
         self._context: contextvars.Context | None = None  # of the run, once nodes have begun
         for rank in range(1 if rests else len(topology.workers)):

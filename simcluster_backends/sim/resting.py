@@ -7,7 +7,7 @@ before the message arrives, and waits for it like a rank that has waited since t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,37 +19,7 @@ from simcluster_backends.sim.transport import SimTransport
 if TYPE_CHECKING:
     from simcluster.payload import Message
     from simcluster.topology import Link, Topology
-    from simcluster_backends.sim.member import Member
-
-
-class Members:
-    """The current incarnation of each of *size* ranks, made by *make* when first asked for. Iterating yields those."""
-
-    def __init__(self, size: int, make: Callable[[int], Member]) -> None:
-        self._size, self._make = size, make
-        self._made: dict[int, Member] = {}
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, rank: int) -> Member:
-        member = self._made.get(rank)
-        if member is None:
-            member = self._made[rank] = self._make(rank)
-        return member
-
-    def __setitem__(self, rank: int, member: Member) -> None:
-        self._made[rank] = member
-
-    def __contains__(self, rank: object) -> bool:
-        return rank in self._made
-
-    def __iter__(self) -> Iterator[Member]:
-        return iter([self._made[rank] for rank in sorted(self._made)])
-
-    def first_resting(self) -> int | None:
-        """Return the lowest rank that has not been made."""
-        return next((rank for rank in range(self._size) if rank not in self._made), None)
+    from simcluster_backends.sim.members import Members
 
 
 class Rested(SimTransport):
@@ -70,7 +40,7 @@ class Rested(SimTransport):
 def records_of(
     members: Members, topology: Topology, left_s: float | None, latency_s: Callable[[int, int], float]
 ) -> list[NodeRecord]:
-    """Return the record of every rank. Those that still rest have that of the first of them, which *was* made to end.
+    """Return the record of every rank. Those that still rest have that of the one which was made to end for them.
 
     *left_s*: when rank 0 ended; the news of it travels for *latency_s* from one rank to another.
     """
