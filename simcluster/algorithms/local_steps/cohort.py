@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from simcluster.algorithms.local_steps.own_rounds import train_and_push
+from simcluster.algorithms.local_steps.rounds import adopt
 from simcluster.algorithms.parameter_server.server import SERVER, Push
 from simcluster.algorithms.parameter_server.serving import Listener
+from simcluster.algorithms.steps import resumable, rounds
+from simcluster.algorithms.timed import timed
+from simcluster.compression import Codec
 from simcluster.errors import ENDED, PeerLost
 from simcluster.payload import Message
 from simcluster.transport import Transport
@@ -89,3 +94,13 @@ async def calls(node: Transport) -> AsyncIterator[Message]:
                 return
             raise
         yield call
+
+
+async def work_when_called(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
+    """Be a worker of a cohort: a round for each call."""
+    training = rounds(replica, interval, keep=resumable(replica, codec=codec), loose=True)
+    async for call in calls(node):
+        # Phase 3, pull: the current weights, which come with the call and so before a round.
+        await timed(node, adopt, replica.parameters, call.tensor)
+        done, batches = await anext(training)
+        await train_and_push(node, replica, interval, done, batches, call.tensor, call["version"], codec)

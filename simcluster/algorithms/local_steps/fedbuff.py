@@ -7,7 +7,6 @@ default. As in the paper, only M_c workers may train at a time: the server draws
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -15,11 +14,11 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
-from simcluster.algorithms.local_steps.cohort import CALL, Cohort, calls
+from simcluster.algorithms.local_steps.cohort import CALL, Cohort, work_when_called
 from simcluster.algorithms.local_steps.facts import fedbuff_copies
-from simcluster.algorithms.local_steps.own_rounds import own_rounds
-from simcluster.algorithms.local_steps.rounds import adopt, outer_gradient, train_alone
-from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
+from simcluster.algorithms.local_steps.own_rounds import own_rounds, train_and_push
+from simcluster.algorithms.local_steps.rounds import adopt
+from simcluster.algorithms.parameter_server.asynchronous import Server
 from simcluster.algorithms.parameter_server.facts import served
 from simcluster.algorithms.parameter_server.server import SERVER, Push, trainers
 from simcluster.algorithms.parameter_server.serving import Rounds
@@ -29,7 +28,7 @@ from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
 from simcluster.payload import give
 from simcluster.transport import Transport
-from simcluster.workloads import Batch, Replica
+from simcluster.workloads import Replica
 
 
 @Facts(
@@ -67,7 +66,7 @@ async def fedbuff(
     elif concurrency is None:
         await _work(node, replica, interval, codec)
     else:
-        await _work_when_called(node, replica, interval, codec)
+        await work_when_called(node, replica, interval, codec)
 
 
 async def _serve(
@@ -137,35 +136,12 @@ async def _serve(
 async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
     state = resumable(replica, w=flatten(replica.parameters), version=0, codec=codec)
     async for done, batches in rounds(replica, interval, keep=state, loose=True):
-        await _train_and_push(node, replica, interval, done, batches, state.w, state.version, codec)
+        await train_and_push(node, replica, interval, done, batches, state.w, state.version, codec)
 
         # Phase 3, pull: the current weights.
         message = await node.recv(SERVER, "answer")
         state.w, state.version = message.tensor, message["version"]
         await timed(node, adopt, replica.parameters, state.w)
-
-
-async def _work_when_called(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
-    training = rounds(replica, interval, keep=resumable(replica, codec=codec), loose=True)
-    async for call in calls(node):
-        # Phase 3, pull: the current weights, which come with the call and so before a round.
-        await timed(node, adopt, replica.parameters, call.tensor)
-        done, batches = await anext(training)
-        await _train_and_push(node, replica, interval, done, batches, call.tensor, call["version"], codec)
-
-
-async def _train_and_push(
-    node: Transport, replica: Replica, interval: int, done: int, batches: Iterable[Batch], w: Tensor, version: int,
-    codec: Codec,
-) -> None:  # fmt: skip
-    # Phase 1, train: Q steps from the server's weights.
-    loss = await train_alone(node, replica, batches)
-
-    # Phase 2, push: the change, and the version of the weights that it started from.
-    delta = await timed(node, outer_gradient, w, replica.parameters)
-    small = await codec.compress(node, unflatten(delta, replica.parameters))
-    await push_to_server(node, replica, give(*small, version=version, last=done == replica.steps))
-    node.record(step=done, loss=loss, pushed=-(-done // interval))
 
 
 def _gather(gathered: Tensor, delta: Tensor, staleness: int) -> Tensor:
