@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from simcluster.algorithms.facts import facts_of
 from simcluster.checkpoints.gather import Keeping
 from simcluster.checkpoints.restore import Restored
 from simcluster.checkpoints.store import checkpoints
@@ -215,4 +216,5 @@ def _job(
         },
         again=restart_of(plan, folder, keeping, config_json),
         keeping=keeping,
+        rests=facts_of(plan.algorithm).rests(plan.algorithm_settings),
     )

@@ -46,7 +46,8 @@ class ClusterJob:
     there. *time_s*, if given, is when every node must have ended its algorithm by itself; in real time, a backend drops
     nodes that have not some time later. *options* are the backend's own settings; it reports unknown ones.
     *on_progress* is called with (rank, its last step); a *watcher* sees much more, a *follower* every row that nodes
-    record. *about* has name, algorithm, topology and steps, for views of the run.
+    record. *rests*: each rank except 0 does nothing until rank 0 first sends to it, and ends with rank 0 (see
+    `Facts.rests`). *about* has name, algorithm, topology and steps, for views of the run.
     """
 
     names: list[str]
@@ -68,6 +69,7 @@ class ClusterJob:
     keeping: Keeping | None = None
     watcher: Watcher | None = None
     follower: Follower | None = None
+    rests: bool = False
 
 
 def places(topology: Topology, options: Mapping[str, Any]) -> tuple[list[tuple[str, int] | None], list[Remote | None]]:

@@ -51,6 +51,10 @@ EVALUATIONS = 50
 """The number of evaluations in a run, by default."""
 
 
+WRITTEN_OUT = 4096
+"""The most nodes that a run's configuration names one by one if a generator made them."""
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A valid experiment. *document* is its resolved form, which parses back to an equal one. *by_topology* are the
@@ -252,7 +256,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any], home: Home | None) -
     often = top.evaluate_every or max(1, -(-steps // EVALUATIONS))
     resolved = {
         "name": name,
-        "topology": cluster.document,
+        "topology": _written(cluster),
         "algorithm": algorithm_block,
         "workload": workload_block,
         "stop": top.stop.block,
@@ -288,6 +292,13 @@ def _read(reading: Reading, of_topology: Mapping[str, Any], home: Home | None) -
         document=resolved,
         by_topology=by_topology,
     )
+
+
+def _written(cluster: Topology) -> Mapping[str, Any]:
+    """Return the document of *cluster* or, if it is large, the few keys of the generator that made it."""
+    if len(cluster.nodes) <= WRITTEN_OUT or cluster.generated is None:
+        return cluster.document
+    return cluster.generated
 
 
 def _by_topology(document: Document) -> dict[str, Any]:

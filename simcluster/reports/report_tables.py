@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from simcluster.reports.sections import spread
 from simcluster.runs import words
+from simcluster.runs.folder import size_of
 from simcluster.runs.summary import label
 
 THREE = '<p class="note">Least / median / most.</p>'
@@ -29,7 +30,7 @@ def headline(run: RunFolder, topology: Topology) -> str:
     summary, workload = run.summary, run.config.get("workload")
     did = "was timed at training" if words.timed_only(summary) else "trained"
     who = f"{summary['algorithm']} {did} {label(workload) if workload else 'a model'}"
-    nodes = words.plural(len(summary["nodes"]), "node")
+    nodes = words.plural(size_of(summary), "node")
     steps = words.steps(summary)
     time = f"{words.seconds(summary['elapsed_s'])} of {clock_name(summary)}"
     # Nodes on sockets may be any machines, whatever the topology states.

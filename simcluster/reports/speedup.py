@@ -18,6 +18,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.reports.figure_style import measure_axis, named, styled, titled
 from simcluster.reports.swept_figures import MARK, draw_lines, known
 from simcluster.reports.swept_lines import SweptLine, SweptScale, first_of, groups, others_than, scale_of
+from simcluster.runs.folder import size_of
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
@@ -73,7 +74,7 @@ def counts_nodes(table: pd.DataFrame, runs: Sequence[RunFolder | None], x: str) 
 
 
 def _nodes(runs: Sequence[RunFolder | None]) -> list[float]:
-    return [len(run.summary["nodes"]) if run is not None else np.nan for run in runs]
+    return [size_of(run.summary) if run is not None else np.nan for run in runs]
 
 
 def _work(run: RunFolder, by: By) -> float:
@@ -87,7 +88,7 @@ def _work(run: RunFolder, by: By) -> float:
         raise UsageError(Problem("by", f"elapsed_s of runs that stop after {stop['time']}", expected))
     if "steps" not in stop:
         return float(stop["epochs"])  # of all data, on any number of ranks
-    ranks = len(run.summary["nodes"]) - (config["algorithm"].get("server_trains") is False)
+    ranks = size_of(run.summary) - (config["algorithm"].get("server_trains") is False)
     size = config["workload"].get("batch_size", 1)
     return float(stop["steps"] * (sum(size.values()) if isinstance(size, Mapping) else ranks * size))
 

@@ -120,7 +120,7 @@ class RunFolder:
         """The Chrome trace: traceEvents and otherData."""
         folder = self._same()
         try:
-            return trace_of(read(folder, TRACE, most_bytes=TRACE_BYTES), len(self.summary["nodes"]))
+            return trace_of(read(folder, TRACE, most_bytes=TRACE_BYTES), size_of(self.summary))
         except (OSError, ValueError) as error:
             raise _damaged(self.folder / TRACE, f"a run's trace ({error})") from error
 
@@ -172,6 +172,11 @@ class RunFolder:
     def __repr__(self) -> str:
         doubtful = "".join(f"; warning: {row['text']}" for row in self.warnings)
         return f"Run({str(self.folder)!r}: {self.label}, {self.summary['status']}{doubtful})"
+
+
+def size_of(summary: Mapping[str, Any]) -> int:
+    """Return the number of nodes of a run, those on which nothing has happened included."""
+    return len(summary["nodes"]) + int(summary.get("resting", {}).get("nodes", 0))
 
 
 def default_folder(name: str, algorithm: str, backend: str, seed: int, root: str = "runs") -> Path:

@@ -57,6 +57,11 @@ KEPT_SPANS = 2**18
 """Spans that a run keeps one by one, all nodes together; those beyond a node's share are summed up."""
 
 
+LISTED = 4096
+"""In the files of a run of more nodes, those on which nothing has happened have one row together, and links without
+traffic none.
+"""
+
 MOST_NOTICED = 50
 """Places of a node that looked wrong: a run of one algorithm has few lines."""
 
@@ -144,6 +149,11 @@ class NodeRecord:
         return hashlib.sha256(msgspec.msgpack.encode(noted)).hexdigest()
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing has happened on this node."""
+        return not (self.spans or self.metrics or self.sent_to or self.bytes_received)
+
+    @property
     def bytes_sent(self) -> int:
         return sum(count[1] for count in self.sent_to.values())
 
@@ -219,13 +229,13 @@ def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
     It is the lowest rank of those that `last`. If groups were re-formed, it is in the last group that its first rank
     has begun. If none lasts, the run has failed, and it is the first rank of the last group, however that ended.
     """
-    lasting = last(nodes)
+    lasting = {node.rank for node in last(nodes)}
     begun = {node.group_number for node in nodes if not node.group_rank}
 
     def place(node: NodeRecord) -> tuple[bool, int, int]:
         if node.group_rank is None or node.group_number not in begun:
-            return node not in lasting, 0, node.rank
-        return node not in lasting, -node.group_number, node.group_rank
+            return node.rank not in lasting, 0, node.rank
+        return node.rank not in lasting, -node.group_number, node.group_rank
 
     return min(nodes, key=place)
 

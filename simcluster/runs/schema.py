@@ -14,14 +14,14 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from simcluster.runs.spans import PARTS
 from simcluster.runs.trace import KINDS
 
-MOST_NODES = 100_000
+MOST_NODES, MOST_RANKS = 100_000, 2**20
 MOST_DEPTH = 32
 """Maximum nesting of lists and mappings."""
 
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Time = Annotated[float, Meta(ge=-1e12, le=1e12)]
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
-Rank = Annotated[int, Meta(ge=0, lt=MOST_NODES)]
+Rank = Annotated[int, Meta(ge=0, lt=MOST_RANKS)]
 Amount = Annotated[float, Meta(ge=0, le=1e18)] | None
 Number = Annotated[float, Meta(ge=-1e300, le=1e300)] | None
 Word = Annotated[str, Meta(max_length=10_000)]
@@ -112,6 +112,18 @@ class Link(Struct):
     busy_fraction: Annotated[float, Meta(ge=0, le=1e9)]
 
 
+class Resting(Struct):
+    """The nodes of a large run on which nothing has happened: the *first* of them, and its weights."""
+
+    nodes: Annotated[int, Meta(gt=0, le=MOST_RANKS)]
+    first: Word
+    finished_s: Seconds | None = None
+    joules: Amount = None
+    price_usd: Amount = None
+    predicted_peak_bytes: Count | None = None
+    weights_sha256: Word | None = None
+
+
 class Summary(Struct):
     """The content of summary.json."""
 
@@ -150,13 +162,14 @@ class Summary(Struct):
     restarts: list[Restart] = []
     regroups: list[Regroup] = []
     updates: Count = 0
+    resting: Resting | UnsetType = UNSET
     warnings: list[Warned] = []
 
 
 class SpanArgs(Struct):
     tag: Word
     bytes: Count
-    peer: Annotated[int, Meta(ge=-1, lt=MOST_NODES)] = -1
+    peer: Annotated[int, Meta(ge=-1, lt=MOST_RANKS)] = -1
 
 
 class SpanEvent(Struct):
@@ -196,7 +209,9 @@ def summary_of(content: bytes) -> dict[str, Any]:
     told = _as(found, Summary)
     if not 0 < len(told.nodes) <= MOST_NODES:
         raise ValueError(f"{len(told.nodes)} nodes, expected 1 to {MOST_NODES} - at `$.nodes`")
-    if sorted(node.rank for node in told.nodes.values()) != list(range(len(told.nodes))):
+    resting = 0 if told.resting is UNSET else told.resting.nodes
+    ranks = {node.rank for node in told.nodes.values()}
+    if len(ranks) < len(told.nodes) or max(ranks) >= len(told.nodes) + resting:
         raise ValueError("ranks other than 0, 1, ..., each once - at `$.nodes[...].rank`")
     if told.status == "failed" and told.error is UNSET:
         raise ValueError("nothing for a run that failed - at `$.error`")

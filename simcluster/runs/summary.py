@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from statistics import fmean
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from simcluster.errors import NodeFailed
 from simcluster.runs.doubts import doubts_of
-from simcluster.runs.record import Metric, NodeRecord, RunRecord, regroups
+from simcluster.runs.record import LISTED, Metric, NodeRecord, RunRecord, regroups
 from simcluster.runs.steps import STALENESS, steps_of
 
 if TYPE_CHECKING:
@@ -102,8 +102,28 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
             summary[key] = record.extra[key]
     if formed := regroups(record.nodes):
         summary["regroups"] = [{key: row[key] for key in REGROUPED} for row in formed]
-    summary["nodes"] = {node.name: _node(node, of_nodes[node.name]) for node in record.nodes}
-    return summary | {"links": link_use(topology, record)}
+    resting, links = [node for node in record.nodes if node.is_idle], link_use(topology, record)
+    if len(record.nodes) > LISTED and 0 < len(resting) < len(record.nodes):
+        summary["resting"] = _resting(resting, of_nodes)
+        listed = [node for node in record.nodes if not node.is_idle]
+        links = {name: use for name, use in links.items() if use["bytes"]}
+    else:
+        listed = record.nodes
+    summary["nodes"] = {node.name: _node(node, of_nodes[node.name]) for node in listed}
+    return summary | {"links": links}
+
+
+def _resting(nodes: Sequence[NodeRecord], of_nodes: Mapping[str, Bill]) -> dict[str, Any]:
+    """Return one row for all *nodes*, on which nothing has happened."""
+    first, ends_s = nodes[0], [node.finished_s for node in nodes if node.finished_s is not None]
+    return {
+        "nodes": len(nodes),
+        "first": first.name,
+        "finished_s": max(ends_s) if len(ends_s) == len(nodes) else None,
+        **total(of_nodes[node.name] for node in nodes)._asdict(),
+        "predicted_peak_bytes": first.predicted_peak_bytes,
+        "weights_sha256": first.weights_sha256,
+    }
 
 
 def label(block: Mapping[str, Any] | str) -> str:
@@ -188,9 +208,9 @@ def keep_those_that_stand(record: RunRecord) -> None:
         return
     stands = record.standing
     others = sorted((node for node in record.nodes if node is not stands), key=lambda node: node.rank)
-    known = _held_out(stands)
+    known, formed = _held_out(stands), bool(regroups(record.nodes))
     for node in others:
-        fills = bool(regroups(record.nodes)) and node.trained
+        fills = formed and node.trained
         keeps = _held_out(node) - known if fills else set()
         node.metrics = [
             metric for metric in node.metrics if metric.name not in HELD_OUT or (metric.name, metric.step) in keeps

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
 from simcluster.runs import words
-from simcluster.runs.record import NodeRecord, RunRecord, Span, SpanKind, regroups
+from simcluster.runs.record import LISTED, NodeRecord, RunRecord, Span, SpanKind, regroups
 from simcluster.runs.spans import PARTS, Rest
 
 KINDS: Final[tuple[SpanKind, ...]] = ("compute", "send", "recv")
@@ -27,8 +27,10 @@ COUNTERS: Final = ("loss", "eval_loss", "eval_accuracy", "staleness")
 
 def events(record: RunRecord) -> Iterator[dict[str, Any]]:
     """Yield the events one by one, since a long run has many."""
+    few = len(record.nodes) <= LISTED
     for node in record.nodes:
-        yield from _process(node)
+        if few or not node.is_idle:
+            yield from _process(node)
     yield from trace_events(record.extra.get("faults", ()), record.elapsed_s, len(record.nodes))
     yield from group_events(regroups(record.nodes), len(record.nodes) + 1)
 

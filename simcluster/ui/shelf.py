@@ -13,7 +13,7 @@ from typing import Any
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import PARTIAL, listed, open_file, opened
 from simcluster.results import Run, load_run, load_sweep
-from simcluster.runs.folder import LIVE, LOG_SUFFIX, LOGS, REPORT, SUMMARY, TRACEBACK, read_summary
+from simcluster.runs.folder import LIVE, LOG_SUFFIX, LOGS, REPORT, SUMMARY, TRACEBACK, read_summary, size_of
 from simcluster.runs.sweep_folder import EXPLORER, POINTS, SWEEP, TABLE_PARQUET
 from simcluster.watching.live_file import read_live
 
@@ -140,7 +140,7 @@ class Shelf:
             summary = read_summary(self.root.joinpath(*parts))
         except UsageError as damage:
             return {"name": parts[-1], "state": "damaged", "error": str(damage)[:1000]}
-        told = {key: summary[key] for key in TOLD} | {"bytes": summary["bytes_sent"], "nodes": len(summary["nodes"])}
+        told = {key: summary[key] for key in TOLD} | {"bytes": summary["bytes_sent"], "nodes": size_of(summary)}
         words = summary.get("error", {}).get("message", "")
         return told | {"state": told.pop("status"), "error": str(words)[:1000]}
 

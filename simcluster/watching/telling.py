@@ -19,6 +19,8 @@ WAITS_TOLD = 3
 MOST_ON_MAP = 64
 """With more nodes a map does not help, and its layout takes long."""
 
+MOST_LINKS = 4096
+
 SentTo = Mapping[int, Sequence[int]]
 """Rank of a peer -> [messages, bytes]."""
 
@@ -122,12 +124,15 @@ def with_rows(node: NodeTelemetry, noted: Noted, sent_to: SentTo) -> NodeTelemet
     )
 
 
-def link_telemetry(names: Sequence[str], topology: Topology | None, sent: Sequence[SentTo]) -> list[LinkTelemetry]:
-    """Return the traffic *sent* by each rank, on the links between *names*; per pair if no topology is known."""
+def link_telemetry(names: Sequence[str], topology: Topology | None, sent: Mapping[int, SentTo]) -> list[LinkTelemetry]:
+    """Return the traffic *sent* by each rank, on the links between *names*; per pair if no topology is known.
+
+    With more than MOST_LINKS, those without traffic are left out.
+    """
     links = list(topology.links) if topology is not None else []
     carried = {link.name: [0, 0] for link in links}
     capacities = {link.name: link.bandwidth_Bps for link in links}
-    for rank, sent_to in enumerate(sent):
+    for rank, sent_to in sent.items():
         for peer, (_, size_bytes) in sent_to.items():
             if topology is None:
                 low, high = sorted((rank, peer))
@@ -138,6 +143,7 @@ def link_telemetry(names: Sequence[str], topology: Topology | None, sent: Sequen
     return [
         LinkTelemetry(name=name, bytes_forward=there, bytes_backward=back, capacity_Bps=capacities.get(name))
         for name, (there, back) in carried.items()
+        if there or back or len(carried) <= MOST_LINKS
     ]
 
 

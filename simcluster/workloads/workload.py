@@ -92,6 +92,7 @@ class Workload:
     # Shared by all replicas; a simulator makes hundreds of them in one process.
     _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
     _counted: Counted = field(default_factory=Counted, init=False, repr=False)
+    _equal_sizes: dict[int, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         problems = wrong_parts(self.model, self.loss, self.optimizer, self.schedule)
@@ -128,7 +129,11 @@ class Workload:
         if self.batch_sizes and len(self.batch_sizes) != size:
             found, expected = f"{len(self.batch_sizes)} sizes", f"{size}, one per rank"
             raise UsageError(Problem("batch_size", found, expected))
-        return self.batch_sizes or (self.batch_size,) * size
+        if self.batch_sizes:
+            return self.batch_sizes
+        if size not in self._equal_sizes:
+            self._equal_sizes[size] = (self.batch_size,) * size
+        return self._equal_sizes[size]
 
     @cached_property
     def train_samples(self) -> Samples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,10 +21,12 @@ from simcluster_backends.sim.lookahead import Ring
 from simcluster_backends.sim.loop.clock import Endless, collected_rarely
 from simcluster_backends.sim.loop.event_loop import Drained, SimLoop, SimTask
 from simcluster_backends.sim.member import Member
+from simcluster_backends.sim.members import Members
 from simcluster_backends.sim.membership import Departure, Membership
 from simcluster_backends.sim.network.flows import Network
 from simcluster_backends.sim.network.models import MODELS
 from simcluster_backends.sim.network.routes import Routes
+from simcluster_backends.sim.resting import Rested
 from simcluster_backends.sim.streams import Streams
 from simcluster_backends.sim.transport import SimTransport
 
@@ -49,7 +52,7 @@ class Disturbance(Protocol):
 class Cluster:
     """The workers of *topology*, in rank order, subject to *faults*.
 
-    *inbox_bytes* and *model* default to the topology's.
+    *inbox_bytes* and *model* default to the topology's. *rests*: each rank except 0 rests until it is sent a message.
     """
 
     def __init__(
@@ -61,31 +64,29 @@ class Cluster:
         model: str | None = None,
         threads: int = 1,
         faults: Disturbance | None = None,
+        rests: bool = False,
     ) -> None:
-        self.topology, self.seed = topology, seed
+        self.topology, self.seed, self._rests = topology, seed, rests
         self.loop = SimLoop(threads, len(topology.workers))  # type: ignore[abstract]  # rejects by name any call that leaves the simulation
         self.network = Network(self.loop.clock)
         self.routes = Routes(topology, seed, self.loop.clock, self.network, MODELS[model or topology.network])
         self.membership = Membership(len(topology.workers), self._latency_s)
-        self.members: list[Member] = []  # the current incarnation of each rank
+        self.members = Members(len(topology.workers), self._first)
         limits_B = (inbox_bytes, topology.inbox_bytes, INBOX_BYTES)
         limit_B = next(given_B for given_B in limits_B if given_B is not None)
         self.streams = Streams(self.loop.clock, self.network, self.routes, self.membership, self.members, limit_B)
-        self.tasks: list[SimTask[Any]] = []
+        self.tasks: dict[int, SimTask[Any]] = {}
         self.failures: list[tuple[Member, BaseException]] = []  # exceptions raised by bodies, in order of time
         self.gone: dict[int, str] = {}  # why: killed by the fault plan, not started yet, or asked to leave
         self.has_left: set[int] = set()  # ranks that were asked to
         self.faults = faults
         self._bodies: Sequence[Body] = ()
         self._returns: dict[int, asyncio.Future[None]] = {}  # ranks that will be restarted
-        self._ending = False
-        self._all_here = True
-        keep = kept_spans(len(topology.workers))
-        for rank, name in enumerate(topology.workers):
-            device = topology.nodes[name].device
-            assert device is not None, "a worker has a device"
-            recorder = Recorder(rank, name, self.loop.time, keep)
-            self.members.append(self._member(rank, DeviceModel(device, seed, name), recorder))
+        self._ending, self._all_here = False, True
+        self._prepare: Callable[[Member], object] = lambda member: None
+        self._context: contextvars.Context | None = None  # of the run, once nodes have begun
+        for rank in range(1 if rests else len(topology.workers)):
+            self.members[rank]
         self.ring = Ring(self.loop, self.members, self.streams, self.membership)
         if faults is not None:
             faults.attach(self)
@@ -99,17 +100,21 @@ class Cluster:
         self._bodies = bodies
         with CtrlC(self.loop.interrupt, PATIENCE_S) as ctrl_c:
             try:
-                self.tasks = [self._begin(member) for member in self.members]
+                self.tasks = {member.rank: self._begin(member) for member in self.members}
+                self._context = contextvars.copy_context()
                 if self.faults is not None:
                     self.faults.schedule()
                 with collected_rarely():
-                    while left := [future for future in (*self.tasks, *self._returns.values()) if not future.done()]:
+                    while left := [
+                        future for future in (*self.tasks.values(), *self._returns.values()) if not future.done()
+                    ]:
                         # A sys.exit() stops asyncio's loop; its task raises it where that is awaited.
                         with suppress(SystemExit):
                             self.loop.run_until_complete(asyncio.wait(left))
                 self.streams.check_balance()
                 cancelled = asyncio.CancelledError("cancelled")
-                return [cancelled if task.cancelled() else task.exception() or task.result() for task in self.tasks]
+                ends = [self.tasks[rank] for rank in sorted(self.tasks)]
+                return [cancelled if task.cancelled() else task.exception() or task.result() for task in ends]
             except Drained:
                 what = f"deadlock at {self.loop.time():g} s: nothing can happen any more"
                 raise Deadlock(what, self._waits()) from None
@@ -126,6 +131,12 @@ class Cluster:
                 raise
             finally:
                 self._end_all()
+
+    def prepare(self, prepare: Callable[[Member], object]) -> None:
+        """Call *prepare* with each node before it begins."""
+        self._prepare = prepare
+        for member in self.members:
+            prepare(member)
 
     def lives(self, rank: int) -> bool:
         """Return whether *rank* has neither ended nor died."""
@@ -176,6 +187,11 @@ class Cluster:
                 arrival_s = self.loop.time() + self._latency_s(rank, peer.rank)
                 self.loop.clock.alarm_at(arrival_s, partial(peer.welcome, rank), member.recorder.incarnation)
 
+    def latency_s(self, source: int, to: int) -> float:
+        """Return the latency of the path between two ranks, which may rest."""
+        names = self.topology.workers
+        return self.routes.way(names[source], names[to]).latency_s
+
     def _latency_s(self, source: int, to: int) -> float:
         return self.streams.of(source, to).way.latency_s
 
@@ -185,12 +201,25 @@ class Cluster:
         cores = self.routes.cores(names[rank])
         return Member(rank, names, self.loop, self.streams, self.membership, device, recorder, buffer_B, cores)
 
+    def _first(self, rank: int) -> Member:
+        """Make the first incarnation of *rank*; begin one that has rested until now."""
+        name = self.topology.workers[rank]
+        device = self.topology.nodes[name].device
+        assert device is not None, "a worker has a device"
+        recorder = Recorder(rank, name, self.loop.time, kept_spans(len(self.topology.workers)))
+        member = self._member(rank, DeviceModel(device, self.seed, name), recorder)
+        self._prepare(member)
+        if self._context is not None:
+            member.rested, member.born_s = True, 0.0
+            self.tasks[rank] = self._context.copy().run(self._begin, member)
+        return member
+
     def _begin(self, member: Member) -> SimTask[Any]:
         return self.loop.begin(member, self._live(member), f"rank {member.rank} ({member.name})")
 
     async def _live(self, member: Member) -> Any:
         """Run *member*'s body, then say goodbye; if the body raises, crash."""
-        node = SimTransport(member, self.seed, self.ring.enter)
+        node = (Rested if member.rested else SimTransport)(member, self.seed, self.ring.enter)
         reason = ENDED
         try:
             try:
@@ -230,12 +259,14 @@ class Cluster:
     def _depart(self, member: Member, reason: str) -> None:
         """Record that *member* is gone. Peers learn of it one latency later, after every message that it had sent."""
         # The first departure asks all: until then no node says that it waits.
-        concerned = set(range(len(self.members))) if self._all_here else self.streams.sources(member.rank)
+        concerned = {peer.rank for peer in self.members} if self._all_here else self.streams.sources(member.rank)
         self._all_here = False
         self.membership.departs(member.rank, Departure(self.loop.time(), reason))
         self.streams.drain(member.rank)
         for peer in self._living(concerned | self.membership.listeners(member.rank)):
             peer.expect_news_of(member.rank)
+        if self._rests and member.rank == 0 and (witness := self.members.first_resting()) is not None:
+            self.members[witness]  # it ends now, and the others that rest as it does: see records_of
 
     def _living(self, ranks: Iterable[int]) -> list[Member]:
         return [self.members[rank] for rank in sorted(ranks) if self.lives(rank)]
@@ -259,7 +290,7 @@ class Cluster:
                 if (coroutine := task.get_coro()) is not None:
                     coroutine.close()
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-        for task in self.tasks:
+        for task in self.tasks.values():
             if task.done() and not task.cancelled():
                 task.exception()  # seen: it is part of the outcome
         self.loop.close()
@@ -267,8 +298,8 @@ class Cluster:
     def _waits(self) -> list[str]:
         """Return one line per unfinished rank: what it waits for, and where."""
         lines = []
-        for node, task in zip(self.members, self.tasks, strict=True):
-            if not task.done():
+        for node in self.members:
+            if not (task := self.tasks[node.rank]).done():
                 what = ", ".join(node.waits()) or "something outside the transport"
                 lines.append(f"rank {node.rank} ({node.name}) waits for {what}{_place(task)}")
         return lines

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from simcluster_backends.sim.loop.event_loop import SimLoop
-    from simcluster_backends.sim.member import Member
+    from simcluster_backends.sim.members import Members
     from simcluster_backends.sim.membership import Membership
     from simcluster_backends.sim.streams import Streams
 
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
 class Ring:
     """The nodes that have entered a ring at this instant. *members* has the current incarnation of each rank."""
 
-    def __init__(self, loop: SimLoop, members: Sequence[Member], streams: Streams, membership: Membership) -> None:
+    def __init__(self, loop: SimLoop, members: Members, streams: Streams, membership: Membership) -> None:
         self._loop, self._members, self._streams, self._membership = loop, members, streams, membership
         self._entered: list[tuple[int, Entry, asyncio.Future[int]]] = []
 

@@ -47,6 +47,7 @@ class Member:
         self.buffer = SendBuffer(send_buffer_bytes) if send_buffer_bytes else None
         self.alive = True
         self.born_s = loop.time()
+        self.rested = False  # it began only when it was first sent a message
         self.killed_by: Fault | None = None
         self.hung = 0  # by how many faults
         self.device_lock = asyncio.Lock()
@@ -58,6 +59,8 @@ class Member:
         self._back: dict[int, int] = {}  # peers known to be back but not accepted yet
         self._unheard: dict[int, None] = {}  # peers of which there may be news
         self._departures = 0  # how many of the membership's are in it
+        self._expected: set[tuple[int, int, float]] = set()  # news that an alarm brings: (peer, incarnation, time)
+        self._announced: set[int] = set()  # peers with such news, until they are back
 
     def die(self, fault: Fault | None = None) -> None:
         """Stop receiving."""
@@ -144,7 +147,9 @@ class Member:
             return
         suspects, self._departures = self.membership.suspects(self._departures)
         self._unheard.update(dict.fromkeys(suspects))
-        self._unheard = {rank: None for rank in self._unheard if rank not in self.inbox.lost}
+        # News for which an alarm is set is not looked for again, except where faults may change when it arrives.
+        known = self._announced if not self._registry.gated else ()
+        self._unheard = {rank: None for rank in self._unheard if rank not in self.inbox.lost and rank not in known}
         unheard = [(news.time_s, rank) for rank in self._unheard for news in self._news(rank)]
         for _, rank in sorted(unheard):
             self._hear_of(rank)
@@ -178,7 +183,10 @@ class Member:
         for news in self._news(rank):
             if news.time_s < now_s or (news.cut is not None and news.time_s == now_s):
                 self._lose(rank, known, news)
-            else:
+            elif news.cut is not None or (rank, known, news.time_s) not in self._expected:
+                if news.cut is None:
+                    self._expected.add((rank, known, news.time_s))
+                    self._announced.add(rank)
                 # Even at this very instant: what *rank* sent before it left may be about to arrive.
                 self.loop.clock.alarm_at(news.time_s, partial(self._lose, rank, known), news)
 
@@ -218,6 +226,7 @@ class Member:
         if self._back.get(rank) == self.membership.incarnation(rank) and self.alive and self.inbox.has_told(rank):
             self._known[rank] = self._back.pop(rank)
             self._streams.pop(rank, None)
+            self._announced.discard(rank)
             self.inbox.found(rank)
             self._unheard[rank] = None
             self._registry.accept(rank, self.rank)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,6 +34,7 @@ from simcluster_backends.sim.faults import Faults
 from simcluster_backends.sim.loop.callbacks import owner_of_task
 from simcluster_backends.sim.loop.stalls import stalls_reported
 from simcluster_backends.sim.member import Member
+from simcluster_backends.sim.resting import records_of
 
 if TYPE_CHECKING:
     from simcluster.checkpoints.gather import Keeping
@@ -74,15 +76,19 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
     program = resolve_name(job.program)
     options = {"threads": usable_cores(), **job.options}
     faults = Faults(job.faults, options.pop("dead_s", DEAD_S))
-    cluster = Cluster(job.topology, job.seed, faults=faults, **options)
-    if device_of is not None:
-        for member in cluster.members:
+    rests = wrap is None and device_of is None and _may_rest(job)
+    cluster = Cluster(job.topology, job.seed, faults=faults, rests=rests, **options)
+    telemetry, on_step = _watched(job, cluster, faults.log)
+
+    def prepare(member: Member) -> None:
+        member.on_step = on_step
+        if device_of is not None:
             member.device = device_of(member.rank, member.device)
-    telemetry = _watched(job, cluster, faults.log)
-    if job.keeping is not None:
-        for member in cluster.members:
+        if job.keeping is not None:
             member.recorder.restored = job.keeping.begins_with(member.rank)
             member.recorder.channel = _Checkpoints(job.keeping, cluster.gone) if job.keeping.keeps else None
+
+    cluster.prepare(prepare)
 
     async def body(node: SimTransport) -> Any:
         return await program(node if wrap is None else wrap(node), node.recorder, job.config_json)
@@ -99,7 +105,8 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
     finally:
         if job.watcher is not None:
             job.watcher.end(telemetry(), str(error or ""))
-    records = [member.recorder.record for member in cluster.members]
+    left = cluster.membership.departed.get(0)
+    records = records_of(cluster.members, job.topology, left.time_s if left else None, cluster.latency_s)
     for record in records:
         record.samples = record.samples or [Ledger().notes()]  # a node that never began has drawn nothing
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
@@ -112,7 +119,7 @@ def verdict_of(cluster: Cluster) -> Verdict:
 
     The error is the cause of the first failure; failures that it caused on other nodes are not shown.
     """
-    membership, names = cluster.membership, [member.name for member in cluster.members]
+    membership, names = cluster.membership, cluster.topology.workers
     verdict = Verdict(names, range(len(names)), membership.cut_off, in_order=True)
     for rank, before in membership.before.items():
         verdict.came(rank, before[-1].reason)
@@ -157,25 +164,36 @@ class _Checkpoints:
         return work()
 
 
-def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Callable[[], Telemetry]:
-    """Report every step of a node to the progress bar and the watcher of *job*; return the watcher's telemetry.
+def _may_rest(job: ClusterJob) -> bool:
+    """Return whether ranks may rest: nothing but rank 0 reaches them before it sends to them."""
+    keeping, topology = job.keeping, job.topology
+    begins = keeping is None or not (keeping.keeps or keeping.restored is not None)
+    # Over a link without latency a message might arrive before its receiver has begun.
+    return (
+        job.rests and begins and not job.faults and job.time_s is None
+        and topology is not None and all(link.latency_s > 0 for link in topology.links)
+    )  # fmt: skip
+
+
+def _watched(
+    job: ClusterJob, cluster: Cluster, log: FaultLog
+) -> tuple[Callable[[], Telemetry], Callable[[int, int], None] | None]:
+    """Return the telemetry of *job*'s watcher, and a function that reports a node's step to all who watch, if any do.
 
     It is what is known at this instant of the simulated clock; observing it does not affect the run.
     """
     workers, on_progress = cluster.topology.workers, job.on_progress
     watcher, follower = job.watcher, job.follower
-    noted = [Noted() for _ in workers]  # remembers what it has read
+    noted: defaultdict[int, Noted] = defaultdict(Noted)  # by rank: remembers what it has read
 
     def telemetry() -> Telemetry:
-        sent = [node.recorder.record.sent_to for node in cluster.members]
+        sent = {node.rank: node.recorder.record.sent_to for node in cluster.members}
         links = link_telemetry(workers, cluster.topology, sent)
-        nodes = [_node_telemetry(cluster, *row) for row in zip(cluster.members, noted, strict=True)]
+        nodes = [_node_telemetry(cluster, node, noted[node.rank]) for node in cluster.members]
         return Telemetry(elapsed_s=cluster.loop.time(), nodes=nodes, links=links, faults=log.rows())
 
     def rows() -> list[NodeRows]:
-        recorders = [node.recorder for node in cluster.members]
-        lost = [not node.alive for node in cluster.members]
-        named = zip(workers, recorders, lost, strict=True)
+        named = [(node.name, node.recorder, not node.alive) for node in cluster.members]
         return [NodeRows(name, by.record.metrics, by.evaluations, is_lost) for name, by, is_lost in named]
 
     def on_step(rank: int, step: int) -> None:
@@ -189,10 +207,7 @@ def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Callable[[], T
     observers: list[Watcher | Follower] = [observer for observer in (watcher, follower) if observer is not None]
     for observer in observers:
         observer.begin(run_info(job.names, job.seed, job.about, "sim"))
-    if on_progress is not None or observers:
-        for member in cluster.members:
-            member.on_step = on_step
-    return telemetry
+    return telemetry, on_step if on_progress is not None or observers else None
 
 
 def _node_telemetry(cluster: Cluster, node: Member, noted: Noted) -> NodeTelemetry:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
 
 from simcluster_backends.sim.stream import Stream
 from simcluster_backends.sim.transit import End, Gate
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.network.routes import Routes
 
 
+class Ends(Protocol):
+    """The current incarnation of each rank."""
+
+    def __getitem__(self, rank: int, /) -> End: ...
+
+    def __iter__(self) -> Iterator[End]: ...
+
+
 class Streams:
     """All streams. *ends* has the current incarnation of each rank; *gated* says whether faults may close streams.
 
@@ -23,7 +31,7 @@ class Streams:
     """
 
     def __init__(
-        self, clock: Clock, network: Network, routes: Routes, membership: Membership, ends: Sequence[End], limit_B: int
+        self, clock: Clock, network: Network, routes: Routes, membership: Membership, ends: Ends, limit_B: int
     ) -> None:
         self.gated = False
         self.on_stream: Callable[[Stream], object] = lambda stream: None

@@ -120,5 +120,5 @@ class Teller:
             else:
                 changed = {}
             nodes.append(node.model_copy(update={**changed, "silent_s": self._silent(rank)}))
-        sent = [news.sent_to if news is not None else {} for news in told]
+        sent = {rank: news.sent_to if news is not None else {} for rank, news in enumerate(told)}
         return Telemetry(elapsed_s=self._now(), nodes=nodes, links=link_telemetry(names, self._job.topology, sent))

@@ -12,7 +12,7 @@ import platform
 import time
 from pathlib import Path
 
-from tests.benchmarks import contention, goals, messages, overhead, pages, starting, sweeping
+from tests.benchmarks import cohort, contention, goals, messages, overhead, pages, starting, sweeping
 from tests.support.browser import CHROMIUM
 
 
@@ -68,6 +68,7 @@ def _details() -> None:
         pages.main()
 
     sweeping.main()
+    cohort.main()
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ def streaming_diloco_copies(rank: int, size: int, settings: Settings) -> float:
 
 def fedbuff_copies(rank: int, size: int, settings: Settings) -> float:
     # Workers: the starting weights, the change, the message. Server: the weights twice, buffer, own change, a sum.
-    return 3.0 if rank != SERVER else 5.0 + 2.0 * (size - 1)
+    training = min(settings.get("concurrency") or size, size - 1)
+    return 3.0 if rank != SERVER else 5.0 + 2.0 * training
 
 
 def async_diloco_copies(rank: int, size: int, settings: Settings) -> float:

@@ -2,7 +2,7 @@
 
 Nguyen et al. 2022, algorithm 1, without secure aggregation. Staleness is the number of server steps between a worker's
 download and the arrival of its change; changes are scaled by 1 / sqrt(1 + staleness). Rank 0 serves, and also trains by
-default.
+default. As in the paper, only M_c workers may train at a time: the server draws another for each that is done.
 """
 
 from __future__ import annotations
@@ -14,23 +14,29 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
+from simcluster.algorithms.local_steps.cohort import CALL, Cohort, work_when_called
 from simcluster.algorithms.local_steps.facts import fedbuff_copies
-from simcluster.algorithms.local_steps.own_rounds import own_rounds
-from simcluster.algorithms.local_steps.rounds import adopt, outer_gradient, train_alone
-from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
+from simcluster.algorithms.local_steps.own_rounds import own_rounds, train_and_push
+from simcluster.algorithms.local_steps.rounds import adopt
+from simcluster.algorithms.parameter_server.asynchronous import Server
 from simcluster.algorithms.parameter_server.facts import served
-from simcluster.algorithms.parameter_server.server import SERVER, trainers
+from simcluster.algorithms.parameter_server.server import SERVER, Push, trainers
 from simcluster.algorithms.parameter_server.serving import Rounds
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
-from simcluster.payload import give, pack
+from simcluster.payload import give
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@Facts(copies=fedbuff_copies, world=served(), exact=never)
+@Facts(
+    copies=fedbuff_copies,
+    world=served(),
+    exact=never,
+    rests=lambda settings: settings.get("concurrency") is not None,
+)
 async def fedbuff(
     node: Transport,
     replica: Replica,
@@ -42,27 +48,35 @@ async def fedbuff(
     max_staleness: NonNegativeInt | None = None,
     compression: Compression = "none",
     server_trains: bool = True,
+    concurrency: PositiveInt | None = None,
 ) -> None:
     """Rounds of *interval* steps (Q) on each rank, and a server step per *buffer* (K) changes, at most one per rank.
 
     *server_learning_rate*: eta_g. *damping*: `root` divides a change by sqrt(1 + staleness). *max_staleness*: the
     server rejects staler changes; None accepts all. *compression*: of what workers send. *server_trains*: false for a
-    server that only serves. What is left in the buffer makes a last, smaller step. Ranks survive the loss of a worker.
+    server that only serves. *concurrency*: the number of workers that train at a time (M_c), drawn for each round among
+    the others; each of these places makes as many rounds as a rank would, and no rank makes more. None for all workers.
+    What is left in the buffer makes a last, smaller step. Ranks survive the loss of a worker.
     """
     K = min(buffer, len(trainers(node.size, server_trains)))
     codec = Codec(compression, node.rng, "push", replica.parameters)
     if node.rank == SERVER:
-        await _serve(node, replica, interval, K, server_learning_rate, damping, max_staleness, codec, server_trains)
-    else:
+        settings = server_learning_rate, damping, max_staleness, codec, server_trains, concurrency
+        await _serve(node, replica, interval, K, *settings)
+    elif concurrency is None:
         await _work(node, replica, interval, codec)
+    else:
+        await work_when_called(node, replica, interval, codec)
 
 
 async def _serve(
     node: Transport, replica: Replica, interval: int, K: int, server_learning_rate: float, damping: str,
-    max_staleness: int | None, codec: Codec, server_trains: bool,
+    max_staleness: int | None, codec: Codec, server_trains: bool, concurrency: int | None,
 ) -> None:  # fmt: skip
     w = flatten(replica.parameters)
-    state = resumable(replica, w=w, gathered=torch.zeros_like(w), version=0, held=0, applied=0, rejected=0)
+    state = resumable(replica, w=w, gathered=torch.zeros_like(w), version=0, held=0, applied=0, rejected=0, came=0)
+    places = min(concurrency or node.size, node.size - 1)
+    cohort = Cohort(node, replica, places, interval, state.came) if concurrency is not None else None
 
     async def step() -> None:
         """Take the step w <- w - eta_g times the buffer's mean."""
@@ -74,11 +88,26 @@ async def _serve(
             replica.load(unflatten(state.w, replica.parameters))  # for evaluation only
             server.done = state.version
 
-    async with Server(node, replica, Rounds(node, replica), "answer", keep=state, codec=codec) as server:
+    def answer(push: Push | None) -> None:
+        """Send the current weights to the rank that pushed or, of a cohort, to those that are drawn next."""
+        weights = give(state.w, version=state.version)
+        if push is not None and (cohort is None or push.rank == SERVER):
+            server.answer(push, weights)
+        elif cohort is not None:
+            server.call(cohort.draw(), CALL, weights)
+
+    listener = Rounds(node, replica) if cohort is None else cohort
+    async with Server(node, replica, listener, "answer", keep=state, codec=codec) as server:
+        answer(None)
         if server_trains:
             pushed = -(-replica.done // interval)
             server.train(own_rounds(node, replica, server, interval, state.w, state.version, pushed))
-        async for push in server.pushes():
+        async for push in server.pushes() if cohort is None else server.news():
+            if push is None:
+                answer(None)  # a called rank is lost
+                continue
+            state.came += push.rank != SERVER
+
             # Phase 1, gather, in order of arrival: scale and add a change unless it is too stale.
             staleness = server.staleness(push)
             if max_staleness is not None and staleness > max_staleness:
@@ -94,10 +123,10 @@ async def _serve(
             node.record(step=server.done, staleness=staleness, applied=state.applied, rejected=state.rejected)
 
             # Phase 3, pull: the current weights.
-            server.answer(push, pack(state.w, version=state.version))
+            answer(push)
             if not server_trains:
                 changes = state.applied + state.held + state.rejected
-                await server.keep(changes * interval // (node.size - 1), batches=server.done)
+                await server.keep(changes * interval // places, batches=server.done)
     if state.held:
         await step()
     await timed(node, adopt, replica.parameters, state.w)
@@ -107,14 +136,7 @@ async def _serve(
 async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
     state = resumable(replica, w=flatten(replica.parameters), version=0, codec=codec)
     async for done, batches in rounds(replica, interval, keep=state, loose=True):
-        # Phase 1, train: Q steps from the server's weights.
-        loss = await train_alone(node, replica, batches)
-
-        # Phase 2, push: the change, and the version of the weights that it started from.
-        delta = await timed(node, outer_gradient, state.w, replica.parameters)
-        small = await codec.compress(node, unflatten(delta, replica.parameters))
-        await push_to_server(node, replica, give(*small, version=state.version, last=done == replica.steps))
-        node.record(step=done, loss=loss, pushed=-(-done // interval))
+        await train_and_push(node, replica, interval, done, batches, state.w, state.version, codec)
 
         # Phase 3, pull: the current weights.
         message = await node.recv(SERVER, "answer")

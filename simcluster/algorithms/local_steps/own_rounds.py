@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from torch import Tensor
 
 from simcluster.algorithms.local_steps.rounds import adopt, outer_gradient, train_alone
-from simcluster.algorithms.parameter_server.asynchronous import Server
+from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
 from simcluster.algorithms.timed import timed
+from simcluster.collectives import unflatten
+from simcluster.compression import Codec
+from simcluster.payload import give
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
 
@@ -39,3 +42,18 @@ async def own_rounds(
         await timed(node, adopt, replica.parameters, w)
         pushed += 1
         await server.end_round(done, loss=loss, pushed=pushed)
+
+
+async def train_and_push(
+    node: Transport, replica: Replica, interval: int, done: int, batches: Iterable[Batch], w: Tensor, version: int,
+    codec: Codec,
+) -> None:  # fmt: skip
+    """Make the round that ends at step *done* from *w* of *version*, and push its change to the server."""
+    # Phase 1, train: Q steps from the server's weights.
+    loss = await train_alone(node, replica, batches)
+
+    # Phase 2, push: the change, and the version of the weights that it started from.
+    delta = await timed(node, outer_gradient, w, replica.parameters)
+    small = await codec.compress(node, unflatten(delta, replica.parameters))
+    await push_to_server(node, replica, give(*small, version=version, last=done == replica.steps))
+    node.record(step=done, loss=loss, pushed=-(-done // interval))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Self
@@ -142,9 +142,14 @@ class Server(AsyncIterator[Any]):
         if self._last.get(push.rank) is not push:
             return
         if push.rank != SERVER:
-            self._tasks.create_task(self._send(push.rank, content))
+            self._tasks.create_task(self._send(push.rank, self._reply, content))
         elif self._own is not None:
             self._own.answer.set_result(content)
+
+    def call(self, ranks: Iterable[int], tag: str, content: Payload) -> None:
+        """Send *content* to *ranks*, which have not asked for it."""
+        for rank in ranks:
+            self._tasks.create_task(self._send(rank, tag, content))
 
     def send_weights(self, push: Push, *, only_newer: bool = False) -> None:
         """Answer *push* with the current weights; if *only_newer*, only if they differ from those it was computed from.
@@ -237,10 +242,10 @@ class Server(AsyncIterator[Any]):
         self._last.pop(loss.rank, None)
         self._listener.lost(loss)
 
-    async def _send(self, worker: int, content: Payload) -> None:
+    async def _send(self, worker: int, tag: str, content: Payload) -> None:
         await asyncio.sleep(0)  # listen for the next push before answering this one
         try:
-            await self._node.send(worker, self._reply, content)
+            await self._node.send(worker, tag, content)
         except PeerLost:
             self._listener.gone(worker)
 

@@ -135,7 +135,8 @@ class Topology:
     step's time to the time that these numbers predict. *startup_s*: per round, the extra time of messages over
     connections that had been idle, as once in a run. *machines*: the cores of each machine that several nodes share.
 
-    *document* is the dict that it was read from, overrides included; `loads` turns it back into an equal Topology.
+    *document* is the dict that it was read from, overrides included; `loads` turns it back into an equal Topology. So
+    it does with *generated*, the few keys of a generator, None if there was none or more was changed.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Topology:
     startup_s: Factors = ()
     machines: Mapping[str, int] = field(default_factory=dict)
     document: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    generated: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     # Static methods, set by simcluster.topology, since each reads what it makes like a file.
     star: ClassVar[Callable[..., Topology]]

@@ -120,8 +120,11 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
             found = f"a second node called {duplicate.path[1]}"
             expected = f"one (the first is on line {duplicate.first[0]})"
             duplicates[position] = replace(duplicates[position], found=found, expected=expected)
+    generated = None
     if isinstance(document.data, dict) and GENERATOR in document.data:
+        given = document
         document, overrides = expand(document, overrides or {}, loads)
+        generated = _plain(given.data) if not overrides else None
     reading = Reading(document)
     reading.problems = duplicates + apply(document, overrides or {})
     topology = _build(reading, default_name)
@@ -130,7 +133,9 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
         reading.problems.sort(key=lambda problem: (problem.line is None, problem.line or 0, problem.column or 0))
         raise UsageError(reading.problems)
     split = with_processes(topology, document)
-    return topology if split is None else _check(Document(split, folder=reading.folder), default_name, None)
+    if split is None:
+        return topology if generated is None else replace(topology, generated=generated)
+    return _check(Document(split, folder=reading.folder), default_name, None)
 
 
 def _build(reading: Reading, default_name: str) -> Topology | None:

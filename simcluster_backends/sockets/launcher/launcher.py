@@ -257,7 +257,7 @@ class Launcher:
 
     def _telemetry(self) -> Telemetry:
         nodes = [member.telemetry(self._loop.time()) for member in self.members]
-        links = link_telemetry(self.job.names, self.job.topology, [member.sent_to for member in self.members])
+        links = link_telemetry(self.job.names, self.job.topology, {m.rank: m.sent_to for m in self.members})
         return Telemetry(elapsed_s=self._elapsed_s, nodes=nodes, links=links, faults=list(self._faults.log.rows()))
 
     def _rows(self) -> list[NodeRows]:

@@ -111,6 +111,7 @@ def test_a_small_form_travels_up_and_weights_come_down() -> None:
         ({"max_staleness": 0}, {"buffer": 1}),
         ({"compression": "int8"}, {}),
         ({"server_trains": False}, {}),
+        ({"concurrency": 1}, {}),
     ],
     ids=str,
 )
@@ -147,3 +148,42 @@ def test_a_server_that_only_serves_makes_no_change_and_steps_for_as_many_as_trai
 def test_it_ends_with_the_server() -> None:
     run = train("fedbuff", EVEN, faults=["kind: crash, node: n0, at: 9 ms"], interval=2)
     assert all(lost_somebody(result) for result in run.results[1:])
+
+
+def test_as_many_workers_train_at_a_time_as_the_concurrency_says() -> None:
+    # 2 places of 3 rounds each (12 steps of 4): 6 rounds among 5 workers, and never more than two at a time.
+    run = train("fedbuff", 6, interval=4, concurrency=2, server_trains=False)
+    assert run.values(0, "applied")[-1] == 6.0
+    assert sum(len(run.values(rank, "pushed")) for rank in range(1, 6)) == 6
+    rounds = [
+        (call.end_s, push.end_s)
+        for record in run.records[1:]
+        for call, push in zip(
+            [span for span in record.spans if (span.kind, span.tag) == ("recv", "call")],
+            [span for span in record.spans if (span.kind, span.tag) == ("send", "push")],
+            strict=True,
+        )
+    ]
+    assert len(rounds) == 6
+    assert max(sum(start_s <= at_s < end_s for start_s, end_s in rounds) for at_s, _ in rounds) == 2
+
+
+def test_a_concurrency_of_all_workers_gives_each_all_of_its_rounds() -> None:
+    run = train("fedbuff", 4, interval=4, concurrency=3, server_trains=False)
+    assert [run.values(rank, "pushed")[-1] for rank in (1, 2, 3)] == [3.0, 3.0, 3.0]
+    assert run.values(0, "applied")[-1] == 9.0
+
+
+def test_one_place_is_a_step_after_the_other_without_staleness() -> None:
+    run = train("fedbuff", 4, interval=4, concurrency=1, buffer=1, server_trains=False)
+    assert run.values(0, "staleness") == [0.0] * 3
+
+
+def test_another_rank_is_called_in_the_place_of_one_that_is_lost() -> None:
+    whole = train("fedbuff", 6, interval=4, concurrency=2, server_trains=False)
+    first = next(rank for rank in range(1, 6) if whole.values(rank, "pushed"))
+    at_s = min(span.end_s for span in whole.records[first].spans)  # while it trains
+    plan = [f"kind: crash, node: n{first}, at: {at_s * 1.5} s"]
+    run = train("fedbuff", 6, interval=4, concurrency=2, server_trains=False, faults=plan)
+    assert len(run.values(first, "pushed")) < len(whole.values(first, "pushed"))
+    assert run.values(0, "applied")[-1] == 6.0, "none of the rounds is missing"

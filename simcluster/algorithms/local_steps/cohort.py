@@ -1,0 +1,106 @@
+"""A cohort: the few ranks that a server calls to train at a time, while all others rest."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from simcluster.algorithms.local_steps.own_rounds import train_and_push
+from simcluster.algorithms.local_steps.rounds import adopt
+from simcluster.algorithms.parameter_server.server import SERVER, Push
+from simcluster.algorithms.parameter_server.serving import Listener
+from simcluster.algorithms.steps import resumable, rounds
+from simcluster.algorithms.timed import timed
+from simcluster.compression import Codec
+from simcluster.errors import ENDED, PeerLost
+from simcluster.payload import Message
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+CALL = "call"
+
+TRIES = 8
+"""Draws among all ranks before those that can be called are listed: with few called, the first is nearly always one."""
+
+
+class Cohort(Listener):
+    """The pushes of called ranks: *places* of them at a time, and as many calls per place as a rank has rounds.
+
+    *came*: the calls that were answered before the run resumed.
+    """
+
+    def __init__(self, node: Transport, replica: Replica, places: int, interval: int, answered: int = 0) -> None:
+        super().__init__(node, lambda: bool(self._called))
+        self._replica, self._interval = replica, interval
+        self._places = min(places, node.size - 1)
+        self._each = -(-replica.steps // interval)
+        self._to_call = self._places * self._each - answered
+        self._called: dict[int, None] = {}
+        self._done: dict[int, int] = {}  # rounds of the ranks that have trained
+        self._gone: set[int] = set()  # only for membership tests
+
+    def draw(self) -> list[int]:
+        """Return the ranks to call now: for each free place one that rests and has a round left."""
+        drawn: list[int] = []
+        while len(self._called) < self._places and self._to_call:
+            rank = self._one()
+            if rank is None:
+                break
+            self._called[rank] = None
+            self._to_call -= 1
+            drawn.append(rank)
+        return drawn
+
+    def came(self, push: Push) -> None:
+        if push.rank != SERVER:
+            self._called.pop(push.rank, None)
+            self._done[push.rank] = self._rounds_of(push.rank) + 1
+            self.is_through = True
+
+    def lost(self, loss: PeerLost) -> None:
+        """Free the place of a lost rank: its round is another one's to make."""
+        self._gone.add(loss.rank)
+        if loss.rank in self._called:
+            del self._called[loss.rank]
+            self._to_call += 1
+
+    def gone(self, rank: int) -> None:
+        """Leave a rank that a call could not reach to the loss that `next` raises."""
+
+    def _one(self) -> int | None:
+        size, random = self._node.size, self._node.rng.numpy
+        for _ in range(TRIES):
+            if self._rests(rank := 1 + int(random.integers(size - 1))):
+                return rank
+        resting = [rank for rank in range(1, size) if self._rests(rank)]
+        return resting[int(random.integers(len(resting)))] if resting else None
+
+    def _rests(self, rank: int) -> bool:
+        """Return whether *rank* is present, has a round left, and is not called yet."""
+        if rank in self._called or self._rounds_of(rank) >= self._each:
+            return False
+        return rank not in self._gone or rank in self._node.peers
+
+    def _rounds_of(self, rank: int) -> int:
+        return self._done.get(rank, -(-self._replica.done_by(rank) // self._interval))
+
+
+async def calls(node: Transport) -> AsyncIterator[Message]:
+    """Yield the server's calls, until it has ended."""
+    while True:
+        try:
+            call = await node.recv(SERVER, CALL)
+        except PeerLost as lost:
+            if lost.reason == ENDED:
+                return
+            raise
+        yield call
+
+
+async def work_when_called(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
+    """Be a worker of a cohort: a round for each call."""
+    training = rounds(replica, interval, keep=resumable(replica, codec=codec), loose=True)
+    async for call in calls(node):
+        # Phase 3, pull: the current weights, which come with the call and so before a round.
+        await timed(node, adopt, replica.parameters, call.tensor)
+        done, batches = await anext(training)
+        await train_and_push(node, replica, interval, done, batches, call.tensor, call["version"], codec)

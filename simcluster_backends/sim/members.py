@@ -1,0 +1,39 @@
+"""The nodes of a cluster by rank; one that rests is made when a message is first sent to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simcluster_backends.sim.member import Member
+
+
+class Members:
+    """The current incarnation of each of *size* ranks, made by *make* when first asked for. Iterating yields those."""
+
+    def __init__(self, size: int, make: Callable[[int], Member]) -> None:
+        self._size, self._make = size, make
+        self._made: dict[int, Member] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, rank: int) -> Member:
+        member = self._made.get(rank)
+        if member is None:
+            member = self._made[rank] = self._make(rank)
+        return member
+
+    def __setitem__(self, rank: int, member: Member) -> None:
+        self._made[rank] = member
+
+    def __contains__(self, rank: object) -> bool:
+        return rank in self._made
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter([self._made[rank] for rank in sorted(self._made)])
+
+    def first_resting(self) -> int | None:
+        """Return the lowest rank that has not been made."""
+        return next((rank for rank in range(self._size) if rank not in self._made), None)

@@ -1,0 +1,100 @@
+"""Ranks that rest until they are called: a run is the same to the bit, whether or not they exist before that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simcluster
+from simcluster.runs import record
+from simcluster_backends.sim import run as backend
+from simcluster_backends.sim.cluster import Cluster
+
+COHORT = {"name": "fedbuff", "concurrency": 5, "buffer": 5, "server_trains": False}
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Collect how many nodes each cluster has made by its end."""
+    counts: list[int] = []
+    run = Cluster.run
+
+    def counted(cluster: Cluster, bodies: Any) -> list[Any]:
+        try:
+            return run(cluster, bodies)
+        finally:
+            counts.append(len(list(cluster.members)))
+
+    monkeypatch.setattr(Cluster, "run", counted)
+    return counts
+
+
+def trained(out: Path, workers: int, **keys: Any) -> simcluster.Run:
+    star = {"generator": "star", "workers": workers, "bandwidth": "1 Gbps", "latency": "50 us"}
+    plan = {"name": "cohort", "workload": {"name": "mnist_mlp", "batch_size": 4}, "algorithm": COHORT, "topology": star}
+    return simcluster.run({**plan, "stop": {"steps": 30}, "numerics": "none", **keys}, out=out, report=False)
+
+
+def facts(run: simcluster.Run) -> dict[str, Any]:
+    return {key: value for key, value in run.summary.items() if key != "wall_s"}
+
+
+@pytest.mark.parametrize("server_trains", [True, False])
+@pytest.mark.parametrize("numerics", ["none", "real"])
+def test_a_run_is_the_same_to_the_bit_as_one_in_which_no_rank_rests(
+    tmp_path: Path, made: list[int], monkeypatch: pytest.MonkeyPatch, numerics: str, server_trains: bool
+) -> None:
+    keys = {"numerics": numerics, "algorithm": {**COHORT, "server_trains": server_trains}}
+    resting = trained(tmp_path / "resting", 40, **keys)
+    monkeypatch.setattr(backend, "_may_rest", lambda job: False)
+    awake = trained(tmp_path / "awake", 40, **keys)
+    # 5 places with 3 rounds each call at most 15 of the 39 workers; with the server and one that ends for the others.
+    assert made[0] <= 17
+    assert made[1] == 40
+    assert facts(resting) == facts(awake)
+
+
+def test_the_servers_times_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
+    # Workers are equal, so which of them is drawn changes no time: equal floats, not nearly equal ones.
+    few, many = (trained(tmp_path / str(size), size) for size in (40, 1000))
+    times = [run.metrics[run.metrics["node"] == "n0"][["time_s", "step", "name"]] for run in (few, many)]
+    assert times[0].to_numpy().tolist() == times[1].to_numpy().tolist()
+    assert len(times[0])
+    assert few.summary["elapsed_s"] == many.summary["elapsed_s"]
+
+
+def test_a_rank_on_a_longer_link_hears_later_that_the_server_has_ended(
+    tmp_path: Path, made: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = {"topology": {"generator": "two_sites", "workers_a": 20, "workers_b": 20}}
+    resting = trained(tmp_path / "resting", 40, **far)
+    monkeypatch.setattr(backend, "_may_rest", lambda job: False)
+    assert facts(resting) == facts(trained(tmp_path / "awake", 40, **far))
+    assert made[0] < made[1] == 40
+    # The network between the sites has a latency of 20 ms, each way.
+    ends_s = [node["finished_s"] for node in resting.summary["nodes"].values()]
+    assert max(ends_s) - min(ends_s[1:]) >= 0.02
+
+
+def test_no_rank_rests_where_a_fault_may_reach_it(tmp_path: Path, made: list[int]) -> None:
+    trained(tmp_path / "run", 40, faults=[{"kind": "slow", "node": "n7", "factor": 2, "at": "0 s", "for": "1 s"}])
+    assert made == [40]
+
+
+def test_a_large_run_has_one_row_for_the_nodes_on_which_nothing_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = trained(tmp_path / "listed", 40)
+    idle = [name for name, node in listed.summary["nodes"].items() if not node["bytes_received"]]
+    for module in ("summary", "trace"):
+        monkeypatch.setattr(f"simcluster.runs.{module}.LISTED", 10)
+    large = simcluster.load_run(trained(tmp_path / "large", 40).folder)
+    assert record.LISTED > 40
+    assert large.summary["resting"]["nodes"] == len(idle) > 20
+    assert large.summary["resting"]["first"] == idle[0]
+    assert large.summary["nodes"].keys() == listed.summary["nodes"].keys() - set(idle)
+    assert large.summary["joules"] == listed.summary["joules"]
+    assert large.summary["trace_sha256"] == listed.summary["trace_sha256"]
+    assert large.spans == listed.spans
