@@ -58,7 +58,7 @@ MOST_ROWS: Final = 200_000_000
 """The limits on files read from a run's directory."""
 METRIC_COLUMNS: Final = {"time_s": "f", "step": "iu", "node": "OTU", "name": "OTU", "value": "f"}
 SAMPLE_COLUMNS: Final = {"epoch": "iu", "sample": "iu", "node": "OTU", "used": "iu", "lost": "iu"}
-"""Column -> its permitted numpy kinds."""
+"""Column -> its numpy kinds."""
 _NO_LINKS: Final = "a folder without links: what they lead to might be overwritten or removed"
 OURS: Final = {*NEEDED, REPORT, SAMPLES, TRACEBACK, ORDER}
 """Files that a run killed while writing its directory may leave next to its checkpoints."""
