@@ -1,5 +1,5 @@
-"""`python -m tests.verify_all [NAME...]`: every algorithm against all that is claimed of it, N = 1, 2, 3, 4, 7, on both
-backends. That takes minutes; a quick part of it is in the tests.
+"""`python -m tests.verify_all [NAME...]`: every algorithm, and every page that serves a model, against all that is claimed
+of it, N = 1, 2, 3, 4, 7, on both backends. That takes minutes; a quick part of it is in the tests.
 
 Each algorithm is the command's, in a process of its own, two at once.
 """
@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from simcluster.algorithms import ALGORITHMS
+from simcluster.verify.served.page import PAGES
 
 AT_ONCE = 2
 LIMIT_S = 900.0
@@ -35,9 +36,9 @@ def _verify(name: str) -> tuple[str, float, dict[str, Any] | str]:
 
 def main(names: list[str]) -> int:
     """0 if nothing fails."""
-    failing = 0
+    failing, names = 0, names or [*sorted(ALGORITHMS), *PAGES]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for name, took_s, said in pool.map(_verify, names or sorted(ALGORITHMS)):
+        for name, took_s, said in pool.map(_verify, names):
             if isinstance(said, str):
                 print(f"{name}: {said}")
                 failing += 1
@@ -49,7 +50,7 @@ def main(names: list[str]) -> int:
                 if check["verdict"] == "fails":
                     print(f"  {check['name']}: {check['reason']}", flush=True)
             failing += not said["ok"]
-    print(f"{failing} of {len(names or ALGORITHMS)} algorithms fail" if failing else "every claim holds")
+    print(f"{failing} of {len(names)} fail" if failing else "every claim holds")
     return 1 if failing else 0
 
 

@@ -99,8 +99,10 @@ def answer_all(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
     on_token: Callable[[str, int], None] | None = None,
+    program: str = PROGRAM,
 ) -> Answers:
-    """Answer the requests of *setup* on *backend*. *on_token* is called with (id, token) as they come.
+    """Answer the requests of *setup* on *backend*. *on_token* is called with (id, token) as they come. Every node runs
+    *program*, a "module:function".
 
     The faults of `simcluster.faults()` hold. Raises UsageError for requests that can never be answered, RunError if a
     node is lost without which the model does not fit.
@@ -118,7 +120,7 @@ def answer_all(
         names=topology.workers,
         config_json=setup.written(),
         seed=seed,
-        program=PROGRAM,
+        program=program,
         addresses=addresses,
         remotes=remotes,
         topology=topology,

@@ -40,7 +40,8 @@ def verify(
 
         verify(my_algorithm, quick=True).ok
 
-    *algorithm* is a name, "file.py:function" or a function; *workload* the same, a Workload, or an experiment's value
+    *algorithm* is a name, "file.py:function" or a function, or one of the pages that serve a model: "generate",
+    "generate_tensor", "serve_replicas"; *workload* the same, a Workload, or an experiment's value
     for this key; *settings* are added to those that are claimed; *nodes* are the world sizes; *backend* is sim, sockets
     or both. *quick* skips slow checks. *claim* replaces the algorithm's own claim. *only* names the checks to run, by
     default all. Raises UsageError for an invalid request.
@@ -49,11 +50,19 @@ def verify(
     from tempfile import TemporaryDirectory
 
     from simcluster.process.intra_op import one_thread
-    from simcluster.verify.subject import subject_of
-    from simcluster.verify.suite import refuse_wrong, run_checks
+    from simcluster.verify.served import laws
+    from simcluster.verify.served.page import PAGES
+    from simcluster.verify.subject import BACKENDS, QUICK_SIZES, SIZES, subject_of
+    from simcluster.verify.suite import CHECKS, refuse_wrong, run_checks
 
-    refuse_wrong(nodes, backend, seed, only)
+    is_page = isinstance(algorithm, str) and algorithm in PAGES
+    refuse_wrong(nodes, backend, seed, only, laws.CHECKS if is_page else CHECKS)
     with one_thread(), TemporaryDirectory(prefix="simcluster-verify-") as home:
+        if is_page:
+            given = {"--workload": workload, "--set": settings, "claim": claim}
+            sizes = nodes or (QUICK_SIZES if quick else SIZES)
+            backends = BACKENDS if backend == "both" and not quick else (backend,)
+            return laws.verify_page(str(algorithm), given, sizes, nodes is not None, backends, seed, only, Path(home))
         subject = subject_of(algorithm, workload, settings, nodes, backend, seed, quick, claim, Path(home))
         return run_checks(subject, only)
 

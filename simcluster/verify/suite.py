@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -77,8 +77,10 @@ def _named(block: Mapping[str, Any]) -> str:
     return str(block.get("name") or (label(block) if is_captured(Path(path)) else path))
 
 
-def refuse_wrong(nodes: Sequence[int] | None, backend: str, seed: int, only: Sequence[str] | None) -> None:
-    """Raise UsageError with everything that is wrong in these parts of a request."""
+def refuse_wrong(
+    nodes: Sequence[int] | None, backend: str, seed: int, only: Sequence[str] | None, checks: Collection[str] = CHECKS
+) -> None:
+    """Raise UsageError with everything that is wrong in these parts of a request; *only* are some of *checks*."""
     problems = []
     if backend not in (*BACKENDS, "both"):
         problems.append(Problem("--backend", repr(backend), "sim, sockets or both"))
@@ -87,7 +89,7 @@ def refuse_wrong(nodes: Sequence[int] | None, backend: str, seed: int, only: Seq
     if seed < 0:
         problems.append(Problem("--seed", str(seed), "a whole number of at least 0"))
     for name in only or ():
-        if name not in CHECKS:
-            problems.append(Problem("only", repr(name), f"a check: {nearest(name, CHECKS)}"))
+        if name not in checks:
+            problems.append(Problem("only", repr(name), f"a check: {nearest(name, checks)}"))
     if problems:
         raise UsageError(problems)

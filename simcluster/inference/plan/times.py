@@ -108,7 +108,7 @@ def all_reduce(topology: Topology, names: Sequence[str]) -> AllReduce:
     """
     n = len(names)
     nodes = [topology.nodes[name] for name in names]
-    byte_s = max(_byte_s(topology, itertools.permutations(names, 2)).values())
+    byte_s = max(_byte_s(topology, itertools.permutations(names, 2)).values(), default=0.0)
     overhead_s = (n - 1) * max(node.send_overhead_s + node.recv_overhead_s for node in nodes)
     farthest_s = max((topology.route_latency_s(a, b) for a, b in itertools.combinations(names, 2)), default=0.0)
     return AllReduce(2 * (overhead_s + farthest_s), 2 * byte_s / n)

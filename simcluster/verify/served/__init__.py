@@ -1,0 +1,1 @@
+"""The pages that serve a model, held to their laws."""
