@@ -90,8 +90,9 @@ sweep.table.pivot(index="topology", columns="algorithm", values=["time_to_target
 # ## The answer
 #
 # Nothing but waiting, in a task for which three Macs compute only for milliseconds. With a server that waits for every
-# worker, 85 % takes 3.4 times as long with a Pi 5 and 4 times with a Pi 4. Both together cost no more than the Pi 4
-# alone, because they wait at the same time. The same number of steps takes about three times the energy or more.
+# worker, reaching 85 % takes 3.4 times as long with a Pi 5 and 4 times with a Pi 4. Both together cost no more than
+# the Pi 4 alone, because they wait at the same time. The same number of steps takes about three times the energy or
+# more.
 #
-# An asynchronous server (`edp`) loses less, and gains nothing either. The bottleneck is not the arithmetic of the Pis
+# An asynchronous server (`edp`) loses less, but gains nothing either. The bottleneck is not the arithmetic of the Pis
 # but a cable: the gigabit link of the Pi 4.

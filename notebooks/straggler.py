@@ -52,7 +52,8 @@ sweep.plot.time_to_target("topology.nodes.n3.straggler.factor")
 # %% [markdown]
 # ## Waiting
 #
-# The first steps with a factor of ten. With an all-reduce in every step, seven of the eight do little but wait.
+# Here are the first steps with a factor of ten. With an all-reduce in every step, seven of the eight do little but
+# wait.
 
 # %%
 barrier, server, backup, asynchronous = sweep.runs[2::3]

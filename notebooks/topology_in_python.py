@@ -80,4 +80,4 @@ sweep.table.pivot(index="topology", columns="algorithm", values="time_to_target_
 # As a ring, if they train with a ring all-reduce: it has half the cables of the others and is the fastest, since every
 # message goes to a neighbour. Twice the cables help only if the messages travel over them. A parameter server gains
 # from more cables at its own node and from shorter routes to it: the two random graphs take 0.106 s, the ring 0.168 s.
-# And if its ranks are numbered at random over a graph, an all-reduce is slower on a better graph.
+# If ranks are numbered at random over the graph, an all-reduce is slower on a better one.

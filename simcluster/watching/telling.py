@@ -106,7 +106,7 @@ class Noted:
 
 
 def with_rows(node: NodeTelemetry, noted: Noted, sent_to: SentTo) -> NodeTelemetry:
-    """Return *node*, of which *step* and *compute_s* are what is known in addition to its rows, with these."""
+    """Return *node* with its rows added; its *step* and *compute_s* are what is known beyond the rows."""
     return node.model_copy(
         update={
             "step": max(node.step, noted.step),
