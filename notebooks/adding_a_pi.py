@@ -54,7 +54,7 @@ sweep.plot.against("topology", "time_to_target_s")
 # %% [markdown]
 # ## The energy
 #
-# What all devices take from the wall until then, with a server that waits for all.
+# The energy that all devices draw until then, with a server that waits for every worker.
 
 # %%
 waiting = simcluster.sweep(
@@ -89,9 +89,10 @@ sweep.table.pivot(index="topology", columns="algorithm", values=["time_to_target
 # %% [markdown]
 # ## The answer
 #
-# Nothing but waiting, in this task, in which three Macs compute for milliseconds. With a server that waits for all,
-# 85 % takes 3.4 times as long with a Pi 5 and 4 times with a Pi 4. Both together cost no more than the Pi 4 alone,
-# because they wait at the same time. The same number of steps takes about three times the energy or more.
+# Nothing but waiting, in a task for which three Macs compute only for milliseconds. With a server that waits for every
+# worker, reaching 85 % takes 3.4 times as long with a Pi 5 and 4 times with a Pi 4. Both together cost no more than
+# the Pi 4 alone, because they wait at the same time. The same number of steps takes about three times the energy or
+# more.
 #
-# An asynchronous server (`edp`) loses less, and gains nothing either. The bottleneck is not the arithmetic of the Pis
+# An asynchronous server (`edp`) loses less, but gains nothing either. The bottleneck is not the arithmetic of the Pis
 # but a cable: the gigabit link of the Pi 4.

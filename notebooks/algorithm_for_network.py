@@ -12,8 +12,8 @@
 # # Which algorithm for which network?
 #
 # Four Raspberry Pis around a switch, each with different digits (Dirichlet, alpha 0.1). Neither the bandwidth nor the
-# latency of the switch is known yet. Which algorithm is first to know 75 % of all digits: an all-reduce in every step,
-# gossip with two neighbours in every step, or DiLoCo, which communicates once in eight steps?
+# latency of the switch is known yet. Which algorithm is the first to recognise 75 % of all digits: an all-reduce in
+# every step, gossip with two neighbours in every step, or DiLoCo, which communicates once in eight steps?
 
 # %%
 try:
@@ -70,7 +70,7 @@ sweep.plot.convergence(x="step", panel="accuracy", by="algorithm")
 # %% [markdown]
 # ## The answer
 #
-# On a slow wire DiLoCo, whatever the latency: it needs two and a half times as many steps as the all-reduce, and
-# sends an eighth of the bytes per step. On a fast wire with hardly any latency the all-reduce, which learns most per
-# step. On a fast wire with latency gossip: it waits for one message per step, the ring of the all-reduce for six, one
-# after the other.
+# On a slow wire, DiLoCo, whatever the latency: it needs two and a half times as many steps as the all-reduce, and
+# sends an eighth of the bytes per step. On a fast wire with hardly any latency, the all-reduce, which learns most per
+# step. On a fast wire with latency, gossip: it waits for one message per step, while the ring all-reduce waits for
+# six, one after the other.

@@ -60,6 +60,6 @@ crossings = [place for place in sweep.plot.crossings("topology.bandwidth") if pl
 # The largest hundredth (`top_k`) pays up to 4.7 Gbps, one byte per number (`int8`) up to 3.2 Gbps, two factors
 # (`power_sgd`) up to 440 Mbps. At ten gigabits nothing pays.
 #
-# Below that `top_k` is first on all wires here, although it needs 18 steps where the whole gradient needs 10. `int8`
-# needs 10 as well, with a quarter of the bytes. `power_sgd` sends a thirteenth of the bytes, but its arithmetic
-# doubles the time of a step where the wire does not count.
+# Below that, `top_k` is the fastest at every bandwidth here, although it needs 18 steps where the whole gradient needs
+# 10. `int8` needs 10 as well, with a quarter of the bytes. `power_sgd` sends a thirteenth of the bytes, but its
+#     arithmetic doubles the time of a step if the wire is not the bottleneck.

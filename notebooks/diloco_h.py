@@ -12,8 +12,8 @@
 # # How many steps between two rounds of DiLoCo?
 #
 # DiLoCo's H: each of four Raspberry Pis, with different digits, trains alone for H steps; then all of them take one
-# step together. A large H saves messages, and lets every Pi drift towards its own digits. On a switch and over the
-# Internet.
+# step together. A large H saves messages, but lets every Pi drift towards its own digits. The Pis are tried on a
+# switch and over the Internet.
 
 # %%
 try:
@@ -55,7 +55,7 @@ sweep.as_text.pivot(index="algorithm.interval", columns="topology.latency", valu
 # %% [markdown]
 # ## The answer
 #
-# Eight. Over the Internet it is 3.4 times as fast as communicating in every step, and 4 and 16 are both slower. On
-# the switch all from 1 to 8 are within a fifth of each other, so there H needs no care. From 16 on the drift costs
-# more than the saved messages are worth, and with 32 the target is out of reach within these steps. Twice the H is
-# half the bytes.
+# Eight. Over the Internet it is 3.4 times as fast as communicating in every step, and 4 and 16 are both slower. On the
+# switch, all values from 1 to 8 are within a fifth of each other, so H hardly matters there. From 16 on the drift
+# costs more than the saved messages are worth, and with 32 the target is out of reach within these steps. Doubling H
+# halves the bytes.

@@ -70,8 +70,8 @@ sweep.plot.convergence(x="step", panel="accuracy", by="algorithm.interval")
 # %% [markdown]
 # ## The answer
 #
-# With equal data an average every 16 steps is best: 80 % after 1.6 s, where one per step takes 11.5 s. With an uneven
-# mixture (alpha 0.3) every 4 steps is best, with 5.6 s, and 16 do not reach 80 % within 80 steps. With one or two
-# digits per device only an average in every step reaches it, after 16 s: what a device learns in between is only
-# about its own digits. The bytes fall by the same factor as the interval grows, so unlike data are paid for on the
-# network.
+# With equal data an average every 16 steps is best: it reaches 80 % after 1.6 s, where averaging in every step takes
+# 11.5 s. With an uneven mixture (alpha 0.3) every 4 steps is best, with 5.6 s, and 16 do not reach 80 % within 80
+# steps. With one or two digits per device only an average in every step reaches it, after 16 s: between two averages a
+# device learns only about its own digits. The bytes fall by the same factor as the interval grows, so dissimilar data
+# costs network traffic.

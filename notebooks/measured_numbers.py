@@ -11,11 +11,11 @@
 # %% [markdown]
 # # Is a prediction better with measured numbers?
 #
-# A data sheet says what a cable and a device are meant to do. `simcluster calibrate` measures the cluster itself, with
-# messages and work and nothing else.
+# A data sheet says what a cable and a device are meant to do. `simcluster calibrate` measures the cluster itself,
+# using only messages and work.
 #
-# How right it is can be seen where the truth is known, that is, on a simulated cluster. Its cable carries a third of
-# what is printed on it, and its Raspberry Pi has become slow from heat. The data sheet knows neither.
+# Its accuracy can be checked where the truth is known: on a simulated cluster. A cable there carries a third of its
+# rated bandwidth, and a Raspberry Pi is slowed by heat. The data sheet shows neither.
 
 # %%
 try:
@@ -49,7 +49,7 @@ print("\n".join(describe(calibration)))
 # %% [markdown]
 # ## The same training, predicted with each
 #
-# The curve of the truth lies under that of the measured numbers.
+# The curve of the truth is hidden under that of the measured numbers.
 
 # %%
 measured = {**calibrated_document(calibration), "name": "measured"}
@@ -71,6 +71,6 @@ elapsed_s = sweep.table.set_index("topology").elapsed_s
 # %% [markdown]
 # ## The answer
 #
-# Yes. By the data sheet the run takes less than half of what it takes; with the measured numbers the prediction is
-# right to a thousandth. How well it holds on real machines is another question: the notebook `this_machine` asks it
-# of the one that you sit at.
+# Yes. The data sheet predicts less than half of the time that the run takes; the measured numbers predict it to a
+# thousandth. How well that works on real machines is another question: the notebook `this_machine` answers it for
+# yours.

@@ -70,7 +70,7 @@ px.line(tensor, x="devices", y="tokens/s", color="wait, ms", log_x=True, markers
 # %% [markdown]
 # ## Where a token's time goes
 #
-# Reading halves with every doubling. 64 all-reduces wait as long as before, or longer: their bytes hardly count.
+# Reading halves with every doubling. The 64 all-reduces wait as long as before, or longer: their bytes hardly matter.
 
 # %%
 parts = []
@@ -86,8 +86,8 @@ px.bar(spent, x="devices", y="seconds", color="part")
 # %% [markdown]
 # ## And a pipeline?
 #
-# It divides the layers, and a token still passes all of them: one request never gets faster. Many requests keep all
-# stages busy.
+# A pipeline divides the layers, but a token still passes through all of them: one request never gets faster. Many
+# requests keep all stages busy.
 
 # %%
 kinds = {n: "alone" if n == 1 else "pipeline" for n in COUNTS}
@@ -118,6 +118,6 @@ pd.DataFrame(waits).T.round(2)
 # and two are slower: 64 all-reduces wait 0.38 s per token, and reading all the weights takes 0.46 s. With 1 ms eight
 # are 2.3 times as fast as one, with 0.1 ms 5 times.
 #
-# A pipeline never makes one request faster. For eight at once four Pis give 3.6 times the tokens of one, and eight
-# not more than four. Under load that is what counts: with four Pis in a pipeline the first token of a request comes
+# A pipeline never makes one request faster. For eight at once four Pis give 3.6 times the tokens of one, and eight not
+# more than four. Under load that is what counts: with four Pis in a pipeline, the first token of a request arrives
 # five times as early as with one.

@@ -58,7 +58,7 @@ async def local_sgd(node: Transport, replica: Replica, *, interval: int = 10) ->
 # %% [markdown]
 # ## The model, the data and the cluster
 #
-# Which of two spirals does a point lie on? The notebook about your model and data says more of this cell.
+# Which of two spirals does a point lie on? The notebook about your model and data explains this cell.
 
 # %%
 POINTS = 2000
@@ -107,7 +107,7 @@ sweep.plot.convergence(x="time", panel="accuracy")
 # ## On real nodes
 #
 # Four processes on this machine; with `ssh:` in the topology, four machines. The source of the cells is written into
-# the run's directory, and goes from there to every node. Seconds are this machine's, weights are not.
+# the run's directory, and sent from there to every node. The times depend on this machine, the weights do not.
 
 # %% tags=["measured"]
 real = simcluster.run(
@@ -123,5 +123,5 @@ simcluster.compare(sweep.runs[2], real)
 # %% [markdown]
 # ## The answer
 #
-# Yes, on this network: with an average every 10 steps the four are at 95 % in less than half of the time, and send a
-# tenth of the bytes. And the cells gave four real processes the simulator's weights, bit by bit.
+# Yes, on this network: with an average every 10 steps the four reach 95 % in less than half of the time, and send a
+# tenth of the bytes. And on four real processes, the same cells end with the simulator's weights, to the bit.

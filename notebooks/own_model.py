@@ -62,8 +62,8 @@ px.imshow(torch.cat(rows).numpy(), color_continuous_scale="gray", height=300).up
 # %% [markdown]
 # ## The model
 #
-# `model` is a function, since every rank makes one; all start from the same weights. `batch_size` is a setting of the
-# workload, since it is a keyword: the samples of one rank in one step.
+# `model` is a function, since every rank makes one; all start from the same weights. `batch_size` is a keyword, so it
+# is a setting of the workload: the samples of one rank in one step.
 
 
 # %%
@@ -118,7 +118,7 @@ sweep.table[["topology.workers", "elapsed_s", "time_to_target_s", "accuracy"]].r
 # %% [markdown]
 # ## The answer
 #
-# Two laptops take the 60 steps 1.2 times as fast as one, four no faster than one, and eight are slower. A step of
-# this network takes 2.8 ms on one laptop. Two halve that, and their all-reduce adds most of it again; with eight, 14
-# messages one after the other take longer than the arithmetic. More laptops pay for a larger model, a larger batch,
+# Two laptops finish the 60 steps 1.2 times as fast as one; four are no faster than one, and eight are slower. A step
+# of this network takes 2.8 ms on one laptop. Two halve that, and their all-reduce adds most of it again; with eight,
+# 14 messages one after the other take longer than the arithmetic. More laptops pay for a larger model, a larger batch,
 # or an algorithm that communicates less often.

@@ -83,5 +83,5 @@ px.line(loads, x="requests/s", y="TPOT, s", color="placement", log_x=True, marke
 # request in ten waits three seconds for its first token on one Mac, two in a pipeline, and 0.7 with replicas; tokens
 # come every 0.2, 0.11 and 0.05 s.
 #
-# A request every ten seconds can have any placement. Tensor parallelism gives a single request its first token a
-# third sooner, and no more tokens. A pipeline is for a model that fits no node.
+# At one request every ten seconds, any placement will do. Tensor parallelism gives a single request its first token a
+# third sooner, and no more tokens. A pipeline is for a model that fits on no single node.

@@ -58,7 +58,7 @@ slowed.plot.convergence(x="time", panel="accuracy")
 # %% [markdown]
 # ## The same file over TCP
 #
-# One process per node on this machine, whose seconds are not those of the shelf. All else is the same.
+# One process per node on this machine. Its times are not those of the shelf; everything else is the same.
 
 # %% tags=["measured"]
 predicted = healthy.runs[0]
@@ -68,6 +68,6 @@ simcluster.compare(predicted, real)
 # %% [markdown]
 # ## The answer
 #
-# Yes: it ends with the same weights, bit by bit, after as many messages and bytes. And asynchronous training (`edp`)
-# is at 88 % more than ten times as soon as the parameter server that waits, with or without a slow Pi: the Mac that
-# serves also trains, and waits for no other node.
+# Yes: it ends with the same weights, to the bit, after equally many messages and bytes. And asynchronous training
+# (`edp`) reaches 88 % more than ten times as soon as the parameter server that waits, with or without a slow Pi: the
+# Mac that serves also trains, and waits for no other node.

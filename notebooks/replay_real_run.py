@@ -65,6 +65,6 @@ print(changed.in_words())
 # %% [markdown]
 # ## The answer
 #
-# Because their messages arrived in another order. Seed, code and data were the same; only the order differed, and
+# Because their messages arrived in a different order. Seed, code and data were the same; only the order differed, and
 # with it the staleness of the updates. The recorded order is enough to repeat the first run to the bit, in one
-# process, with prints or a debugger in it.
+# process, where prints and a debugger work.

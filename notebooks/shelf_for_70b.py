@@ -12,7 +12,7 @@
 # # What should I buy to run a 70B?
 #
 # Llama 3 70B with four bits per weight takes 39.7 GB, plus a cache. Which machines of the price list can hold it
-# together, and which are fast enough to read along? A plan answers without loading anything: it counts bytes and FLOPs.
+# together, and which generate as fast as you read? A plan answers without loading anything: it counts bytes and FLOPs.
 
 # %%
 try:
@@ -103,11 +103,13 @@ shelves.groupby("device").first().sort_values("USD").round(2)
 # ## The answer
 #
 # Two Mac minis with M4 Pro (24 GB each, 2,860 USD with a cable): 5.7 tokens/s for one request, 38 for eight at once,
-# and 25 s until the first token of 512. Three Mac minis with M4 (1,890 USD) give 3.2 tokens/s after 49 s. Six
-# Raspberry Pis hold the model for 840 USD, but need eight minutes to read the prompt, and 1.7 seconds per token.
+# and 25 s until the first token of 512. Three Mac minis with M4 (1,890 USD) give 3.2 tokens/s, and the first token
+# after 49 s. Six Raspberry Pis hold the model for 840 USD, but need eight minutes to read the prompt, and 1.7 seconds
+# per token.
 #
-# More of the same machines help less than better ones: eight M4 by tensor parallelism are still slower than the pair
-# of Pros, for 5,040 USD. For the shelf of the quickstart an M4 Pro in place of a Pi gains two fifths for one request.
+# More of the same machines help less than better ones: eight M4s with tensor parallelism cost 5,040 USD and are still
+# slower than the pair of Pros. On the shelf of the quickstart, an M4 Pro in place of a Pi gains two fifths for one
+# request.
 #
-# Under load the pair serves one user at a time: with a request every four minutes four of five are good, with one per
-# minute every second, since each prompt interrupts the answers to the others.
+# Under load the pair serves one user at a time: with a request every four minutes, four of five are good; with one per
+# minute, every second one is, since each prompt interrupts the other answers.

@@ -55,7 +55,7 @@ sweep.plot.convergence(x="step", panel="accuracy", by="algorithm.staleness")
 # %% [markdown]
 # ## What it gains
 #
-# If the wire is never idle, more messages in flight do not make it faster.
+# Once the wire is always busy, more messages in flight do not help.
 
 # %%
 sweep.plot.against("algorithm.staleness", "elapsed_s")
@@ -66,7 +66,7 @@ sweep.as_text.pivot(index="algorithm.staleness", columns="topology.bandwidth", v
 # %% [markdown]
 # ## The answer
 #
-# Beyond 1 at 3 Mbps, beyond 2 at 30 Mbps, beyond 3 at 1 Gbps; and at 4 the target is out of reach within these steps
-# on any wire. As soon as the wire is full, more staleness only harms: at 3 Mbps a staleness of 1 fills it, and is
-# worth 7 %. What staleness hides is latency: at 1 Gbps there is little else, and a staleness of 3 is 3.6 times as
-# fast as none.
+# It stops paying beyond 1 at 3 Mbps, beyond 2 at 30 Mbps and beyond 3 at 1 Gbps; with 4, the target is out of reach
+# within these steps on any wire. As soon as the wire is full, more staleness only hurts: at 3 Mbps a staleness of 1
+# fills it, and gains 7 %. What staleness hides is latency: at 1 Gbps there is little else to wait for, and a staleness
+# of 3 is 3.6 times as fast as none.

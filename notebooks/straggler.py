@@ -52,14 +52,15 @@ sweep.plot.time_to_target("topology.nodes.n3.straggler.factor")
 # %% [markdown]
 # ## Waiting
 #
-# The first steps with a factor of ten. With an all-reduce in every step seven of eight do little but wait.
+# Here are the first steps with a factor of ten. With an all-reduce in every step, seven of the eight do little but
+# wait.
 
 # %%
 barrier, server, backup, asynchronous = sweep.runs[2::3]
 barrier.plot.timeline()
 
 # %% [markdown]
-# An asynchronous server, and how stale the updates are that it applies:
+# An asynchronous server, and the staleness of the updates that it applies:
 
 # %%
 asynchronous.plot.timeline()
@@ -74,8 +75,8 @@ sweep.table.pivot(index="algorithm", columns=factor, values=["time_to_target_s",
 # %% [markdown]
 # ## The answer
 #
-# With an all-reduce in every step a factor of ten costs a factor of four in time and of three and a half in energy:
-# all ranks wait for `n3`. A parameter server has another bottleneck, its network card, so that a factor of three does
-# not show at all, and ten costs 1.7. A server that continues after seven of eight pushes does not notice, at the
+# With an all-reduce in every step, a factor of ten costs a factor of four in time and three and a half in energy: all
+# ranks wait for `n3`. A parameter server has another bottleneck, its network card, so a factor of three does not show
+# at all, and a factor of ten costs 1.7. A server that continues after seven of eight pushes does not notice, at the
 # price of one gradient in eight. An asynchronous one loses a tenth: what arrives late, up to 21 updates late, is
 # scaled down.

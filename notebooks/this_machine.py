@@ -14,8 +14,8 @@
 # Calibrate this machine, predict three algorithms on it in the simulator, run them over TCP, and compare. Three
 # processes of one machine share its cores, and the topology says so.
 #
-# Every time below was measured, and yours will differ: these are from two cores that were shared with other work,
-# under a load of about 17.
+# Every time below was measured, and yours will differ: these come from two cores shared with other work, under a load
+# of about 17.
 
 # %%
 try:
@@ -37,7 +37,7 @@ px.defaults.template = TEMPLATE
 # %% [markdown]
 # ## Calibrate
 #
-# Twenty rounds of messages and work between the processes. The result is a topology, as a mapping.
+# Calibration takes twenty rounds of messages and work. The result is a topology, as a mapping.
 
 # %% tags=["measured"]
 calibration = calibrate(simcluster.Topology.load("this-machine").document)
@@ -78,7 +78,7 @@ simcluster.compare(*pairs[0]).plot.predicted_measured()
 # %% [markdown]
 # ## The answer
 #
-# Weights, messages and bytes hold exactly. Times hold as well as the machine is quiet: these nodes share its cores
-# with each other, with this notebook and with whatever else runs. Under the load of the stored outputs real runs took
-# three to six times as long as predicted, all of it in waiting: work took as long as predicted. `docs/fidelity.md`
-# has the numbers for nodes that share nothing, and what a busy machine does to them.
+# Predicted weights, messages and bytes are exact. How good the times are depends on how quiet the machine is: these
+# nodes share its cores with each other, with this notebook and with whatever else runs. Under the load of the stored
+# outputs, real runs took three to six times as long as predicted. All of the excess was waiting: work took as long as
+# predicted. `docs/fidelity.md` has the numbers for nodes that share nothing, and what a busy machine does to them.

@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Does the shape of the network matter if all its links are equal?
 #
-# Eight laptops and one kind of link, 100 Mbps and 1 ms each way: as a star around a switch, a ring, a chain, or a link
-# between every two.
+# Eight laptops and one kind of link, 100 Mbps and 1 ms each way: as a star around a switch, a ring, a chain, or a
+# complete graph.
 
 # %%
 try:
@@ -103,5 +103,6 @@ gossip.table[["algorithm.overlay", "accuracy", "bytes_sent", "elapsed_s"]].round
 # takes half as long again on a chain, and two thirds longer on a star, where each message crosses two links. A server
 # with a link to every laptop is four times as fast as one on the ring, and twice as fast as any all-reduce.
 #
-# Wires change when, never what: for one algorithm the weights are the same on all four. Overlays change what: after
-# as many steps, more neighbours have learned more; the ring has sent a third of the bytes in half of the time.
+# Wires change the time, never the result: for one algorithm the weights are the same on all four. Overlays change the
+# result: after the same number of steps, more neighbours have learned more; the ring has sent a third of the bytes in
+# half of the time.

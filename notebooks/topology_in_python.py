@@ -11,8 +11,8 @@
 # %% [markdown]
 # # How should sixteen Raspberry Pis be wired?
 #
-# Any networkx graph is a topology. Sixteen Pi 5 with gigabit cables between neighbours, in five shapes; messages to
-# others pass through the nodes in between.
+# Any networkx graph is a topology. Here, sixteen Pi 5s have gigabit cables between neighbours, in five shapes;
+# messages between other nodes pass through those in between.
 
 # %%
 try:
@@ -77,7 +77,7 @@ sweep.table.pivot(index="topology", columns="algorithm", values="time_to_target_
 # %% [markdown]
 # ## The answer
 #
-# As a ring, if they train with an all-reduce around a ring: it has half the cables of the others and is the fastest,
-# since every message goes to a neighbour. Twice the cables help only if they lie where the messages go. A parameter
-# server gains from more cables at its own node and from shorter ways to it: the two random graphs take 0.106 s, the
-# ring 0.168 s. And an all-reduce with ranks numbered at random over a graph is slower on a better graph.
+# As a ring, if they train with a ring all-reduce: it has half the cables of the others and is the fastest, since every
+# message goes to a neighbour. Twice the cables help only if the messages travel over them. A parameter server gains
+# from more cables at its own node and from shorter routes to it: the two random graphs take 0.106 s, the ring 0.168 s.
+# If ranks are numbered at random over the graph, an all-reduce is slower on a better one.

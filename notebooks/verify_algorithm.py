@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Is my algorithm correct, if its loss falls?
 #
-# Two algorithms of your own, each in a cell. Both are meant to be data-parallel SGD: N ranks do what one process does
-# on the joined batch. One of them has a bug.
+# Here are two algorithms of your own, each in a cell. Both are meant to be data-parallel SGD: N ranks should do what
+# one process does on the joined batch. One of them has a bug.
 
 # %%
 try:
@@ -70,7 +70,7 @@ sweep.plot.convergence(x="step")
 # %% [markdown]
 # ## The laws do
 #
-# A claim is a sentence that can be checked: here, that N ranks equal one process. Laws that hold for every algorithm
+# A claim is a statement that can be checked: here, that N ranks equal one process. Laws that hold for every algorithm
 # need no claim.
 
 # %%
@@ -90,7 +90,7 @@ for check in wrong.failed:
 # %% [markdown]
 # ## The answer
 #
-# Not for that reason: the wrong algorithm learns faster here. It applies the sum of the gradients in place of their
-# mean, so its learning rate grows with the number of ranks, which one more machine may turn into a divergence. The
-# verification names the law that it breaks, and by how much. `backend="both"`, the default, also runs every law on real
-# processes.
+# A falling loss does not show it: the wrong algorithm learns faster here. It applies the sum of the gradients instead
+# of their mean, so its learning rate grows with the number of ranks, and one more machine may make it diverge. The
+# verification names the law that it breaks, and by how much. `backend="both"`, the default, also runs every law on
+# real processes.

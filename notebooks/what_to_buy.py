@@ -33,7 +33,7 @@ print(found.answer)
 found.plot.tornado()
 
 # %% [markdown]
-# ## What is on sale for it
+# ## What the price list offers
 #
 # The list is `topologies/parts.yaml`; `parts="mine.yaml"` names another one.
 
@@ -44,7 +44,7 @@ offers[["change", "price_usd", "value", "relative"]].round(4)
 # %% [markdown]
 # ## And after that purchase?
 #
-# The bottleneck moves. The same question, about the shelf with a good cable.
+# The bottleneck moves. The same question for the shelf with a good cable:
 
 # %%
 good_cable = {"stop.steps": 20}
@@ -57,6 +57,6 @@ then.plot.path()
 # %% [markdown]
 # ## The answer
 #
-# A gigabit cable for the Pi 5, 30 USD: a step takes 9.3 ms in place of 33.5 ms, 72 % less. A faster cable for twice the
+# A gigabit cable for the Pi 5, 30 USD: a step takes 9.3 ms instead of 33.5 ms, 72 % less. A faster cable for twice the
 # price gains no more, and a faster device next to nothing. After that the bottleneck is the cable of the Pi 4, and the
-# next purchase gains only 15 %. Without any purchase it is as fast to leave the Pi 5 out.
+# next purchase gains only 15 %. Without a purchase, leaving the Pi 5 out is as fast.

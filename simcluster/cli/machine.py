@@ -46,7 +46,7 @@ _MAC_CHROME = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for. *do* says how to get it, if it is missing; *needed* if nothing runs without."""
+    """A component that was looked for. *do* says how to get it, if it is missing; *needed* if nothing runs without."""
 
     name: str
     found: str

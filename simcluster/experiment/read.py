@@ -57,8 +57,8 @@ WRITTEN_OUT = 4096
 
 @dataclass(frozen=True)
 class Experiment:
-    """A valid experiment. *document* is its resolved form, which parses back to an equal one. *by_topology* are the
-    settings as they were given that the topology decided, by dotted key.
+    """A valid experiment. *document* is its resolved form, which parses back to an equal one. *by_topology* has the
+    original values of the settings that the topology decided, by dotted key.
     """
 
     name: str
@@ -134,7 +134,7 @@ def read_experiment(
 
 
 def _without_place(problem: Problem) -> Problem:
-    """Return *problem* without its place if that is a file that is not written, and will not be."""
+    """Return *problem* without its place if that is a file that does not exist and will not be written."""
     if problem.file is None or not is_unwritten(Path(problem.file)):
         return problem
     return replace(problem, file=None, line=None, column=None)

@@ -30,7 +30,7 @@ MOST_GUESSES = 64
 class Asked:
     """One request: a text, or the number of tokens of one if only times are wanted, and how it is answered.
 
-    *weights* None: f32, or the format of a preset if only times are wanted. *raw*: the model goes on with the text,
+    *weights* None: f32, or the format of a preset if only times are wanted. *raw*: the model continues the text
     instead of answering it as a user's message. *guesses*: the tokens that are guessed per pass, and checked.
     """
 

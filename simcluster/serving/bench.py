@@ -84,7 +84,7 @@ def bench_cluster(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
 ) -> Benched:
-    """Return what came of *load* on *topology*. Raise UsageError with all that is wrong, RunError if a node is lost.
+    """Return the outcome of *load* on *topology*. Raise UsageError with all that is wrong, RunError if a node is lost.
 
     Prompts are random tokens, and answers are as long as *load* says: no token ends one. *options* are the backend's.
     """

@@ -1,7 +1,7 @@
 """The bridge between a server's desk and an engine in another process of this machine.
 
-The process of the nodes' launcher has the server, so that it survives any node: while nodes are started again it says
-why it takes no requests. The first node of the placement connects to it over loopback.
+The launcher's process has the server, so that it survives any node: while nodes are restarted it says why it takes no
+requests. The first node of the placement connects to it over loopback.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ LOADING: Final = "the model is being loaded"
 
 
 class Bridge:
-    """Listens for the engine of *front*, which must show *key*. A new one takes the place of the one before, and
-    continues its answers; `lose` ends them if none will come.
+    """Listens for the engine of *front*, which must show *key*. A new engine replaces the last one and continues its
+    answers; `lose` ends them if none will come.
     """
 
     def __init__(self, front: Front) -> None:

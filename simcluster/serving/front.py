@@ -159,9 +159,9 @@ class Front:
     # the engine's side
 
     def open(self, wake: Callable[[Callable[[], object]], object] | None = None) -> None:
-        """Take requests from now on. *wake* calls `drain` soon in the engine's loop; without it, a pacer calls it.
+        """Start taking requests. *wake* schedules `drain` on the engine's loop; without it, a pacer calls `drain`.
 
-        The first orders are what is left of the open requests, which an engine had that has ended.
+        The first orders continue the open requests of an engine that has ended.
         """
         with self._changed:
             self._is_open = not self._ends

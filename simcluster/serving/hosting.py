@@ -105,9 +105,9 @@ def _here(topology: Topology) -> tuple[int, ...]:
 def host(setup: Setup, topology: Topology, front: Front, backend: str, restarts: int = 0) -> RunRecord:
     """Run the nodes until *front* is stopped. Raise UsageError, or RunError if they fail for good.
 
-    When a node is lost the others place the model again, and the answers go on; when it returns, too. If the model does
-    not fit them, *front* ends the answers, and all nodes start again. On sockets a lost node is started again, alone or
-    with all others, as often as *restarts* says.
+    When a node is lost or returns, the model is placed again and the answers continue. If it does not
+    fit on the remaining nodes, *front* ends the answers, and all nodes start again. On sockets a lost node is
+    restarted, alone or with all others, at most *restarts* times.
     """
     faults = faults_on(topology)
     setup = recovering(setup, backend, faults)

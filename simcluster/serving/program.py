@@ -50,7 +50,7 @@ def prepare(config_json: str) -> None:
 
 
 async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """Answer the requests that are given in *config_json*, a Setup; record the tokens at the first node."""
+    """Answer the requests in *config_json*, a Setup; record the tokens at the first node."""
     setup = read_setup(config_json)
     given = GivenDesk(node, setup.requests)
     part = Part(recorder, setup)
@@ -75,7 +75,7 @@ class Part:
         self._loading_s = 0.0
 
     async def take(self, node: Transport, desk: Desk) -> NodeRecord:
-        """Do it until the source of *desk* ends; return the filled record."""
+        """Serve until the source of *desk* ends; return the filled record."""
         setup, recorder = self._setup, self._recorder
         play = partial(self._play, desk=desk)
         if setup.recovery is not None and node.size > 1:

@@ -1,4 +1,4 @@
-"""The placement of a model on the nodes that are left, by the plan that placed it first."""
+"""The placement of a model on the remaining nodes, by the plan that placed it first."""
 
 from __future__ import annotations
 

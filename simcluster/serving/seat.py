@@ -1,7 +1,7 @@
 """A node's part in serving, group after group: when a node is lost or returns, all others place the model again.
 
-The groups are those of simcluster.regroup, whose members agree on who is left. No state is carried over: the desk hands
-out what is left of every request, and the caches are filled again by prefill.
+The groups are those of simcluster.regroup, whose members agree on the remaining nodes. No state is carried over: the
+desk hands out what is left of every request, and the caches are filled again by prefill.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Play = Callable[[Transport, Setup], Awaitable[object]]
 
 
 class _NoPlace(Exception):
-    """The model does not fit the nodes that are left."""
+    """The model does not fit on the remaining nodes."""
 
 
 class Seat:
-    """The part of *node* in *setup*, which has a recovery. *incarnation* is the life of this node."""
+    """The part of *node* in *setup*, which must have a recovery. *incarnation* is the life of this node."""
 
     def __init__(self, node: Transport, setup: Setup, play: Play, incarnation: int) -> None:
         assert setup.recovery is not None, "without it nothing follows a loss"
@@ -52,7 +52,7 @@ class Seat:
         self._first = -1  # the last rank that had the desk
 
     async def run(self) -> None:
-        """Serve until the source ends. Raise PeerLost if the model does not fit the nodes that are left."""
+        """Serve until the source ends. Raise PeerLost if the model does not fit on the remaining nodes."""
         try:
             await self._supervisor.run()
         except _NoPlace:

@@ -1,4 +1,4 @@
-"""Turns what backends note of their nodes into telemetry; each call reads only what is new since the last."""
+"""Turn the records that backends keep of their nodes into telemetry; each call reads only new ones."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ class Follower(Protocol):
 
 @dataclass
 class Noted:
-    """The contents of one node's rows, each read once. *values* holds the latest of every metric.
+    """The contents of one node's rows, each read once. *values* holds the latest value of every metric.
 
-    Those of held-out samples are from the evaluation of the weights of *eval_step*.
+    Metrics of held-out samples belong to the weights of step *eval_step*.
     """
 
     values: dict[str, float] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Noted:
 
 
 def with_rows(node: NodeTelemetry, noted: Noted, sent_to: SentTo) -> NodeTelemetry:
-    """Return *node*, of which *step* and *compute_s* are what is known in addition to its rows, with these."""
+    """Return *node* with its rows added; its *step* and *compute_s* are what is known beyond the rows."""
     return node.model_copy(
         update={
             "step": max(node.step, noted.step),

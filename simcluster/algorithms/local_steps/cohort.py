@@ -39,7 +39,7 @@ class Cohort(Listener):
         self._gone: set[int] = set()  # only for membership tests
 
     def draw(self) -> list[int]:
-        """Return the ranks to call now: for each free place one that rests and has a round left."""
+        """Return the ranks to call now: one idle rank with a round left for each free place."""
         drawn: list[int] = []
         while len(self._called) < self._places and self._to_call:
             rank = self._one()
@@ -57,7 +57,7 @@ class Cohort(Listener):
             self.is_through = True
 
     def lost(self, loss: PeerLost) -> None:
-        """Free the place of a lost rank: its round is another one's to make."""
+        """Free the place of a lost rank: another rank will make its round."""
         self._gone.add(loss.rank)
         if loss.rank in self._called:
             del self._called[loss.rank]

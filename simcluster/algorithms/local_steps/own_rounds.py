@@ -1,4 +1,4 @@
-"""Rounds of a rank that the server answers one by one, and those of a server that trains itself."""
+"""Rounds of a rank, answered one by one by the server, and rounds of a server that trains itself."""
 
 from __future__ import annotations
 

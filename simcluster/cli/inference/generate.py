@@ -73,7 +73,7 @@ def generate(
 ) -> None:
     """Answer a prompt with a language model spread over a cluster.
 
-    The text comes as it is made; the same seed gives the same tokens on every backend and placement.
+    The text is streamed; the same seed gives the same tokens on every backend and placement.
     """
     with torch_loads():
         from simcluster.inference.models.tokenizer import Detokenizer

@@ -40,7 +40,7 @@ class Header:
 
 
 class _Reader:
-    """Numbers and texts from the front of a file, of which no more than MOST_HEAD bytes are read."""
+    """Numbers and texts from the front of a file; no more than MOST_HEAD bytes are read."""
 
     def __init__(self, file: BinaryIO, *, lists: bool) -> None:
         self._file, self._content, self.at, self._texts, self._lists = file, bytearray(), 0, 0, lists
@@ -66,7 +66,7 @@ class _Reader:
         return self._content[begin : self.at].decode("utf-8", "replace")
 
     def value(self) -> Any:
-        """Return the next fact; None for a text that is longer than any that is used."""
+        """Return the next fact; None for a text longer than any in use."""
         kind = self.number("I")
         if kind in SCALARS:
             return self.number(SCALARS[kind])

@@ -32,7 +32,7 @@ _DTYPES: Final = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Matrix:
-    """Weights of a *shape* (rows, columns) in f32, bf16, or int8 with one scale a row; products take and give f32.
+    """Weights of a *shape* (rows, columns) in f32, bf16, or int8 with one scale per row; products take and give f32.
 
     *pieces* are rows, one after another. *table*: its rows are looked up. *multiplies*: it takes part in products; then
     f32 and bf16 are stored in the layout of oneDNN's kernels where torch has them.
@@ -68,7 +68,7 @@ class Matrix:
 
     @property
     def nbytes(self) -> int:
-        """The memory it takes."""
+        """The memory in use."""
         return sum(part.nbytes for part in (*self._blocks, self._dense, self._scales) if part is not None)
 
     def product(self, inputs: Tensor, counts: Sequence[int]) -> Tensor:

@@ -20,7 +20,7 @@ ENDS = ("<|endoftext|>", "<|im_end|>")
 
 
 class ModelFile(ABC):
-    """A model at *path*. What its file gets wrong raises ModelFileError, at the latest when it is used."""
+    """A model at *path*. An error in its file raises ModelFileError, at the latest when that part is used."""
 
     architecture: Architecture
 
@@ -39,7 +39,7 @@ class ModelFile(ABC):
 
     @abstractmethod
     def _ends(self) -> Sequence[object]:
-        """Return what the file gives as ids of tokens that end an answer."""
+        """Return the ids that the file gives for tokens that end an answer."""
 
     @cached_property
     def tokenizer(self) -> Tokens | None:

@@ -48,7 +48,7 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        """The memory it takes. A table is stored twice where the layout is not understood."""
+        """The memory in use. A table whose layout is not understood is stored twice."""
         itself = self._packed.numel() * self._packed.element_size()
         return itself if self._dense is None else itself + self._dense.nbytes
 
@@ -102,7 +102,7 @@ def is_uniform(run: Callable[[Tensor], Tensor], columns: int, sizes: Sequence[in
 
 
 def filled(count: int) -> int:
-    """Return the number of inputs to which *count* are filled up: four for each doubling, all multiples of LEAST."""
+    """Return the number to which *count* inputs are padded: four sizes per doubling, all multiples of LEAST."""
     step = max(LEAST, 1 << (count - 1).bit_length() >> 3)
     return -(-count // step) * step
 
@@ -113,7 +113,7 @@ def _reordered(weights: Tensor) -> Tensor:
 
 
 def _memory(packed: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the memory of *packed*, which has to outlive it."""
+    """Return the memory of *packed*, which must outlive the result."""
     size = torch.ops.mkldnn._nbytes.default(packed)
     begin = torch.ops.mkldnn.data_ptr.default(packed)
     return torch.frombuffer((ctypes.c_byte * size).from_address(begin), dtype=dtype)

@@ -269,7 +269,7 @@ class Launcher:
 
 
 class _GiveUp(Exception):
-    """The run has failed; the verdict knows why."""
+    """The run has failed; the verdict has the cause."""
 
 
 async def run_job(job: ClusterJob, options: Options, key: bytes) -> RunRecord:
