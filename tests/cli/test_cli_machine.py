@@ -21,7 +21,7 @@ from tests.support.root import ROOT
 def test_every_extra_is_looked_for_by_a_module_of_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    assert set(machine.EXTRAS) == set(extras) - {"torch", "dev"}
+    assert set(machine.EXTRAS) == set(extras) - {"torch", "dev", "docs"}
     installs = {"distributed": "distributed", "mlflow": "mlflow-skinny", "kaleido": "kaleido"}
     for extra, (module, _) in machine.EXTRAS.items():
         package = installs.get(module, module).lower()

@@ -116,7 +116,7 @@ def test_ctrl_c_within_a_task_group_leaves_no_task_behind() -> None:
     with pytest.raises(KeyboardInterrupt):
         cluster.run([body] * 3)
     assert len(cluster.tasks) == 3
-    assert all(task.done() for task in cluster.tasks)
+    assert all(task.done() for task in cluster.tasks.values())
     assert asyncio.all_tasks(cluster.loop) == set()
 
 
@@ -202,7 +202,7 @@ def test_ctrl_c_waits_for_the_callback_that_runs_so_that_no_task_loses_its_next_
     with pytest.raises(KeyboardInterrupt):
         cluster.run([body] * 3)
     assert seen[0] == "the callback went on"
-    assert all(task.done() for task in cluster.tasks)
+    assert all(task.done() for task in cluster.tasks.values())
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -110,4 +110,4 @@ def test_the_end_of_the_time_that_a_run_has_waits_for_the_callback_that_runs() -
         cluster.run([body] * 2)
     assert seen[0] == "the callback went on"
     assert sorted(seen[1:]) == ["0 ended", "1 ended"]
-    assert all(task.done() for task in cluster.tasks)
+    assert all(task.done() for task in cluster.tasks.values())
