@@ -106,6 +106,17 @@ def test_real_processes_continue_an_answer_when_one_of_them_is_killed(
     assert list(found.lost) == [NAMES[lost]]
 
 
+def test_arrivals_count_from_the_beginning_on_a_first_node_that_had_no_part(model: str) -> None:
+    early, late = Request("0", (7, 8, 9), 20, WARM), Request("1", (60, 61), 4, WARM, arrival_s=0.5)
+    setup = setup_of(model, LAYOUTS["alone"], [early, late])
+    whole = answer_all(setup, CLUSTER)
+    with simcluster.faults() as plan:
+        plan.crash(NAMES[1], at_s=whole.answers["0"].times_s[10])
+        found = answer_all(setup, CLUSTER)
+    assert list(found.lost) == [NAMES[1]]
+    assert found.answers["1"].times_s == pytest.approx(whole.answers["1"].times_s)  # long after the loss: on idle nodes
+
+
 def nodes() -> list[psutil.Process]:
     """Return the nodes' processes by rank: the youngest of those that this process's fork server has forked."""
     children = psutil.Process().children(recursive=True)
