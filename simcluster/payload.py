@@ -32,7 +32,7 @@ DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A list of *tensors* and a few named *values*: `pack(weights, version=3)` makes one."""
+    """A list of *tensors* and a few named *values*: `pack(*weights, version=3)` makes one."""
 
     tensors: tuple[Tensor, ...] = ()
     values: Mapping[str, Scalar] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Message:
 
 
 def pack(*tensors: Tensor, **values: Scalar) -> Payload:
-    """Make a payload: `pack(weights, version=3)`."""
+    """Make a payload: `pack(*weights, version=3)` of a list of tensors."""
     return Payload(tensors, values)
 
 

@@ -22,6 +22,7 @@ from typing import Any, Final, get_type_hints
 import networkx
 import pydantic
 
+from simcluster.documents.graph_names import node_name
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.overlays.overlay import Overlay
 from simcluster.overlays.shapes import DRAWN, PLAIN, Graph, Misfit, hops, one_peer_exponential
@@ -202,8 +203,8 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 
 def from_graph(graph: Graph) -> dict[str, Any]:
-    """Return the setting equivalent to a networkx *graph*: {kind: edges, ...}."""
-    pairs = [[end if _is_rank(end) else str(end) for end in pair] for pair in graph.edges()]
+    """Return the setting equivalent to a networkx *graph*: {kind: edges, ...}, with nodes named as in a topology."""
+    pairs = [[end if _is_rank(end) else node_name(end) for end in pair] for pair in graph.edges()]
     return {"kind": "edges", "edges": pairs, "directed": graph.is_directed()}
 
 

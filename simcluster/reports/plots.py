@@ -129,8 +129,12 @@ class RunPlots(Figures):
 
     @cached_property
     def activity(self) -> timelines.Activity:
-        run = self._run
-        names, elapsed_s = [escape(name) for name in run.summary["nodes"]], run.summary["elapsed_s"]
+        from simcluster.topology import load
+
+        run, elapsed_s = self._run, self._run.summary["elapsed_s"]
+        # The nodes of a large run on which nothing happened are not in its summary: the others have later ranks.
+        of_rank = load(run.config["topology"]).workers if "resting" in run.summary else run.summary["nodes"]
+        names = [escape(name) for name in of_rank]
         faults = bands(run.summary.get("faults", ()), elapsed_s)
         return timelines.Activity(names, run.spans, elapsed_s, run.rests, faults)
 

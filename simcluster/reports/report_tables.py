@@ -81,7 +81,7 @@ def compute_share(summary: dict[str, Any]) -> float:
     nodes, elapsed_s = summary["nodes"].values(), summary["elapsed_s"]
     if not nodes or not elapsed_s:
         return 0.0
-    return float(sum(node["compute_s"] for node in nodes) / (len(nodes) * elapsed_s))
+    return float(sum(node["compute_s"] for node in nodes) / (size_of(summary) * elapsed_s))
 
 
 def dominated(summary: dict[str, Any], topology: Topology) -> str:

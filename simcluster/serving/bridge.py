@@ -34,7 +34,7 @@ class Bridge:
         self._front, self._why = front, LOADING
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="bridge", daemon=True)
-        self._turn, self._present = asyncio.Lock(), dict[asyncio.StreamWriter, None]()
+        self._turn, self._present = asyncio.Lock(), dict[asyncio.StreamWriter, str]()
 
     def start(self) -> None:
         self._thread.start()
@@ -66,24 +66,29 @@ class Bridge:
             async with asyncio.timeout(HELLO_S):
                 hello = await lines.read_up(reader)
             if isinstance(hello, lines.Hello) and hmac.compare_digest(hello.key.encode(), self.key.encode()):
+                first = await lines.read_up(reader)
+                if isinstance(first, lines.Failed) and set(self._present.values()) - {hello.node}:
+                    return  # another node has the engine by now
                 for other in self._present:
                     other.close()  # its node is lost, even if this process does not know yet
-                self._present[writer] = None
+                self._present[writer] = hello.node
                 async with self._turn:
-                    await self._serve(hello.node, reader, writer)
+                    await self._serve(hello.node, first, reader, writer)
         except (TimeoutError, ValueError, asyncio.CancelledError):
             pass  # not an engine, or the bridge is closed: a cancelled connection would be logged
         finally:
             self._present.pop(writer, None)
             writer.close()
 
-    async def _serve(self, node: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass orders down and answers up, until the end of the engine on *node*."""
+    async def _serve(
+        self, node: str, message: lines.Up | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Pass orders down and answers up, from the first *message* until the end of the engine on *node*."""
         front, end = self._front, self._front.pause
         self._why = f"{node} is lost: its process ended"
         orders: asyncio.Task[None] | None = None
         try:
-            while (message := await lines.read_up(reader)) is not None:
+            while message is not None:
                 match message:
                     case lines.Token(id, token):
                         front.token(id, token)
@@ -96,6 +101,7 @@ class Bridge:
                     case lines.Ready() if orders is None:
                         front.open(self._loop.call_soon_threadsafe)
                         orders = asyncio.create_task(self._orders(writer))
+                message = await lines.read_up(reader)
         finally:
             if orders is not None:
                 orders.cancel()

@@ -91,11 +91,14 @@ class Part:
         """Serve as one of the nodes of *setup*'s placement, with the numbers that they have for *node*."""
         layout = setup.layout
         others = [rank for rank in range(node.size) if rank not in layout.ranks] if setup.recovery is not None else []
+        together = subgroup(node, (*layout.ranks, *others))
         if node.rank in others:
+            await self._all_ready(together, setup)
             await node.recv(layout.ranks[0], DONE)
             return
         place = layout.ranks.index(node.rank)
         made = await self._loaded(node, setup, place)
+        await self._all_ready(together, setup)
         if place > 0:
             await _answer(node, setup, made, None)
         else:
@@ -108,7 +111,6 @@ class Part:
         self._note("layers", layout.layers[place])
 
     async def _loaded(self, node: Transport, setup: Setup, place: int) -> Stage | Shard:
-        """Return the part of the model, once all nodes have theirs."""
         record, before_s = self._recorder.record, self._recorder.record.compute_s
         if setup.is_real and self.began_s is None:
             return_freed_memory()
@@ -116,13 +118,30 @@ class Part:
         if setup.is_real:
             _share.cache_clear()  # of another placement
         made = await node.compute(_made, setup, place, cost=FREE)
-        await barrier(subgroup(node, setup.layout.ranks), "loaded")
         self._loading_s += record.compute_s - before_s
         self._note("loading_s", self._loading_s)
-        if self.began_s is None:
-            self.began_s = asyncio.get_running_loop().time()
-            self._note(BEGAN, 0.0)
         return made
+
+    async def _all_ready(self, group: Transport, setup: Setup) -> None:
+        """Wait until all of *group* have their parts, those without one too: each may have the desk after a loss."""
+        await barrier(group, "loaded")
+        at_s = self._recorder.now()
+        offset_s = at_s - asyncio.get_running_loop().time()
+        if setup.recovery is not None:
+            await self._tell_beginning(group, offset_s)
+        if self.began_s is None:
+            self.began_s = at_s - offset_s
+            self._recorder.metric_at(at_s, 0, BEGAN, 0.0)
+
+    async def _tell_beginning(self, group: Transport, offset_s: float) -> None:
+        """Tell the first of *group*, which may have come late, when all had loaded first, by the run's clock."""
+        if group.rank > 0:
+            await group.send(0, BEGAN, {} if self.began_s is None else {"at_s": self.began_s + offset_s})
+            return
+        told = [await group.recv(rank, BEGAN) for rank in range(1, group.size)]
+        known_s = [message["at_s"] for message in told if "at_s" in message.payload.values]
+        if self.began_s is None and known_s:
+            self.began_s = min(known_s) - offset_s
 
     def _note(self, name: str, value: float) -> None:
         self._recorder.metric_at(self._recorder.now(), 0, name, value)

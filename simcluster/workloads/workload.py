@@ -129,11 +129,9 @@ class Workload:
         if self.batch_sizes and len(self.batch_sizes) != size:
             found, expected = f"{len(self.batch_sizes)} sizes", f"{size}, one per rank"
             raise UsageError(Problem("batch_size", found, expected))
-        if self.batch_sizes:
-            return self.batch_sizes
-        if size not in self._equal_sizes:
+        if not self.batch_sizes and size not in self._equal_sizes:
             self._equal_sizes[size] = (self.batch_size,) * size
-        return self._equal_sizes[size]
+        return self.batch_sizes or self._equal_sizes[size]
 
     @cached_property
     def train_samples(self) -> Samples:
@@ -219,8 +217,7 @@ class Workload:
             raise ValueError(f"rank {rank} of {size}")
         if numerics == "none":
             steps = self._steps(size, steps, epochs)
-            sizes = self.sizes(size)
-            return TimingReplica(self.sketch, self.train_samples, self.test_samples, sizes, steps, rank)
+            return TimingReplica(self.sketch, self.train_samples, self.test_samples, self.sizes(size), steps, rank)
         if any(tensor.is_meta for tensor in self.train_samples.tensors):
             raise UsageError(Problem("train", "tensors without values", "values, or numerics: none"))
         counter, deferred = self._counter(seed), None
@@ -260,10 +257,9 @@ class Workload:
         if self.stream is not None:
             return []
         if (size, seed) not in self._shards:
-            labels = self.train_samples.targets.numpy()
             batches = self.sizes(size)
             units = [samples // math.gcd(*batches) for samples in batches]
-            dealt = self.partition(labels, sum(units), rng=numpy_stream(seed, "partition"))
+            dealt = self.partition(self.train_samples.targets.numpy(), sum(units), rng=numpy_stream(seed, "partition"))
             if len(dealt) != sum(units):
                 raise UsageError(Problem("partition", f"{len(dealt)} shards", f"{sum(units)}, one per rank"))
             shards = _joined(dealt, units)

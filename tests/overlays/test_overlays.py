@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from simcluster.errors import UsageError
 from simcluster.overlays import KINDS, from_graph, overlay_for, overlay_of, spectral_gap, unbalanced
+from simcluster.overlays.setting import resolved
+from simcluster.topology import Topology
 
 UNDIRECTED: list[Any] = [
     "ring",
@@ -165,12 +167,17 @@ def test_a_file_says_the_same_as_its_edges(suffix: str, tmp_path: Path) -> None:
     else:
         edges = "links" if suffix == "links.json" else "edges"
         path.write_text(json.dumps(networkx.node_link_data(graph, edges=edges)))
-    from simcluster.overlays.setting import resolved
-
     known = resolved({"kind": "file", "path": path.name}, tmp_path, [f"pi{rank}" for rank in range(10)])
     overlay = overlay_of(known, 10, 0)
     assert overlay.round(0) == overlay_of(networkx.petersen_graph(), 10, 0).round(0)
     assert "path" not in known, "a run folder needs no file"
+
+
+def test_a_grid_is_an_overlay_on_the_topology_made_of_it() -> None:
+    grid = networkx.grid_2d_graph(2, 3)
+    names = Topology.from_networkx(grid, device="raspberry-pi-5", bandwidth="1 Gbps", latency="1 ms").workers
+    overlay = overlay_of(resolved(from_graph(grid), names=names), 6, 0)
+    assert overlay.receivers(1) == (0, 2, 4)  # 0_1 is between 0_0 and 0_2, and above 1_1
 
 
 def test_a_directed_graph_keeps_its_directions() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from simcluster.inference.engine.desk import Cancel, Load
 from simcluster.inference.request import Request
-from simcluster.serving.bridge import Bridge, FarFront
+from simcluster.serving import lines
+from simcluster.serving.bridge import HOST, Bridge, FarFront
 from simcluster.serving.front import End, Front, Unavailable
 from simcluster.serving.pacer import TICK_S, pace
 from simcluster_backends.sim.run import run_bodies
@@ -249,6 +250,17 @@ def test_what_is_left_of_each_request_goes_to_the_next_engine_and_no_token_comes
     asyncio.run(run())
 
 
+async def said_to(bridge: Bridge, *messages: lines.Up) -> bytes:
+    """Say *messages* over a connection of their own; return what comes back until the bridge has closed it."""
+    reader, writer = await asyncio.open_connection(HOST, bridge.port)
+    writer.writelines(lines.written(message) for message in messages)
+    writer.write_eof()
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
 def test_an_engine_whose_process_dies_is_named_unless_another_one_takes_its_place() -> None:
     async def run() -> None:
         front = Opening()
@@ -267,6 +279,8 @@ def test_an_engine_whose_process_dies_is_named_unless_another_one_takes_its_plac
         await front.opened.wait()
         assert await first.next() is None
         assert await second.next() == Request("0", (1, 2, 3, 7), 3)
+        assert await said_to(bridge, lines.Hello(bridge.key, "a"), lines.Failed("b is lost")) == b""
+        assert (answer.outcome, front.why_not) == (None, "")  # the first one learned late that it has been replaced
         second.token("0", 8)
         assert await answer.more() == ([8], None)
         await second.close()

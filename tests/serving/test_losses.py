@@ -106,6 +106,21 @@ def test_real_processes_continue_an_answer_when_one_of_them_is_killed(
     assert list(found.lost) == [NAMES[lost]]
 
 
+@pytest.mark.parametrize("returns", [False, True])
+def test_arrivals_count_from_the_beginning_on_a_first_node_that_came_late(returns: bool, model: str) -> None:
+    early, late = Request("0", (7, 8, 9), 20, WARM), Request("1", (60, 61), 4, WARM, arrival_s=0.5)
+    setup = setup_of(model, LAYOUTS["alone"], [early, late])
+    whole = answer_all(setup, CLUSTER)
+    at_s = whole.answers["0"].times_s[10]
+    with simcluster.faults() as plan:
+        if returns:
+            plan.restart(NAMES[1], at_s=at_s, after_s=at_s)  # it takes its part again
+        else:
+            plan.crash(NAMES[1], at_s=at_s)  # a node without a part takes over
+        found = answer_all(setup, CLUSTER)
+    assert found.answers["1"].times_s == pytest.approx(whole.answers["1"].times_s)  # long after the loss: on idle nodes
+
+
 def nodes() -> list[psutil.Process]:
     """Return the nodes' processes by rank: the youngest of those that this process's fork server has forked."""
     children = psutil.Process().children(recursive=True)

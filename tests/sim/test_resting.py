@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import simcluster
+from simcluster.reports.report_tables import compute_share
 from simcluster.runs import record
 from simcluster_backends.sim import run as backend
 from simcluster_backends.sim.cluster import Cluster
@@ -98,3 +99,5 @@ def test_a_large_run_has_one_row_for_the_nodes_on_which_nothing_happened(
     assert large.summary["joules"] == listed.summary["joules"]
     assert large.summary["trace_sha256"] == listed.summary["trace_sha256"]
     assert large.spans == listed.spans
+    assert large.plot.timeline().to_json() == simcluster.load_run(listed.folder).plot.timeline().to_json()
+    assert compute_share(large.summary) == pytest.approx(compute_share(listed.summary))

@@ -54,7 +54,7 @@ class Cohort(Listener):
         if push.rank != SERVER:
             self._called.pop(push.rank, None)
             self._done[push.rank] = self._rounds_of(push.rank) + 1
-            self.is_through = True
+            self.is_through = not self._to_call and not self._called
 
     def lost(self, loss: PeerLost) -> None:
         """Free the place of a lost rank: another rank will make its round."""

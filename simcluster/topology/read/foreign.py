@@ -14,6 +14,7 @@ from typing import Any
 
 import networkx
 
+from simcluster.documents.graph_names import node_name
 from simcluster.documents.yaml import Document, describe, read_text
 from simcluster.documents.yaml_errors import MAX_DEPTH
 from simcluster.errors import Problem, UsageError
@@ -74,8 +75,8 @@ def from_graph(graph: networkx.Graph[Any], file: str | None = None) -> dict[str,
     """
     if graph.is_directed():
         raise UsageError(_directed(file))
-    edges = [((_name(a), _name(b)), attributes) for a, b, attributes in graph.edges(data=True)]
-    return _document(graph.graph, [(_name(node), data) for node, data in graph.nodes(data=True)], edges)
+    edges = [((node_name(a), node_name(b)), attributes) for a, b, attributes in graph.edges(data=True)]
+    return _document(graph.graph, [(node_name(node), data) for node, data in graph.nodes(data=True)], edges)
 
 
 def from_networkx_document(graph: networkx.Graph[Any], device: Any, link: Attributes) -> dict[str, Any]:
@@ -87,10 +88,6 @@ def from_networkx_document(graph: networkx.Graph[Any], device: Any, link: Attrib
     given = {key: value for key, value in link.items() if value is not None}
     document["links"] = [{**({} if "type" in keys else given), **keys} for keys in document["links"]]
     return document
-
-
-def _name(node: Any) -> str:
-    return "_".join(map(str, node)) if isinstance(node, tuple) else str(node)
 
 
 def _document(

@@ -179,6 +179,15 @@ def test_one_place_is_a_step_after_the_other_without_staleness() -> None:
     assert run.values(0, "staleness") == [0.0] * 3
 
 
+def test_a_server_that_only_serves_fails_with_all_its_workers_although_rounds_were_made() -> None:
+    whole = train("fedbuff", 2, interval=4, concurrency=1, server_trains=False)
+    second = [span for span in whole.records[1].spans if span.tag == "call"][1].end_s
+    plan = [f"kind: crash, node: n1, at: {second} s"]  # after one round of three
+    run = train("fedbuff", 2, interval=4, concurrency=1, server_trains=False, faults=plan)
+    assert run.values(0, "applied") == [1.0]
+    assert lost_somebody(run.results[0])
+
+
 def test_another_rank_is_called_in_the_place_of_one_that_is_lost() -> None:
     whole = train("fedbuff", 6, interval=4, concurrency=2, server_trains=False)
     first = next(rank for rank in range(1, 6) if whole.values(rank, "pushed"))
