@@ -1,5 +1,5 @@
-"""`python -m tests.verify_all [NAME...]`: every algorithm, and every page that serves a model, against all that is claimed
-of it, N = 1, 2, 3, 4, 7, on both backends. That takes minutes; a quick part of it is in the tests.
+"""`python -m tests.verify_all [NAME...]`: every algorithm and every page that serves a model against all that is
+claimed of it, N = 1, 2, 3, 4, 7, on both backends. That takes minutes; a quick part of it is in the tests.
 
 Each algorithm is the command's, in a process of its own, two at once.
 """

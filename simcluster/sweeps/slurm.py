@@ -38,6 +38,9 @@ LAG_S = 10.0
 GONE_S = 60.0
 """Time until the queue is empty after the last point or a cancellation; a node that does not answer may take longer."""
 
+ANSWER_S = 60.0
+"""Limit on one of Slurm's commands."""
+
 NOTE_BYTES = 1 << 20
 OUTPUT = "slurm-%A_%a.txt"
 
@@ -63,7 +66,7 @@ def run_on_slurm(calls: Sequence[tuple[Any, ...]], jobs: int, logs: Path) -> Gen
         job = _submit(name, tasks, jobs, logs)
         yield from _ends(name, job, numbers, [Path(call[1]) for call in calls], logs)
     except BaseException:
-        _asked("scancel", f"--name={name}")
+        _asked("scancel", "--me", f"--name={name}")
         raise
     finally:
         _wait_until_gone(name)
@@ -141,18 +144,28 @@ def _refuse_twice(name: str) -> None:
 def _wait_until_gone(name: str) -> None:
     """Wait until no task is left, so that the sweep may be started again: those that were cancelled or are done."""
     until_s = time.monotonic() + GONE_S
-    while _queue(name).stdout.strip() and time.monotonic() < until_s:
+    while time.monotonic() < until_s:
+        queue = _queue(name)
+        if not queue.returncode and not queue.stdout.strip():
+            return
         time.sleep(POLL_S)
 
 
 def _asked(program: str, *arguments: str, script: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a command of Slurm with *script* as its input. Raise UsageError if there is no such command."""
+    """Run a command of Slurm with *script* as its input. Raise UsageError if there is no such command.
+
+    One that does not end within `ANSWER_S` counts as failed.
+    """
     path = shutil.which(program)
     if path is None:
         raise UsageError(Problem("--engine slurm", f"no {program} on PATH", "a machine that submits jobs to Slurm"))
-    return subprocess.run(  # noqa: S603 - a list of arguments, made here
-        [path, *arguments], input=script, capture_output=True, text=True, check=False
-    )
+    command = [path, *arguments]
+    try:
+        return subprocess.run(  # noqa: S603 - a list of arguments, made here
+            command, input=script, capture_output=True, text=True, check=False, timeout=ANSWER_S
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"{program} has not answered for {ANSWER_S:g} s")
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:

@@ -87,12 +87,12 @@ def test_a_page_that_breaks_a_law_fails_it(
 
 
 def test_a_page_takes_no_workload_and_only_sizes_that_have_a_share_for_every_node(command: Any) -> None:
-    with pytest.raises(UsageError, match="--workload: found one, expected none for generate: its model is a small GPT"):
+    with pytest.raises(UsageError, match="workload: found one, expected none for generate: its model is a small GPT"):
         simcluster.verify("generate", workload="quadratic")
     code, _, err = command("verify", "generate_tensor", "--nodes", "2,4")
     assert code == 2
     assert "--nodes: found [2, 4], expected some of [1, 2, 3, 6] for generate_tensor" in err
-    with pytest.raises(UsageError, match="a check: .*time = closed form"):
+    with pytest.raises(UsageError, match=r"a check: .*time = closed form"):
         simcluster.verify("generate", only=["time"])
 
 

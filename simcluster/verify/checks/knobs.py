@@ -58,7 +58,8 @@ def _check(subject: Subject, name: str, hint: Any) -> str:
         tried.append(repr(variant.value) + (" with one node slower" if variant.uneven else ""))
     if not tried:
         raise NotClaimed("no other value of it is known; a claim's variants could name one")
-    raise Failed(f"{listed(tried)} in place of {usual!r} changes neither trace nor weights")
+    steps = subject.request().steps
+    raise Failed(f"{listed(tried)} in place of {usual!r} changes neither trace nor weights in {steps} steps")
 
 
 def other_values(hint: Any, usual: Any) -> list[Any]:

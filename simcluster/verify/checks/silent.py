@@ -52,6 +52,8 @@ def apart(subject: Subject) -> str:
     if size == 1:
         raise NotClaimed("one rank shares with no other")
     together, each = subject.run(size, copies=1), subject.run(size, copies=size)
+    if together.error is not None:
+        raise NotClaimed(f"N = {size}: the run fails: {together.failure}")
     told = f"N = {size}: with a copy of the code for each rank, as on real nodes, the run ends with the same bits"
     if not _alike(together, each) and not _alike(together, subject.run(size, copies=1, again=1)):
         raise NotClaimed(f"N = {size}: it does not repeat itself (see determinism)")

@@ -130,7 +130,8 @@ class Departures:
         member.gone = reason = self._faults.planned.get(member.rank, reason)
         self._verdict.died(member.rank, reason, self._at_s())
         self.tell_others(member, reason)
-        if self._revivals > 0 and self._at_s() > 0 and not member.by_hand and member.rank not in self._faults.planned:
+        revives = self._revivals > 0 and self._at_s() > 0 and not self.is_stopping
+        if revives and not member.by_hand and member.rank not in self._faults.planned:
             self._revivals -= 1
             self._comers.bring(member.rank)
 
