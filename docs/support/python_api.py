@@ -24,13 +24,14 @@ CONSTANTS = {
     "ANY": "Matches every source, or every tag, of a `recv`.",
     "FREE": "The cost of work that takes no time.",
 }
-MORE = {  # names of other modules that an algorithm or a workload needs
+MORE = {  # names of other modules that an algorithm, a workload or a claim needs
     "simcluster.algorithms": "steps rounds resumable Lag Facts",
     "simcluster.collectives": (
         "flatten unflatten all_reduce ring_all_reduce reduce_scatter all_gather broadcast reduce gather scatter "
         "all_to_all barrier exchange subgroup"
     ),
     "simcluster.workloads": "sgd adamw iid dirichlet",
+    "simcluster.verify.claim": "Claim Variant Identity Contributions",
 }
 
 
