@@ -106,8 +106,8 @@ def host(setup: Setup, topology: Topology, front: Front, backend: str, restarts:
     """Run the nodes until *front* is stopped. Raise UsageError, or RunError if they fail for good.
 
     When a node is lost or returns, the model is placed again and the answers continue. If it does not
-    fit on the remaining nodes, *front* ends the answers, and all nodes start again. On sockets a lost node is
-    restarted, alone or with all others, at most *restarts* times.
+    fit on the remaining nodes, *front* ends the answers, and all nodes start again. On sockets that happens at most
+    *restarts* times, and in between a lost node is restarted alone at most as often.
     """
     faults = faults_on(topology)
     setup = recovering(setup, backend, faults)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,8 @@ def run_on_slurm(calls: Sequence[tuple[Any, ...]], jobs: int, logs: Path) -> Gen
         job = _submit(name, tasks, jobs, logs)
         yield from _ends(name, job, numbers, [Path(call[1]) for call in calls], logs)
     except BaseException:
-        _asked("scancel", "--me", f"--name={name}")
+        with suppress(UsageError):  # without scancel, what went wrong before still counts
+            _asked("scancel", "--me", f"--name={name}")
         raise
     finally:
         _wait_until_gone(name)

@@ -161,6 +161,12 @@ def test_nodes_of_a_networkx_grid_are_called_by_their_coordinates() -> None:
     assert list(topology.nodes) == ["0_0", "0_1", "1_0", "1_1"]
 
 
+def test_networkx_nodes_that_would_have_one_name_are_refused() -> None:
+    graph = networkx.Graph([((0, 1), "0_1"), ("0_1", 2)])
+    with pytest.raises(UsageError, match=r"nodes\[1\]: found a second node called 0_1, expected one"):
+        Topology.from_networkx(graph, device="raspberry-pi-5", bandwidth="1 Gbps", latency="1 ms")
+
+
 def test_keys_replace_those_of_an_experiment_and_an_unknown_one_is_named(mine: Any) -> None:
     run = simcluster.run("quickstart", stop={"steps": 3}, overrides={"algorithm.pull_interval": 1}, report=False)
     assert run.summary["steps"] == 3

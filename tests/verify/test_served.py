@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import simcluster
-from simcluster.errors import UsageError
+from simcluster.errors import Deadlock, UsageError
 from simcluster.serving.run import Answers
 from simcluster.verify.served import page as pages
 
@@ -84,6 +84,16 @@ def test_a_page_that_breaks_a_law_fails_it(
     found = simcluster.verify("generate", nodes=[2], backend="sim", only=[law])
     assert [check.verdict for check in found.checks] == ["fails"]
     assert re.match(reason, found[law].reason), found[law].reason
+
+
+def test_a_page_that_does_not_end_well_fails_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers(*given: Any, **options: Any) -> Answers:
+        raise Deadlock("deadlock at 1 s", ["n0: recv"])
+
+    monkeypatch.setattr(pages, "answer_all", answers)
+    found = simcluster.verify("generate", nodes=[2], backend="sim", only=["determinism"])
+    assert [check.verdict for check in found.checks] == ["fails"]
+    assert found["determinism"].reason.startswith("N = 2 on sim: Deadlock: deadlock at 1 s")
 
 
 def test_a_page_takes_no_workload_and_only_sizes_that_have_a_share_for_every_node(command: Any) -> None:

@@ -25,7 +25,7 @@ TRIES = 8
 class Cohort(Listener):
     """The pushes of called ranks: *places* of them at a time, and as many calls per place as a rank has rounds.
 
-    *came*: the calls that were answered before the run resumed.
+    *answered*: the calls that were answered before the run resumed.
     """
 
     def __init__(self, node: Transport, replica: Replica, places: int, interval: int, answered: int = 0) -> None:
@@ -62,9 +62,6 @@ class Cohort(Listener):
         if loss.rank in self._called:
             del self._called[loss.rank]
             self._to_call += 1
-
-    def gone(self, rank: int) -> None:
-        """Leave a rank that a call could not reach to the loss that `next` raises."""
 
     def _one(self) -> int | None:
         size, random = self._node.size, self._node.rng.numpy

@@ -60,10 +60,7 @@ def load_node_link(path: Path) -> Document:
     named = [(name, rest) for (name,), rest in _named(nodes, "nodes", ("id",), str(path), problems)]
     joined = _named(edges, "edges", ("source", "target"), str(path), problems)
     problems += _directed(str(path)) if data.get("directed") else []
-    first: dict[str, int] = {}
-    for index, (name, _) in enumerate(named):
-        if first.setdefault(name, index) != index:
-            problems.append(Problem(f"nodes[{index}]", f"a second node called {name}", "one", str(path)))
+    problems += _twice([name for name, _ in named], str(path))
     if problems:
         raise UsageError(problems)
     return Document(_document(about, named, joined), str(path))
@@ -71,12 +68,24 @@ def load_node_link(path: Path) -> Document:
 
 def from_graph(graph: networkx.Graph[Any], file: str | None = None) -> dict[str, Any]:
     """Return the document of a networkx graph; the node (0, 1) of a grid is called 0_1. Raise UsageError if it is
-    directed.
+    directed, or if two nodes would have one name.
     """
-    if graph.is_directed():
-        raise UsageError(_directed(file))
+    nodes = [(node_name(node), data) for node, data in graph.nodes(data=True)]
+    problems = (_directed(file) if graph.is_directed() else []) + _twice([name for name, _ in nodes], file)
+    if problems:
+        raise UsageError(problems)
     edges = [((node_name(a), node_name(b)), attributes) for a, b, attributes in graph.edges(data=True)]
-    return _document(graph.graph, [(node_name(node), data) for node, data in graph.nodes(data=True)], edges)
+    return _document(graph.graph, nodes, edges)
+
+
+def _twice(names: Iterable[str], file: str | None) -> list[Problem]:
+    """Return a problem for each name that another node has already."""
+    first: dict[str, int] = {}
+    return [
+        Problem(f"nodes[{index}]", f"a second node called {name}", "one", file)
+        for index, name in enumerate(names)
+        if first.setdefault(name, index) != index
+    ]
 
 
 def from_networkx_document(graph: networkx.Graph[Any], device: Any, link: Attributes) -> dict[str, Any]:
