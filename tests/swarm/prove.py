@@ -28,7 +28,7 @@ from tests.mutants.trial import copy_library, import_heavy
 from tests.swarm.memory import in_memory
 from tests.swarm.page import write_table
 
-SEEDS: Final = 2000
+SEEDS: Final = 5000
 LIMIT_S: Final = 900.0
 """For one defect; most take some seconds."""
 
