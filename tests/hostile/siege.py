@@ -22,6 +22,7 @@ from simcluster_backends.sockets.coordinator.client import Client
 from simcluster_backends.sockets.net.addresses import open_socket
 from simcluster_backends.sockets.wire.keys import generate_key, write_key
 from tests.hostile.clients import Door, GotIn, Tally, manners
+from tests.support.processes import by_age
 
 NODES = 4
 START_S = 90.0
@@ -101,7 +102,7 @@ class Run:
                     pass
             time.sleep(0.05)
         own = psutil.Process(self.launcher.pid)
-        self.nodes = sorted({process for process, _ in listening if process != own}, key=lambda process: process.pid)
+        self.nodes = by_age({process for process, _ in listening if process != own})
         for process, port in listening:
             kind = "data" if process != own else "http" if port == self.http_port else "rendezvous"
             self.doors.append(Door(kind, "127.0.0.1", port, self.key))

@@ -21,6 +21,7 @@ from simcluster.serving.run import Answers, answer_all
 from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology, loads
 from tests.inference.models.test_trained import SIZES, folder_of
+from tests.support.processes import by_age
 
 WARM = Sampling(temperature=0.8, top_k=40, top_p=0.95, seed=11)
 PROMPTS = ([7, 8, 9, 10, 11], [60, 61], [100] * 9)
@@ -123,8 +124,7 @@ def test_arrivals_count_from_the_beginning_on_a_first_node_that_came_late(return
 
 def nodes() -> list[psutil.Process]:
     """Return the nodes' processes by rank: the youngest of those that this process's fork server has forked."""
-    children = psutil.Process().children(recursive=True)
-    return sorted(children, key=lambda child: child.pid)[-len(NAMES) :]
+    return by_age(psutil.Process().children(recursive=True))[-len(NAMES) :]
 
 
 def test_a_returning_node_takes_its_part_again(model: str, expected: Any) -> None:

@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 
 from simcluster.serving.digest import ids_sha256
 from simcluster.workloads.models.gpt import gpt
+from tests.support.processes import by_age
 
 SIZES = {"layers": 3, "width": 48, "heads": 6, "context": 2048}
 PATIENT = httpx.Timeout(300.0)
@@ -93,7 +94,7 @@ def serving(model: Path, backend: str, *more: str, topology: str = "this-machine
 def nodes_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     """Return the processes of the nodes, by rank: children of the process that forks them."""
     children = psutil.Process(process.pid).children()
-    return sorted((node for child in children for node in child.children()), key=lambda node: node.pid)
+    return by_age(node for child in children for node in child.children())
 
 
 @pytest.mark.parametrize(

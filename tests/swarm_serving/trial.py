@@ -32,6 +32,7 @@ from simcluster.serving.run import answer_all, faults_on
 from simcluster.serving.setup import Layout, read_setup
 from simcluster.transport import Transport
 from simcluster_backends import sim
+from tests.support.processes import by_age
 from tests.swarm_serving.draw import LAYERS, Case, drawn, setup_of
 
 
@@ -198,7 +199,7 @@ def broken_on_processes(seed: int) -> list[str]:
     def show(request: str, token: int) -> None:
         shown[request] += 1
         if shown.total() == after:
-            nodes = sorted(psutil.Process().children(recursive=True), key=lambda child: child.pid)
+            nodes = by_age(psutil.Process().children(recursive=True))
             nodes[place - len(names)].send_signal(number)
             sent.append(names[place])
 
