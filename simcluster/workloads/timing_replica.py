@@ -125,6 +125,9 @@ class TimingReplica(Replica):
     def state(self) -> dict[str, Tensor]:
         return self._sketch.state(stepped=self._stepped)
 
+    def drop_weights(self) -> None:
+        """Do nothing: there are no values."""
+
     def weights_sha256(self) -> None:
         return None
 

@@ -10,6 +10,7 @@ import pytest
 import simcluster
 from simcluster.reports.report_tables import compute_share
 from simcluster.runs import record
+from simcluster.workloads import Replica
 from simcluster_backends.sim import run as backend
 from simcluster_backends.sim.cluster import Cluster
 
@@ -55,6 +56,24 @@ def test_a_run_is_the_same_to_the_bit_as_one_in_which_no_rank_rests(
     assert made[0] <= 17
     assert made[1] == 40
     assert facts(resting) == facts(awake)
+
+
+def test_clients_hold_weights_only_while_they_train_and_end_with_those_of_a_run_that_kept_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    drop = Replica.drop_weights
+
+    def dropped(replica: Replica) -> None:
+        drop(replica)
+        held.append(sum(weight.untyped_storage().nbytes() for weight in replica._live))
+
+    monkeypatch.setattr(Replica, "drop_weights", dropped)
+    run = trained(tmp_path / "dropped", 40, numerics="real")
+    # 15 rounds; a number of 4 bytes is left of each of the four weights.
+    assert held == [16] * 15
+    monkeypatch.setattr(Replica, "drop_weights", lambda replica: None)
+    assert facts(run) == facts(trained(tmp_path / "kept", 40, numerics="real"))
 
 
 def test_the_servers_times_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
