@@ -35,7 +35,7 @@ def unawaited_noticed(notice: Callable[[str, str], object]) -> Iterator[None]:
     _before.depth = depth
     with warnings.catch_warnings():
         warnings.filterwarnings("always", _SAID.pattern, RuntimeWarning)
-        shown = warnings.showwarning
+        shown, named = warnings.showwarning, set[str]()
 
         def say(
             message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
@@ -43,10 +43,13 @@ def unawaited_noticed(notice: Callable[[str, str], object]) -> Iterator[None]:
         ) -> None:  # fmt: skip
             said, made = _SAID.match(str(message)), _MADE.findall(str(message))
             if said is not None and (at := _origin(made) if made else _freed(said["name"])):
+                named.add(said["name"])
                 notice(said["name"], at)
                 return
             if said is not None:
                 sys.set_coroutine_origin_tracking_depth(max(depth, 1))
+                if said["name"] in named:
+                    return  # by a slower node, in its first step: the line is known from a faster one
             shown(message, category, filename, lineno, file, line)
 
         warnings.showwarning = say

@@ -70,10 +70,9 @@ def sentences(
     alike = [e for e in parts if best is not None and _alike(e, best, goal)]
     if alike:
         found.append(f"Any of these changes alone gains the same: {_some([e.change.label for e in alike])}.")
-    others = [e for e in parts if e not in alike][:2]
+    others = [e for e in parts if e not in alike]
     if others:
-        listed = words.listing([f"{e.change.label} ({less(e)})" for e in others])
-        found.append(f"Next, each alone: {listed}.")
+        found.append(f"Next, each alone: {_next(others, goal)}.")
     found += _uncertain(effects, best)
     found += _path(path, topology)
     needed = _needed_steps(effects)
@@ -84,6 +83,21 @@ def sentences(
     if steps is not None:
         found.insert(-1, _measured_over(steps, brief))
     return found
+
+
+def _next(effects: Sequence[Effect], goal: Goal) -> str:
+    """List the first two gains of *effects*, with all changes that have the same."""
+    groups: list[list[Effect]] = []
+    for effect in effects:
+        if groups and _alike(effect, groups[-1][0], goal):
+            groups[-1].append(effect)
+        else:
+            groups.append([effect])
+    each = ["each " * (len(group) > 1) + less(group[0]) for group in groups]
+    listed = [f"{_some([e.change.label for e in group])} ({gain})" for group, gain in zip(groups, each, strict=True)][
+        :2
+    ]
+    return "; ".join(listed) if max(map(len, groups[:2])) > 1 else words.listing(listed)
 
 
 def _alike(effect: Effect, other: Effect, goal: Goal) -> bool:

@@ -87,6 +87,11 @@ def test_in_the_first_step_each_is_named_by_the_line_that_made_it(
     assert sys.get_coroutine_origin_tracking_depth() == 0
 
 
+def test_one_without_a_line_is_not_printed_if_another_has_told_it(user_code: dict[str, Callable[[], None]]) -> None:
+    found, printed = noticed(user_code["elsewhere"], first_step_made, user_code["elsewhere"], in_first_step=True)
+    assert (found, printed) == ([("send", "algo.py:21 (elsewhere)")], [])
+
+
 def test_one_that_another_replaces_is_named_by_that_line(user_code: dict[str, Callable[[], None]]) -> None:
     found, _ = noticed(user_code["again"])
     assert found[0] == ("send", "algo.py:18 (again)")
