@@ -1,7 +1,7 @@
 """Coroutines that are thrown away without an await: each is noticed, with the line that made it.
 
-Python can note the origin of every coroutine, but that makes a simulated message 5 to 11 % dearer. So it does only
-after a coroutine was thrown away in another line than that which made it.
+Python can note the origin of every coroutine, but that makes a simulated message 5 to 11 % dearer. So it does until the
+first step, in which most mistakes show, and after a coroutine was thrown away in another line than that which made it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import linecache
 import re
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,13 +26,16 @@ def unawaited_noticed(notice: Callable[[str, str], object]) -> Iterator[None]:
     """Call *notice* with (name, "file:line (function)") for each coroutine of user code that is never awaited.
 
     Python finds one when it is freed, which for `node.send(...)` is at once, in the same line, and would print a
-    warning. The first that is freed elsewhere is printed so; from then on Python tracks origins. Anything else that it
-    warns of is shown as before. Not for contexts that overlap: the warnings of a process have one handler.
+    warning. After `first_step_made`, the first that is freed elsewhere is printed so; from then on Python tracks their
+    origins again. Anything else that it warns of is shown as before. Not for contexts that overlap: the warnings of a
+    process have one handler.
     """
     depth = sys.get_coroutine_origin_tracking_depth()
+    sys.set_coroutine_origin_tracking_depth(max(depth, 1))
+    _before.depth = depth
     with warnings.catch_warnings():
         warnings.filterwarnings("always", _SAID.pattern, RuntimeWarning)
-        shown = warnings.showwarning
+        shown, named = warnings.showwarning, set[str]()
 
         def say(
             message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
@@ -39,10 +43,13 @@ def unawaited_noticed(notice: Callable[[str, str], object]) -> Iterator[None]:
         ) -> None:  # fmt: skip
             said, made = _SAID.match(str(message)), _MADE.findall(str(message))
             if said is not None and (at := _origin(made) if made else _freed(said["name"])):
+                named.add(said["name"])
                 notice(said["name"], at)
                 return
             if said is not None:
                 sys.set_coroutine_origin_tracking_depth(max(depth, 1))
+                if said["name"] in named:
+                    return  # by a slower node, in its first step: the line is known from a faster one
             shown(message, category, filename, lineno, file, line)
 
         warnings.showwarning = say
@@ -50,6 +57,23 @@ def unawaited_noticed(notice: Callable[[str, str], object]) -> Iterator[None]:
             yield
         finally:
             sys.set_coroutine_origin_tracking_depth(depth)
+            _before.depth = None
+
+
+def first_step_made() -> None:
+    """Stop tracking the origins of coroutines in this thread, unless one was freed unnoticed since the first step."""
+    if (depth := _before.depth) is not None:
+        sys.set_coroutine_origin_tracking_depth(depth)
+        _before.depth = None
+
+
+class _Before(threading.local):
+    """The depth of tracking outside the context of this thread, until its first step."""
+
+    depth: int | None = None
+
+
+_before = _Before()
 
 
 def _origin(made: Sequence[tuple[str, str, str]]) -> str:

@@ -128,6 +128,12 @@ def test_a_command_of_a_page_prints_what_the_page_expects(capsys: pytest.Capture
     try:
         terminal.terminal("simcluster --version", simcluster.__version__)
         assert capsys.readouterr().out.startswith("$ simcluster --version\n")
+        error = (
+            "error: t.yaml:5:3: nodes.c: found no route from c to all of a, b, expected links that connect all workers"
+        )
+        first, second = terminal._wrapped(f"{error}, through switches").splitlines()
+        assert len(first) <= terminal.COLUMNS
+        assert second == "  all workers, through switches"  # it does not look like another line of the command
         with pytest.raises(AssertionError, match="expected 'no such text' in"):
             terminal.terminal("simcluster --version", "no such text")
         with pytest.raises(AssertionError, match="exit code 2"):

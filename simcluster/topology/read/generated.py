@@ -21,6 +21,10 @@ OF_ALL = ("name", "description", "launch", *NETWORK_KEYS)
 """Keys that every topology may have."""
 
 
+SETTINGS = tuple(dict.fromkeys(key for make in MAKERS.values() for key in inspect.signature(make).parameters))
+"""The settings of all generators."""
+
+
 def expand(
     document: Document, overrides: Mapping[str, Any], check: Callable[[dict[str, Any]], object]
 ) -> tuple[Document, dict[str, Any]]:
@@ -28,11 +32,10 @@ def expand(
 
     *check* reads a document with nodes and links, or raises UsageError. Raise UsageError with every wrong setting.
     """
-    settings = {GENERATOR}.union(*(inspect.signature(make).parameters for make in MAKERS.values()))
     rest = {}
     for key, value in overrides.items():
         path = tuple(key.split("."))
-        if path[0] in settings:
+        if path[0] in (GENERATOR, *SETTINGS):
             document.override(path, parse_value(value) if isinstance(value, str) else value, f"override {key}")
         else:
             rest[key] = value
