@@ -224,6 +224,9 @@ def trace_of(content: bytes, ranks: int) -> dict[str, Any]:
     told = _as(found, Trace)
     if not told.rest.keys() <= {str(rank) for rank in range(ranks)}:
         raise ValueError("ranks that the summary does not have - at `$.rest`")
+    for rank, row in told.rest.items():
+        if not row.width_s and (any(row.busy_s) or any(row.sent_bytes)):
+            raise ValueError(f"activity in parts of no width - at `$.rest[{rank}]`")
     for number, event in enumerate(told.traceEvents):
         words = [event.get(key) for key in (("ph", "cat") if event.get("ph") == "X" else ("ph",))]
         if not all(isinstance(word, str) for word in words):

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 import simcluster
+from simcluster.errors import UsageError
+from simcluster.experiment import fit
 from simcluster.reports.report_tables import compute_share
-from simcluster.runs import record
+from simcluster.runs import record, schema, summary
 from simcluster.workloads import Replica
 from simcluster_backends.sim import run as backend
 from simcluster_backends.sim.cluster import Cluster
@@ -120,3 +122,23 @@ def test_a_large_run_has_one_row_for_the_nodes_on_which_nothing_happened(
     assert large.spans == listed.spans
     assert large.plot.timeline().to_json() == simcluster.load_run(listed.folder).plot.timeline().to_json()
     assert compute_share(large.summary) == pytest.approx(compute_share(listed.summary))
+
+
+def test_only_as_many_nodes_may_work_as_the_files_of_a_run_can_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (fit, schema):
+        monkeypatch.setattr(module, "MOST_NODES", 16)
+    monkeypatch.setattr(summary, "LISTED", 10)
+    # 5 places with 3 rounds: the server and at most 15 others, of any number.
+    run = trained(tmp_path / "run", 40)
+    assert len(run.summary["nodes"]) + run.summary["resting"]["nodes"] == 40
+    plan = {"faults": [{"kind": "crash", "node": "n3", "at": "1 s"}]}
+    for size, keys in ((40, plan), (40, {"algorithm": {**COHORT, "concurrency": 6}}), (17, {"algorithm": "sync_ps"})):
+        working = 19 if "algorithm" in keys and size == 40 else size
+        with pytest.raises(
+            UsageError, match=rf"topology: found {working} nodes that may work, of {size}, expected at most 16"
+        ):
+            trained(tmp_path / "refused", size, **keys)
+    assert not (tmp_path / "refused").exists()
+    assert len(trained(tmp_path / "few", 16, algorithm="sync_ps").summary["nodes"]) == 16

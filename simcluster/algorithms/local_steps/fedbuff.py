@@ -15,7 +15,7 @@ from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.local_steps.cohort import CALL, Cohort, work_when_called
-from simcluster.algorithms.local_steps.facts import fedbuff_copies
+from simcluster.algorithms.local_steps.facts import fedbuff_copies, fedbuff_working
 from simcluster.algorithms.local_steps.own_rounds import own_rounds, train_and_push
 from simcluster.algorithms.local_steps.rounds import adopt
 from simcluster.algorithms.parameter_server.asynchronous import Server
@@ -36,6 +36,7 @@ from simcluster.workloads import Replica
     world=served(),
     exact=never,
     rests=lambda settings: settings.get("concurrency") is not None,
+    working=fedbuff_working,
 )
 async def fedbuff(
     node: Transport,
