@@ -185,8 +185,9 @@ def sizes_of(tag: str, content: Payload) -> tuple[int, int]:
     header_B, body_B = PREAMBLE_BYTES + 1, 0  # one byte begins the array of three
     try:
         for tensor in content.tensors:
-            header_B += _tensor_header_bytes(tensor.dtype, tensor.layout, tensor.shape)
-            body_B += tensor.nbytes
+            of_header_B, of_body_B = _tensor_sizes(tensor.dtype, tensor.layout, tensor.shape)
+            header_B += of_header_B
+            body_B += of_body_B
         count = len(content.tensors)
         header_B += 1 if count < 16 else 3 if count < 2**16 else 5
         length = len(tag) if tag.isascii() else len(tag.encode())
@@ -202,16 +203,20 @@ def sizes_of(tag: str, content: Payload) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=4096)
-def _tensor_header_bytes(dtype: torch.dtype, layout: torch.layout, shape: torch.Size) -> int:
+def _tensor_sizes(dtype: torch.dtype, layout: torch.layout, shape: torch.Size) -> tuple[int, int]:
+    """Return the bytes of such a tensor in a header, and in the body."""
     if layout is not torch.strided or len(shape) > MAX_DIMENSIONS:
         raise ValueError
-    return len(_encoder.encode(TensorHeader(DTYPE_NAMES[dtype], list(shape))))
+    return len(_encoder.encode(TensorHeader(DTYPE_NAMES[dtype], list(shape)))), shape.numel() * dtype.itemsize
 
 
 def freeze(content: Payload) -> Payload:
     """Return a copy that is independent of the sender's tensors; those given are copied only when they are changed."""
     copy = _late_copy if isinstance(content, Given) else _copy
-    return Payload(tuple([copy(tensor) for tensor in content.tensors]), dict(content.values))
+    tensors = [
+        tensor if tensor.is_meta and not tensor.requires_grad else copy(tensor) for tensor in content.tensors
+    ]  # without values there is nothing to copy
+    return Payload(tuple(tensors), dict(content.values))
 
 
 def _copy(tensor: Tensor) -> Tensor:

@@ -165,7 +165,7 @@ class Inbox:
 
     async def _arrival(self, source: int | Any_, tag: str | Any_, on_wait: OnWait | None) -> Message:
         check_tag(tag)  # not before: a message that was found has a valid tag
-        receiver: Waiting = self._loop.create_future()
+        receiver: Waiting = asyncio.Future(loop=self._loop)  # never hashed: the simulated loop's, which are, cost more
         self.mailbox.wait(source, tag, receiver)
         if on_wait is not None:
             on_wait(receiver)

@@ -10,8 +10,9 @@ from typing import Any, get_args
 from simcluster.documents.values import extreme
 from simcluster.documents.yaml import Document, parse_value
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.topology.model.model import Duplex
-from simcluster.topology.presets.generators import MAKERS, MOST_WORKERS
+from simcluster.topology.model.model import Duplex, Topology
+from simcluster.topology.presets.generators import MAKERS, MOST_WORKERS, SHAPES
+from simcluster.topology.read.alike import alike
 from simcluster.topology.read.network import NETWORK_KEYS
 from simcluster.units import UnitError, parse_bandwidth, parse_latency
 
@@ -26,9 +27,10 @@ SETTINGS = tuple(dict.fromkeys(key for make in MAKERS.values() for key in inspec
 
 
 def expand(
-    document: Document, overrides: Mapping[str, Any], check: Callable[[dict[str, Any]], object]
-) -> tuple[Document, dict[str, Any]]:
-    """Return *document* with nodes and links, and the *overrides* that are not settings of its generator.
+    document: Document, overrides: Mapping[str, Any], check: Callable[[dict[str, Any]], Topology]
+) -> Topology | tuple[Document, dict[str, Any]]:
+    """Return the topology of *document* if its generator determines it, with a part of each kind read once. Else
+    return *document* with nodes and links, and the *overrides* that are not settings of its generator.
 
     *check* reads a document with nodes and links, or raises UsageError. Raise UsageError with every wrong setting.
     """
@@ -41,20 +43,23 @@ def expand(
             rest[key] = value
     data = document.data
     name = data[GENERATOR]
-    make = MAKERS.get(name) if isinstance(name, str) else None
+    make = SHAPES.get(name) if isinstance(name, str) else None
     if make is None:
         expected = f"the name of a generator: {nearest(str(name), MAKERS)}"
         raise UsageError(document.problem((GENERATOR,), expected=expected))
     if problems := _check(document, inspect.signature(make).parameters):
         raise UsageError(problems)
     try:
-        made = make(**{key: data[key] for key in data if data[key] is not None and key not in (GENERATOR, *OF_ALL)})
+        given = {key: data[key] for key in data if data[key] is not None and key not in (GENERATOR, *OF_ALL)}
+        shape = SHAPES[name](**given)
         # A wrong device is wrong at every node: check the first one ahead, so that a problem is reported once.
-        check({"nodes": dict(islice(made["nodes"].items(), 1))})
+        check({"nodes": {first: dict(keys) for first, keys in islice(shape.nodes.items(), 1)}})
     except UsageError as error:
         raise UsageError(list(dict.fromkeys(_here(document, problem) for problem in error.problems))) from None
-    made |= {key: data[key] for key in OF_ALL if data.get(key) is not None}
-    return Document(made, document.file), rest
+    shape = shape._replace(head={key: data[key] for key in OF_ALL if data.get(key) is not None})
+    if not rest and (topology := alike(shape, check)) is not None:
+        return topology
+    return Document(shape.document(), document.file), rest
 
 
 def _check(document: Document, settings: Mapping[str, inspect.Parameter]) -> list[Problem]:

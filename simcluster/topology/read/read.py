@@ -123,7 +123,10 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
     generated = None
     if isinstance(document.data, dict) and GENERATOR in document.data:
         given = document
-        document, overrides = expand(document, overrides or {}, loads)
+        found = expand(document, overrides or {}, loads)
+        if isinstance(found, Topology):
+            return replace(found, generated=_plain(given.data))
+        document, overrides = found
         generated = _plain(given.data) if not overrides else None
     reading = Reading(document)
     reading.problems = duplicates + apply(document, overrides or {})
@@ -166,7 +169,7 @@ def _build(reading: Reading, default_name: str) -> Topology | None:
         made,
         tuple(link for link in links if link is not None),
         top.description,
-        document=_plain(document.data),
+        source=_plain(document.data),
         **top.facts(),
     )
 
