@@ -10,7 +10,6 @@ import numpy as np
 from msgspec.structs import replace as replaced
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.load.answers import Answer
 from simcluster.inference.load.arrivals import Offered
@@ -89,10 +88,10 @@ def bench_cluster(
     Prompts are random tokens, and answers are as long as *load* says: no token ends one. *options* are the backend's.
     """
     setup = _setup(served, topology, load)
-    scheduler, details, requests = Scheduler(setup.limits), dict[str, str](), list[Request]()
+    details, requests = dict[str, str](), list[Request]()
     for number, one in enumerate(load):
         request = Request(str(number), _prompt(served, setup, one, number, seed), one.output_tokens)
-        if why := scheduler.refusal(request):
+        if why := setup.limits.refusal(request):
             details.setdefault("refused", why)
         else:
             requests.append(replace(request, arrival_s=one.arrival_s))

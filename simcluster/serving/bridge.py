@@ -18,6 +18,7 @@ from simcluster.inference.engine.desk import Cancel, Load, Order
 from simcluster.inference.request import Reason, Request
 from simcluster.serving import lines
 from simcluster.serving.front import Front
+from simcluster.serving.setup import Placed
 
 HOST: Final = "127.0.0.1"
 HELLO_S: Final = 10.0
@@ -98,8 +99,8 @@ class Bridge:
                         front.end(id, reason, words)
                     case lines.Failed(words):
                         self._why, end = words, self.lose
-                    case lines.Ready() if orders is None:
-                        front.open(self._loop.call_soon_threadsafe)
+                    case lines.Ready(placed) if orders is None:
+                        front.open(self._loop.call_soon_threadsafe, placed)
                         orders = asyncio.create_task(self._orders(writer))
                 message = await lines.read_up(reader)
         finally:
@@ -134,8 +135,8 @@ class FarFront:
         writer.write(lines.written(lines.Hello(key, node)))
         return cls(reader, writer)
 
-    def ready(self) -> None:
-        self._write(lines.Ready())
+    def ready(self, placed: Placed | None = None) -> None:
+        self._write(lines.Ready(placed))
 
     async def failed(self, why: str) -> None:
         """Say why the engine ends, and close."""

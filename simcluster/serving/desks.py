@@ -15,6 +15,9 @@ TOKEN, END, BEGAN = "token/", "end/", "began"
 
 PREEMPTIONS = "preemptions"
 
+PREFILLED = "prefilled"
+"""The tokens that went through the model in chunks, on a node with an engine."""
+
 EMPTY = "empty_memory_bytes"
 """The memory of a real node's process before it loads its share."""
 

@@ -13,9 +13,12 @@ from typing import Final, Protocol
 
 from simcluster.inference.engine.desk import Cancel, Load, Order
 from simcluster.inference.request import Reason, Request, rest
+from simcluster.serving.setup import Placed
 
 MOST_OPEN: Final = 256
 """Limit on the requests that are waiting or being answered."""
+
+NOTHING: Final = Load(0, 0, 0.0, 0, ())
 
 
 class Unavailable(Exception):
@@ -83,7 +86,8 @@ class Observer(Protocol):
 class Front:
     """A Source and a Sink for one engine, and a desk for the server. Its methods may be called from any thread.
 
-    At most *most* requests are open. It takes none before `open` and none after `close`.
+    At most *most* requests are open. It takes none before `open` and none after `close`. *engines* counts those so far,
+    *placed* is the placement of the last one; *preemptions* and *prefilled* are those of all of them.
     """
 
     def __init__(self, most: int = MOST_OPEN, now: Callable[[], float] = time.monotonic) -> None:
@@ -91,6 +95,9 @@ class Front:
         self.observer: Observer | None = None
         self.last_load: Load | None = None
         self.lag_s = 0.0
+        self.placed: Placed | None = None
+        self.engines = self.preemptions = self.prefilled = 0
+        self._counted = NOTHING
         self._changed = threading.Condition()
         self._answers: dict[str, Answer] = {}
         self._orders: deque[Order] = deque()
@@ -158,12 +165,14 @@ class Front:
 
     # the engine's side
 
-    def open(self, wake: Callable[[Callable[[], object]], object] | None = None) -> None:
+    def open(self, wake: Callable[[Callable[[], object]], object] | None = None, placed: Placed | None = None) -> None:
         """Start taking requests. *wake* schedules `drain` on the engine's loop; without it, a pacer calls `drain`.
 
         The first orders continue the open requests of an engine that has ended.
         """
         with self._changed:
+            self.placed, self._counted = placed, NOTHING
+            self.engines += 1
             self._is_open = not self._ends
             if wake is not None:
                 self._wake = lambda: wake(self.drain)
@@ -174,6 +183,7 @@ class Front:
                     self._orders.append(left)
                 else:
                     self.end(answer.request.id, left)
+        self.load(NOTHING)
 
     def pause(self) -> None:
         """Keep all open requests for the next engine: the present one has ended."""
@@ -245,7 +255,9 @@ class Front:
             begun = self._answers.get(self._queued.popleft())
             if begun is not None and begun.begun_s is None:
                 begun.begun_s = now_s
-        self.last_load = load
+        self.preemptions += max(0, load.preemptions - self._counted.preemptions)
+        self.prefilled += max(0, load.prefilled - self._counted.prefilled)
+        self.last_load = self._counted = load
         with self._changed:
             watchers = list(self._watchers)
         for told in watchers:

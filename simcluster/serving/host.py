@@ -20,7 +20,7 @@ from simcluster.serving.bridge import FarFront
 from simcluster.serving.front import Front
 from simcluster.serving.pacer import pace
 from simcluster.serving.program import Part
-from simcluster.serving.setup import Setup
+from simcluster.serving.setup import Placed, Setup
 from simcluster.transport import Transport
 
 PROGRAM = f"{__name__}:serve"
@@ -68,8 +68,8 @@ async def serve(node: Transport, recorder: Recorder, config_json: str) -> NodeRe
 
 async def _paced(node: Transport, part: Part, front: Front) -> NodeRecord:
     @asynccontextmanager
-    async def desk() -> AsyncIterator[tuple[Source, Sink]]:
-        front.open()
+    async def desk(placed: Placed) -> AsyncIterator[tuple[Source, Sink]]:
+        front.open(placed=placed)
         pacing = asyncio.create_task(pace(front))
         try:
             yield front, front
@@ -90,12 +90,12 @@ async def _bridged(node: Transport, part: Part, hosting: Hosting) -> NodeRecord:
     has_had_desk = False
 
     @asynccontextmanager
-    async def desk() -> AsyncIterator[tuple[Source, Sink]]:
+    async def desk(placed: Placed) -> AsyncIterator[tuple[Source, Sink]]:
         nonlocal has_had_desk
         has_had_desk = True
         far = await FarFront.connected(hosting.port, hosting.key, node.name)
         try:
-            far.ready()
+            far.ready(placed)
             yield far, far
         except BaseException:
             await far.close()  # another group may follow, which continues the answers

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
+
+from msgspec.structs import replace as replaced
 
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob, places
@@ -27,8 +31,8 @@ from simcluster.serving.language import FileLanguage
 from simcluster.serving.placing import AUTO, held_bytes, layout_of, limits_of, names_of, policy_of, within
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import faults_on, recovering, run_nodes
-from simcluster.serving.setup import Setup
-from simcluster.serving.web.served import Part, Served
+from simcluster.serving.setup import Placed, Setup
+from simcluster.serving.web.served import Lost, Part, Placement, Served
 from simcluster.topology import Topology
 
 LENGTHS: Final = Lengths()
@@ -63,25 +67,37 @@ def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
     file, shape, _ = model
     assert file is not None, "it was opened"
     setup = _setup(wanted, topology, shape, file.architecture.context)
-    parts = []
-    for place, name in enumerate(names_of(setup.layout, topology)):
-        layers, is_pipeline = setup.layout.layers[place], setup.layout.kind == "pipeline"
-        first = setup.layout.first_layer(place) if is_pipeline else 0
-        weights_bytes, token_bytes = held_bytes(setup.layout, setup.shape, place)
-        cache_bytes = setup.limits.blocks * setup.limits.block_tokens * token_bytes
-        parts.append(Part(name, (first, first + layers), round(weights_bytes), round(cache_bytes)))
     served = Served(
         name=file.name,
-        context=min(setup.limits.context, setup.limits.blocks * setup.limits.block_tokens),
         vocabulary=file.architecture.vocabulary,
         language=FileLanguage(file),
-        placement=setup.layout.kind,
         backend=wanted.backend,
-        parts=tuple(parts),
-        predict=Foretold(setup, topology),
+        place=partial(_placement, setup, topology),
         created=int(time.time()),
     )
     return setup, served
+
+
+def _placement(setup: Setup, topology: Topology, placed: Placed | None) -> Placement:
+    """Return *setup*'s model as it is *placed*; None: as first."""
+    lost: Mapping[int, str] = {}
+    if placed is not None:
+        setup, lost = replaced(setup, layout=placed.layout, limits=placed.limits), placed.lost
+    layout, parts = setup.layout, []
+    tokens = setup.limits.blocks * setup.limits.block_tokens
+    for place, name in enumerate(names_of(layout, topology)):
+        first = layout.first_layer(place) if layout.kind == "pipeline" else 0
+        weights_bytes, token_bytes = held_bytes(layout, setup.shape, place)
+        layers = first, first + layout.layers[place]
+        parts.append(Part(name, layers, round(weights_bytes), round(tokens * token_bytes)))
+    names = topology.workers
+    return Placement(
+        kind=layout.kind,
+        context=min(setup.limits.context, tokens),
+        parts=tuple(parts),
+        predict=Foretold(setup, topology),
+        lost=tuple(Lost(names[rank], why) for rank, why in sorted(lost.items())),
+    )
 
 
 def _setup(wanted: Wanted, topology: Topology, shape: Shape, context: int) -> Setup:

@@ -9,6 +9,7 @@ import msgspec
 
 from simcluster.inference.engine.desk import Load
 from simcluster.inference.request import Reason, Request
+from simcluster.serving.setup import Placed
 
 MOST_BYTES: Final = 16 << 20
 """Limit of a line: a prompt of a million tokens has less."""
@@ -38,7 +39,9 @@ class Hello(msgspec.Struct, tag=True, frozen=True):
 
 
 class Ready(msgspec.Struct, tag=True, frozen=True):
-    """From the engine: the model is loaded."""
+    """From the engine: the model is loaded as *placed* says; None where only the first placement is known."""
+
+    placed: Placed | None = None
 
 
 class Token(msgspec.Struct, tag=True, frozen=True):

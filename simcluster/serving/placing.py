@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 
 from simcluster.documents.yaml import load as load_yaml
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.engine.limits import Limits
 from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.plan.placements import Kind, Placement, rank
 from simcluster.inference.plan.shape import Shape

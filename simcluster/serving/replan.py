@@ -34,7 +34,8 @@ def recovery_of(
 def placed_again(setup: Setup, members: Sequence[int]) -> Setup | None:
     """Return *setup* placed on the ranks *members*, which are numbered 0, 1, ... there; None if it does not fit.
 
-    A placement whose nodes are all members stays. Otherwise it is the plan's best one of the same kind, or else of any.
+    A placement whose nodes are all members stays, and so do the replicas that are left. Otherwise it is the plan's best
+    one of the same kind, or else of any.
     """
     recovery, layout = setup.recovery, setup.layout
     assert recovery is not None, "a setup without it is never placed again"
@@ -42,11 +43,11 @@ def placed_again(setup: Setup, members: Sequence[int]) -> Setup | None:
         ranks = tuple(members.index(rank_) for rank_ in layout.ranks)
         return replaced(setup, layout=Layout(layout.kind, ranks, layout.layers))
     left = without(loads(json.loads(recovery.topology)), members)
-    for placement in _candidates(setup, recovery, left):
-        found = _allowed(layout_of_plan(placement, left), members, recovery.firsts)
+    before = setup.limits
+    for layout in _layouts(setup, recovery, left, members):
+        found = _allowed(layout, members, recovery.firsts)
         if found is None:
             continue
-        before = setup.limits
         settings = {name: getattr(before, name) for name in ("block_tokens", "chunk_tokens", "running", "guesses")}
         try:
             limits = limits_of(found, left, setup.shape, before.context, **settings)
@@ -54,6 +55,8 @@ def placed_again(setup: Setup, members: Sequence[int]) -> Setup | None:
                 limits = within(limits, found, setup.shape, recovery.cache_bytes)
         except UsageError:
             continue  # no room for a block of the cache
+        if setup.layout.kind == found.kind == "replicas":  # as those have it whose caches stay
+            limits = replace(limits, blocks=min(limits.blocks, before.blocks))
         return replaced(setup, layout=found, limits=limits)
     return None
 
@@ -68,12 +71,26 @@ def without(topology: Topology, members: Sequence[int]) -> Topology:
     return replace(topology, nodes=nodes)
 
 
-def _candidates(setup: Setup, recovery: Recovery, left: Topology) -> Iterator[Placement]:
-    """Yield the placements on *left*: those of the present kind first, then the others, each the fastest first."""
-    kind, lengths = setup.layout.kind, Lengths(recovery.prompt, recovery.answer)
-    requests = max(recovery.requests, 2) if kind == "replicas" else recovery.requests
+def _layouts(setup: Setup, recovery: Recovery, left: Topology, members: Sequence[int]) -> Iterator[Layout]:
+    """Yield the placements on *left*, the best first: the replicas that are left, with others in place of those lost;
+    then the plan's.
+    """
+    before = setup.layout
+    planned = [layout_of_plan(one, left) for one in _candidates(setup, recovery, left)]
+    stay = [members.index(rank_) for rank_ in before.ranks if rank_ in members]
+    if before.kind == "replicas" and stay:
+        others = [rank_ for one in planned[:1] if one.kind == before.kind for rank_ in one.ranks if rank_ not in stay]
+        ranks = (*stay, *others)[: len(before.ranks)]
+        yield Layout(before.kind, ranks, before.layers[: len(ranks)])
+    yield from planned
+
+
+def _candidates(setup: Setup, recovery: Recovery, left: Topology) -> list[Placement]:
+    """Return the placements on *left*: those of the present kind first, then the others, each the fastest first."""
+    layout, lengths = setup.layout, Lengths(recovery.prompt, recovery.answer)
+    requests = max(recovery.requests, len(layout.ranks)) if layout.kind == "replicas" else recovery.requests
     found = [one for one in rank(Shelf(left, setup.shape, lengths), requests).placements if one.kind in KINDS]
-    yield from sorted(found, key=lambda one: one.kind != kind)
+    return sorted(found, key=lambda one: one.kind != layout.kind)
 
 
 def _allowed(layout: Layout, members: Sequence[int], firsts: Sequence[int]) -> Layout | None:

@@ -19,11 +19,10 @@ from simcluster.experiment.job import ClusterJob, places
 from simcluster.fault_plans.kinds import Fault, may_lose
 from simcluster.fault_plans.plan import planned
 from simcluster.fault_plans.read import read_faults
-from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.stage import UNKNOWN
 from simcluster.inference.request import Reason
 from simcluster.runs.record import NodeRecord, RunRecord
-from simcluster.serving.desks import BEGAN, EMPTY, END, PREEMPTIONS, REASONS, TOKEN
+from simcluster.serving.desks import BEGAN, EMPTY, END, PREEMPTIONS, PREFILLED, REASONS, TOKEN
 from simcluster.serving.digest import ids_sha256
 from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology
@@ -79,7 +78,8 @@ class NodeUse:
 @dataclass(frozen=True)
 class Answers:
     """The answers by id, the first placement, the nodes' parts, and how often a sequence lost its blocks to an older
-    one. *lost*: the nodes that were lost on the way, and why.
+    one. *lost*: the nodes that were lost on the way, and why. *prefilled*: the tokens that went through the model in
+    chunks, on the nodes that served to the end; a token counts again if its cache was lost.
     """
 
     answers: Mapping[str, Answer]
@@ -89,6 +89,7 @@ class Answers:
     preemptions: int
     record: RunRecord = field(repr=False)
     lost: Mapping[str, str] = field(default_factory=dict)
+    prefilled: int = 0
 
 
 def answer_all(
@@ -109,8 +110,8 @@ def answer_all(
     """
     faults = faults_on(topology, seed)
     setup = recovering(setup, backend, faults)
-    scheduler = Scheduler(setup.limits)
-    refused = [Problem(f"request {one.id}", why, "") for one in setup.requests if (why := scheduler.refusal(one))]
+    limits = setup.limits
+    refused = [Problem(f"request {one.id}", why, "") for one in setup.requests if (why := limits.refusal(one))]
     if refused:
         raise UsageError(refused)
     given = dict(options or {})
@@ -185,7 +186,7 @@ def _answers(setup: Setup, topology: Topology, record: RunRecord) -> Answers:
     layout = setup.layout
     tokens: dict[str, dict[int, tuple[float, int]]] = {one.id: {} for one in setup.requests}
     reasons: dict[str, Reason] = {}
-    preemptions = 0
+    preemptions = prefilled = 0
     # Another first node may have made tokens again that were out already: the first ones count.
     for row in sorted((row for node in record.nodes for row in node.metrics), key=lambda row: row.time_s):
         if row.name.startswith(TOKEN):
@@ -194,6 +195,8 @@ def _answers(setup: Setup, topology: Topology, record: RunRecord) -> Answers:
             reasons.setdefault(row.name.removeprefix(END), REASONS[int(row.value)])
         elif row.name == PREEMPTIONS:
             preemptions = int(row.value)
+        elif row.name == PREFILLED:
+            prefilled += int(row.value)
     began = [row.time_s for row in record.nodes[layout.ranks[0]].metrics if row.name == BEGAN]
     began_s = min(began, default=0.0)
     found = {}
@@ -205,7 +208,7 @@ def _answers(setup: Setup, topology: Topology, record: RunRecord) -> Answers:
     used += [node.rank for node in record.nodes if _has_part(node) and node.rank not in used]
     nodes = tuple(_use(record.nodes[rank], topology.workers[rank]) for rank in used)
     lost = dict(record.extra.get("lost", {}))
-    return Answers(found, layout, nodes, record.elapsed_s, preemptions, record, lost)
+    return Answers(found, layout, nodes, record.elapsed_s, preemptions, record, lost, prefilled)
 
 
 def _has_part(record: NodeRecord) -> bool:

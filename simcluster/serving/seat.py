@@ -1,7 +1,7 @@
 """A node's part in serving, group after group: when a node is lost or returns, all others place the model again.
 
-The groups are those of simcluster.regroup, whose members agree on the remaining nodes. No state is carried over: the
-desk hands out what is left of every request, and the caches are filled again by prefill.
+The groups are those of simcluster.regroup, whose members agree on the remaining nodes. They carry no state over: the
+desk hands out what is left of every request. A program may keep its engine from one group to the next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simcluster.regroup.memory import Capture, Memory
 from simcluster.regroup.messages import Decision, Held
 from simcluster.regroup.supervisor import Supervisor
 from simcluster.serving.replan import placed_again
-from simcluster.serving.setup import Setup
+from simcluster.serving.setup import Layout, Placed, Setup
 from simcluster.topology import loads
 from simcluster.transport import Transport
 
@@ -30,8 +30,10 @@ OUTLIVE_S: Final = 5.0
 _ALL_ALIKE: Final = Capture(Held(0, -1, 0), 0, 1, None)
 """What every group continues from: nothing."""
 
-Play = Callable[[Transport, Setup], Awaitable[object]]
-"""Serves with the nodes of a group, placed as the setup says, until the source ends."""
+Play = Callable[[Transport, Setup, Placed], Awaitable[object]]
+"""Serves with the nodes of a group until the source ends: placed as the setup says by their ranks in the group, and as
+the third argument does by those in the cluster.
+"""
 
 
 class _NoPlace(Exception):
@@ -87,5 +89,8 @@ class Seat:
         now = placed_again(self._setup, self._members)
         if now is None:
             raise _NoPlace
-        self._first = self._members[now.layout.ranks[0]]
-        await self._play(self._group, now)
+        kind, layers = now.layout.kind, now.layout.layers
+        ranks = tuple(self._members[place] for place in now.layout.ranks)
+        self._first = ranks[0]
+        lost = {rank: self._lost.get(rank, "") for rank in range(self._node.size) if rank not in self._members}
+        await self._play(self._group, now, Placed(Layout(kind, ranks, layers), now.limits, lost))

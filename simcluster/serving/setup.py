@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.engine.limits import Limits
 from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.models.architecture import Precision
 from simcluster.inference.plan.placements import Kind
@@ -24,6 +24,16 @@ class Layout(msgspec.Struct, frozen=True):
     def first_layer(self, place: int) -> int:
         """Return the first layer of the *place*-th node of a pipeline."""
         return sum(self.layers[:place])
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """The placement in force, by the ranks of the topology, and its *limits*; the nodes that are *lost*, or have not
+    come yet, by rank, and why.
+    """
+
+    layout: Layout
+    limits: Limits
+    lost: dict[int, str] = {}
 
 
 class Recovery(msgspec.Struct, frozen=True):

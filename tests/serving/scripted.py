@@ -14,8 +14,9 @@ from simcluster.errors import Problem, UsageError
 from simcluster.inference.engine.desk import Cancel, Load, NodeLoad
 from simcluster.inference.request import Reason, Request
 from simcluster.serving.front import MOST_OPEN, Front
+from simcluster.serving.setup import Placed
 from simcluster.serving.web.app import make_app
-from simcluster.serving.web.served import Part, Predicted, Served, Site
+from simcluster.serving.web.served import Lost, Part, Placement, Predicted, Served, Site
 from simcluster.web.login import Login
 from simcluster_backends.sockets.coordinator.service import Server
 
@@ -92,15 +93,15 @@ class Engine:
     def let(self, tokens: int) -> None:
         """Let that number of tokens of stepwise scripts pass."""
         for _ in range(tokens):
-            self._loop.call_soon_threadsafe(self._permits.release)
+            self.loop.call_soon_threadsafe(self._permits.release)
 
     def wait_for(self, happened: Callable[[], object]) -> None:
         with self.changed:
             self.changed.wait_for(happened)
 
     async def _run(self, ready: threading.Event) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.front.open(self._loop.call_soon_threadsafe)
+        self.loop = asyncio.get_running_loop()
+        self.front.open(self.loop.call_soon_threadsafe)
         ready.set()
         while (order := await self.front.next()) is not None:
             if isinstance(order, Cancel):
@@ -143,10 +144,21 @@ class Engine:
 def a_site(front: Front, name: str = "tiny") -> Site:
     parts = tuple(Part(name, (10 * i, 10 * (i + 1)), 45_000_000, 12_000_000) for i, name in enumerate(NODES))
     language: Any = Bytes()
-    served = Served(
-        name, CONTEXT, END + 1, language, "pipeline", "sim", parts, lambda prompt, answer: Predicted(0.5, 20.0)
+    first = Placement("pipeline", CONTEXT, parts, lambda prompt, answer: Predicted(0.5, 20.0))
+    return Site(
+        front, Served(name, END + 1, language, "sim", lambda placed: first if placed is None else later(placed))
     )
-    return Site(front, served)
+
+
+def later(placed: Placed) -> Placement:
+    """Return *placed*, on the nodes of the script, as a server shows it."""
+    layers, first = placed.layout.layers, placed.layout.first_layer
+    parts = tuple(
+        Part(NODES[rank], (first(place), first(place) + layers[place]), 45_000_000, 12_000_000)
+        for place, rank in enumerate(placed.layout.ranks)
+    )
+    lost = tuple(Lost(NODES[rank], why) for rank, why in placed.lost.items())
+    return Placement(placed.layout.kind, CONTEXT, parts, lambda prompt, answer: Predicted(0.75, 10.0), lost)
 
 
 @contextmanager

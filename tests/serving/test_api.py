@@ -14,10 +14,14 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from simcluster.inference.engine.desk import Load
+from simcluster.inference.engine.limits import Limits
 from simcluster.serving.digest import ids_sha256
 from simcluster.serving.front import Front
+from simcluster.serving.setup import Layout, Placed
 from simcluster.serving.web.app import make_app
 from simcluster.serving.web.guard import BODY_LIMIT_BYTES
+from simcluster.serving.web.live import MOST_PAGES
 from simcluster_backends.sockets.coordinator import rate_limits
 from tests.serving.scripted import CONTEXT, END, Bytes, BytesDecoder, Engine, Script, a_site, engine, server
 
@@ -166,6 +170,9 @@ def test_a_stop_string_over_two_tokens_ends_the_answer_and_the_engine_is_told(
             "invalid_request_error",
             f"{CONTEXT + 7}",
         ),
+        (b"null", 400, "invalid_request_error", ""),
+        ({"max_tokens": 10**30}, 400, "invalid_request_error", "together"),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, 400, "invalid_request_error", ""),
         ({"temperature": -1}, 400, "invalid_request_error", "temperature"),
         ({"temperature": "hot"}, 400, "invalid_request_error", "temperature"),
         ({"top_p": 0}, 400, "invalid_request_error", "top_p"),
@@ -195,9 +202,22 @@ def test_what_asks_for_nothing_special_is_taken(client: httpx.Client) -> None:
     assert chat(client, messages=parts).json()["usage"]["prompt_tokens"] == 31
 
 
+def test_clients_can_tell_refusals_apart_by_their_codes(client: httpx.Client) -> None:
+    for more, code in (
+        ({"model": "gpt-4"}, "model_not_found"),
+        ({"prompt": "x" * CONTEXT}, "context_length_exceeded"),
+        ({"max_tokens": CONTEXT}, "context_length_exceeded"),
+        ({"temprature": 1}, "unknown_parameter"),
+        ({"n": 2}, "not_supported"),
+    ):
+        answer = client.post("/v1/completions", json={"model": "tiny", "prompt": "x"} | more)
+        assert answer.json()["error"]["code"] == code
+
+
 def test_an_empty_prompt_a_long_body_and_an_unknown_path_get_errors_of_the_same_shape(client: httpx.Client) -> None:
-    empty = client.post("/v1/completions", json={"model": "tiny", "prompt": ""})
-    check_error(empty, 400, "invalid_request_error", "the prompt has no token")
+    for prompt in ("", [], [""], [[]]):
+        empty = client.post("/v1/completions", json={"model": "tiny", "prompt": prompt})
+        check_error(empty, 400, "invalid_request_error", "the prompt has no token")
     check_error(
         client.post("/v1/completions", json={"model": "tiny", "prompt": [END + 1]}), 400, "invalid_request_error",
         f"no token {END + 1}; expected ids from 0 to {END}",
@@ -311,6 +331,57 @@ def test_the_metrics_have_vllms_names_and_count_what_happened(client: httpx.Clie
         "time_to_first_token_seconds_count": 3, "inter_token_latency_seconds_count": 12,
         "e2e_request_latency_seconds_count": 2, "request_queue_time_seconds_count": 3,
     }  # fmt: skip
+
+
+AFTER = Placed(Layout("pipeline", (0, 2), (10, 20)), Limits(1, CONTEXT, END + 1), {1: "no heartbeat for 5 s"})
+
+
+def test_after_a_loss_the_shelf_and_the_prediction_are_those_of_the_placement_in_force(
+    client: httpx.Client, made: Engine
+) -> None:
+    before = client.get("/shelf").json()
+    assert [part["node"] for part in before["parts"]] == ["mini1", "mini2", "mini3"]
+    assert before["lost"] == []
+    made.front.open(made.loop.call_soon_threadsafe, AFTER)
+    found = client.get("/shelf").json()
+    assert [(part["node"], part["layers"]) for part in found["parts"]] == [("mini1", [0, 10]), ("mini3", [10, 30])]
+    assert found["lost"] == [{"node": "mini2", "why": "no heartbeat for 5 s"}]
+    assert found["load"]["engine"] == before["load"]["engine"] + 1
+    assert json.loads(chat(client).headers["x-simcluster-timings"])["predicted"]["ttft_s"] == 0.75
+
+
+def test_the_metrics_go_on_when_another_engine_counts_from_0(client: httpx.Client, made: Engine) -> None:
+    """A counter may not decrease: 5 preemptions of the first engine, and 2 of the second one, are 7."""
+
+    def counted(name: str) -> float:
+        families = text_string_to_metric_families(client.get("/metrics").text)
+        return next(sample.value for family in families for sample in family.samples if sample.name == name)
+
+    made.front.load(Load(1, 0, 0.5, 5, (), 40))
+    assert counted("vllm:num_preemptions_total") == 5
+    made.front.open(made.loop.call_soon_threadsafe, AFTER)
+    made.front.load(Load(1, 0, 0.5, 2, (), 30))
+    assert counted("vllm:num_preemptions_total") == 7
+    assert counted("simcluster:prefilled_tokens_total") == 70
+
+
+def test_pages_that_leave_are_forgotten_and_one_too_many_is_refused(made: Engine) -> None:
+    site = a_site(made.front)
+
+    async def follow(count: int) -> None:
+        app = make_app(site, {"localhost"})
+        transport = httpx.ASGITransport(app)  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=PATIENT) as client:
+            tasks = [asyncio.create_task(client.get("/live")) for _ in range(count)]
+            while site.pages < count or len(made.front._watchers) < count:
+                await asyncio.sleep(0)
+            check_error(await client.get("/live"), 503, "unavailable_error", f"{MOST_PAGES} pages are open")
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(follow(MOST_PAGES))
+    assert (site.pages, made.front._watchers) == (0, set())
 
 
 def test_1000_requests_at_once_are_answered_or_refused_and_nothing_is_left() -> None:

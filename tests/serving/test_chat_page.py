@@ -10,6 +10,7 @@ import pytest
 from simcluster.serving.front import Front
 from simcluster.web.login import Login
 from tests.serving.scripted import END, NODES, Engine, Script, engine, server
+from tests.serving.test_api import AFTER
 from tests.support.browser import needs_browser
 from tests.support.devtools import Page, browser
 from tests.ui.test_pages import check_looks, press
@@ -172,6 +173,20 @@ def test_the_shelf_shows_layers_memory_and_the_load_of_every_node(tab: Page, mad
     measured = tab.ask("document.getElementById('measured').textContent")
     assert "first token500 ms" in measured
     tab.wait_for("document.querySelector('#loads dd').textContent === '0'")
+
+
+def test_after_a_loss_the_open_page_shows_the_placement_in_force(tab: Page, made: Engine) -> None:
+    tab.wait_for("document.querySelectorAll('#shelf .node').length === 3")
+    made.front.open(made.loop.call_soon_threadsafe, AFTER)
+    tab.wait_for("document.querySelectorAll('#shelf .node.lost').length === 1")
+    text = tab.ask("document.getElementById('shelf').textContent")
+    assert ["layers 0 to 9" in text, "layers 10 to 29" in text, "no heartbeat for 5 s" in text] == [True] * 3
+    assert tab.ask("document.querySelectorAll('#shelf .weights').length") == 2
+    assert "2 nodes" in tab.ask("document.getElementById('shelf-words').textContent")
+    check_looks(tab)
+    say(tab, "hello")
+    tab.wait_for(ANSWERED)
+    assert "first token750 ms" in tab.ask("document.getElementById('measured').textContent")
 
 
 def test_with_a_token_the_page_asks_for_the_link_and_works_with_it(made: Engine, tmp_path: Path) -> None:

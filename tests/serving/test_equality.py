@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.engine.limits import Limits
 from simcluster.inference.models.open import open_model
 from simcluster.inference.request import Request, Sampling
 from simcluster.serving.asked import Asked, setup_of, shape_of_architecture

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from simcluster.inference.engine.desk import Cancel, Load
+from simcluster.inference.engine.limits import Limits
 from simcluster.inference.request import Request
 from simcluster.serving import lines
 from simcluster.serving.bridge import HOST, Bridge, FarFront
 from simcluster.serving.front import End, Front, Unavailable
 from simcluster.serving.pacer import TICK_S, pace
+from simcluster.serving.setup import Layout, Placed
 from simcluster_backends.sim.run import run_bodies
 
 
@@ -176,6 +178,25 @@ def test_virtual_time_is_at_most_a_tick_ahead_of_real_time_and_stands_still_whil
     assert second_lag_s == pytest.approx(1.0, abs=2 * TICK_S)
 
 
+def test_counts_of_all_engines_are_added_up_and_the_placement_is_the_last_ones() -> None:
+    """Each engine counts from 0. The first one prefills 7 tokens and then 9 in all, the second one 4."""
+    placed = Placed(Layout("replicas", (0, 2), (3, 3)), Limits(10, 100, 50), {1: "killed"})
+
+    async def run() -> None:
+        front, seen = a_front(), list[int]()
+        front.watch(lambda load: seen.append(front.engines))
+        for prefilled, preemptions in ((7, 1), (9, 2)):
+            front.load(Load(1, 0, 0.5, preemptions, (), prefilled))
+        front.pause()
+        front.open(asyncio.get_running_loop().call_soon_threadsafe, placed)
+        front.load(Load(1, 0, 0.5, 0, (), 4))
+        assert (front.prefilled, front.preemptions, front.engines) == (13, 2, 2)
+        assert front.placed == placed
+        assert seen == [1, 1, 2, 2]  # the third one when the second engine began
+
+    asyncio.run(run())
+
+
 class Opening(Front):
     """Says when it is opened, to the loop in which it was made."""
 
@@ -183,8 +204,8 @@ class Opening(Front):
         super().__init__()
         self._loop, self.opened, self.is_waiting = asyncio.get_running_loop(), asyncio.Event(), False
 
-    def open(self, wake: Any = None) -> None:
-        super().open(wake)
+    def open(self, wake: Any = None, placed: Placed | None = None) -> None:
+        super().open(wake, placed)
         self.is_waiting = False
         self._loop.call_soon_threadsafe(self.opened.set)
 
@@ -275,9 +296,11 @@ def test_an_engine_whose_process_dies_is_named_unless_another_one_takes_its_plac
         assert await answer.more() == ([7], None)
         front.opened.clear()
         second = await FarFront.connected(bridge.port, bridge.key, "b")  # the first one hangs, and is not closed
-        second.ready()
+        second.ready(Placed(Layout("alone", (1,), (3,)), Limits(10, 100, 50), {0: "no heartbeat"}))
         await front.opened.wait()
         assert await first.next() is None
+        assert front.placed is not None
+        assert (front.placed.layout.ranks, front.placed.lost) == ((1,), {0: "no heartbeat"})
         assert await second.next() == Request("0", (1, 2, 3, 7), 3)
         assert await said_to(bridge, lines.Hello(bridge.key, "a"), lines.Failed("b is lost")) == b""
         assert (answer.outcome, front.why_not) == (None, "")  # the first one learned late that it has been replaced

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +12,11 @@ from msgspec.structs import replace
 
 import simcluster
 from simcluster.errors import PeerLost
-from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.engine.limits import Limits
 from simcluster.inference.models.open import open_model
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request, Sampling, rest
+from simcluster.serving import program
 from simcluster.serving.asked import shape_of_architecture
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import Answers, answer_all
@@ -105,6 +107,67 @@ def test_real_processes_continue_an_answer_when_one_of_them_is_killed(
     assert tokens_of(found) == expected
     assert {request: tuple(tokens) for request, tokens in shown.items()} == expected
     assert list(found.lost) == [NAMES[lost]]
+    if name == "replicas":  # the other two prompts are computed once, the first one and its tokens again
+        assert found.prefilled <= sum(map(len, PROMPTS)) + len(expected["0"])
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_replicas_that_are_left_prefill_the_requests_of_the_lost_one_alone(
+    lost: int, model: str, expected: Any
+) -> None:
+    """Each of three replicas has one request. The lost one's prompt, and its tokens so far, are all that comes again:
+    its tokens are known at the desk, unless that is lost as well.
+    """
+    setup = setup_of(model, LAYOUTS["replicas"], requests())
+    at_s = answer_all(setup, CLUSTER).answers["2"].times_s[5]
+    with simcluster.faults() as plan:
+        plan.crash(NAMES[lost], at_s=at_s)
+        found = answer_all(setup, CLUSTER)
+    assert tokens_of(found) == expected
+    known = sum(time_s <= at_s for time_s in found.answers[str(lost)].times_s) if lost else 0
+    own = sum(len(prompt) for place, prompt in enumerate(PROMPTS) if place != lost)
+    assert found.prefilled == own + len(PROMPTS[lost]) + known
+
+
+def test_a_returning_replica_makes_no_other_prefill_again(model: str, expected: Any) -> None:
+    setup = setup_of(model, LAYOUTS["replicas"], requests())
+    times_s = answer_all(setup, CLUSTER).answers["2"].times_s
+    with simcluster.faults() as plan:
+        plan.restart(NAMES[1], at_s=times_s[2], after_s=times_s[2])
+        found = answer_all(setup, CLUSTER)
+    assert tokens_of(found) == expected
+    assert [use.node for use in found.nodes] == list(NAMES)
+    known = sum(time_s <= times_s[2] for time_s in found.answers["1"].times_s)
+    assert found.prefilled == sum(map(len, PROMPTS)) + known  # the second prompt's first time is lost with its node
+
+
+def test_a_returning_replica_loads_the_model_before_the_others_wait_for_it(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded_s, made = list[float](), program._made
+
+    def noted(*given: Any) -> Any:
+        loaded_s.append(asyncio.get_running_loop().time())
+        return made(*given)
+
+    monkeypatch.setattr(program, "_made", noted)
+    setup = setup_of(model, LAYOUTS["replicas"], requests())
+    at_s = answer_all(setup, CLUSTER).answers["2"].times_s[2]
+    loaded_s.clear()
+    with simcluster.faults() as plan:
+        plan.restart(NAMES[1], at_s=at_s, after_s=at_s)
+        answer_all(setup, CLUSTER)
+    assert loaded_s == [0.0, 0.0, 0.0, 2 * at_s]  # and the others load nothing again
+
+
+def test_an_engine_on_one_node_goes_on_when_a_node_without_a_part_is_lost(model: str, expected: Any) -> None:
+    setup = setup_of(model, LAYOUTS["alone"], requests())
+    whole = answer_all(setup, CLUSTER)
+    with simcluster.faults() as plan:
+        plan.crash(NAMES[2], at_s=whole.answers["2"].times_s[5])
+        found = answer_all(setup, CLUSTER)
+    assert tokens_of(found) == expected
+    assert found.prefilled == whole.prefilled == sum(map(len, PROMPTS))
 
 
 @pytest.mark.parametrize("returns", [False, True])

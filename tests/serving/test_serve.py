@@ -184,6 +184,10 @@ def test_a_server_that_may_not_restart_serves_on_fewer_nodes_and_ends_without_an
         second.kill()
         found.wait()
         assert found.complete().json()["choices"] == before
+        shelf = found.client.get("/shelf").json()  # whichever of the two has two layers
+        assert [part["node"] for part in shelf["parts"]] == ["a", "c"]
+        assert sum(last - first for first, last in (part["layers"] for part in shelf["parts"])) == 3
+        assert [one["node"] for one in shelf["lost"]] == ["b"]
         for node in (first, third):
             node.kill()
         _, errors = found.process.communicate()

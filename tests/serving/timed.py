@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.engine.limits import Limits
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.request import Request
 from simcluster.serving.run import Answers, answer_all

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from simcluster.inference.engine.batch import Issued
-from simcluster.inference.engine.scheduler import Limits, Scheduler
+from simcluster.inference.engine.limits import Limits
+from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.load.answers import Answer
 from simcluster.inference.load.arrivals import Offered
 from simcluster.inference.request import Request

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.engine.limits import Limits
 from simcluster.inference.models.open import open_model
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request, Sampling

@@ -29,7 +29,7 @@ from simcluster.serving import program
 from simcluster.serving.front import Answer, Front
 from simcluster.serving.host import _why
 from simcluster.serving.run import answer_all, faults_on
-from simcluster.serving.setup import Layout, read_setup
+from simcluster.serving.setup import Layout, Placed, read_setup
 from simcluster.transport import Transport
 from simcluster_backends import sim
 from tests.support.processes import by_age
@@ -101,8 +101,8 @@ async def play(node: Transport, recorder: Recorder, config_json: str) -> NodeRec
     front = clients.front
 
     @asynccontextmanager
-    async def desk() -> AsyncIterator[tuple[Source, Sink]]:
-        front.open(asyncio.get_running_loop().call_soon)
+    async def desk(placed: Placed) -> AsyncIterator[tuple[Source, Sink]]:
+        front.open(asyncio.get_running_loop().call_soon, placed)
         asking = asyncio.create_task(clients.run())
         try:
             yield front, front

@@ -110,8 +110,9 @@ def serve(
     endpoint = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     certificates = str(tls) if tls is not None else None
     server = serving(endpoint, app_for, names, certificates, plain_http, "serve", queue + SPARE_CONNECTIONS)
-    parts = ", ".join(f"{part.node} ({part.layers[1] - part.layers[0]} layers)" for part in served.parts)
-    print(f"{served.name} at {server.page_url}/v1, chat at {server.page_url}/; {served.placement}: {parts}", flush=True)
+    parts = ", ".join(f"{one.node} ({one.layers[1] - one.layers[0]} layers)" for one in site.placement.parts)
+    where = f"{site.placement.kind}: {parts}"
+    print(f"{served.name} at {server.page_url}/v1, chat at {server.page_url}/; {where}", flush=True)
     server.start()
     if entrance is not None:
         entrance.renew()

@@ -29,7 +29,8 @@ class NodeLoad:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The state of an engine after a batch. *preemptions* counts from its start.
+    """The state of an engine after a batch. *preemptions* and *prefilled*, tokens that went through the model in
+    chunks, count from its start.
 
     *cache_share* is the part of the cache's blocks in use, from 0 to 1. *nodes* are in the order of the ranks; a node's
     numbers are those of its last message to the first node, so they may be a batch old.
@@ -40,6 +41,7 @@ class Load:
     cache_share: float
     preemptions: int
     nodes: tuple[NodeLoad, ...]
+    prefilled: int = 0
 
 
 class Source(Protocol):

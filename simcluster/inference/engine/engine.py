@@ -31,12 +31,15 @@ class Through(Protocol):
 
 
 class Engine:
-    """Answers the requests of *source* to *sink*, in batches that *scheduler* makes."""
+    """Answers the requests of *source* to *sink*, in batches that *scheduler* makes. Requests that another engine set
+    aside there continue from what it cached.
+    """
 
     def __init__(self, scheduler: Scheduler, source: Source, sink: Sink) -> None:
         self._scheduler, self._source, self._sink = scheduler, source, sink
         self._changed = asyncio.Event()
         self._is_closed = False
+        self._before = scheduler.preemptions, scheduler.prefilled  # of an engine that had the scheduler before
 
     async def run(self, through: Through) -> None:
         """Return when the source has ended and every request has its answer."""
@@ -53,6 +56,9 @@ class Engine:
             if isinstance(order, Cancel):
                 if scheduler.cancel(order.id):
                     sink.end(order.id, "cancelled")
+            elif (tokens := scheduler.resume(order)) is not None:
+                for token in tokens:
+                    sink.token(order.id, token)
             elif why := scheduler.add(order):
                 sink.end(order.id, "error", why)
             self._changed.set()
@@ -83,5 +89,6 @@ class Engine:
             self._changed.set()
 
     def _tell(self, through: Through) -> None:
-        now = self._scheduler
-        self._sink.load(Load(now.running, now.waiting, now.cache_share, now.preemptions, through.loads))
+        now, (preemptions, prefilled) = self._scheduler, self._before
+        preemptions, prefilled = now.preemptions - preemptions, now.prefilled - prefilled
+        self._sink.load(Load(now.running, now.waiting, now.cache_share, preemptions, through.loads, prefilled))

@@ -29,6 +29,10 @@ class Prefixes:
             self._kept[name] = tuple(prompt[:whole])
         return whole > 0
 
+    def hold(self, name: int) -> None:
+        """Name the latest of all, of which nothing is shared."""
+        self._kept[name] = ()
+
     def longest(self, tokens: Sequence[int]) -> tuple[int, int]:
         """Return the name of the prompt that has most chunks in common with *tokens*, and their length; or (-1, 0).
 

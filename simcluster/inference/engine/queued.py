@@ -30,6 +30,12 @@ class Queued:
         """Whether its next piece is the one token that was chosen last."""
         return self.issued > 0 and self.left == 1 and len(self.tokens) > len(self.request.prompt)
 
+    def goes_on_as(self, request: Request) -> bool:
+        """Whether *request* is the rest of this one: see simcluster.inference.request.rest."""
+        size, whole = len(request.prompt), len(self.request.prompt) + self.request.max_tokens
+        known = tuple(max(token, 0) for token in self.tokens[:size])
+        return known == request.prompt and size + request.max_tokens == whole
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

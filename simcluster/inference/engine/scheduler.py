@@ -17,27 +17,10 @@ from itertools import count, islice, repeat
 from simcluster.inference.engine.batch import Batch, Issued, Opened, Piece
 from simcluster.inference.engine.blocks import Blocks
 from simcluster.inference.engine.guesses import looked_up
+from simcluster.inference.engine.limits import Limits
 from simcluster.inference.engine.prefixes import Prefixes
 from simcluster.inference.engine.queued import Answer, Queued, number
 from simcluster.inference.request import Reason, Request
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of an engine: *blocks* of *block_tokens* each, and *context* tokens of a sequence.
-
-    A batch prefills at most *chunk_tokens*. At most *running* sequences hold blocks, and *batches* are in flight. Up to
-    *guesses* of the next tokens go along with the one of a decoding sequence.
-    """
-
-    blocks: int
-    context: int
-    vocabulary: int
-    block_tokens: int = 16
-    chunk_tokens: int = 512
-    running: int = 256
-    batches: int = 1
-    guesses: int = 0
 
 
 @dataclass
@@ -46,12 +29,13 @@ class Scheduler:
     batch gave. Batches end in the order in which they were made.
 
     *keeps_prefixes*: the blocks of a request that has ended are kept until others need them, for prompts that begin as
-    its prompt does.
+    its prompt does. *prefilled* counts the tokens that went through the model in chunks, some of them again.
     """
 
     limits: Limits
     keeps_prefixes: bool = False
     preemptions: int = 0
+    prefilled: int = 0
     _waiting: list[Queued] = field(default_factory=list)
     _running: list[Queued] = field(default_factory=list)
     _in_flight: list[Batch] = field(default_factory=list)
@@ -64,7 +48,8 @@ class Scheduler:
         self._by_slot: dict[int, Queued] = {}
         self._by_id: dict[str, Queued] = {}
         self._prefixes = Prefixes(self.limits.chunk_tokens)
-        self._kept: dict[int, int] = {}  # the numbers of sequences that have ended, by their slots
+        self._kept: dict[int, int] = {}  # the numbers of sequences that have ended or are set aside, by their slots
+        self._aside: dict[int, Queued] = {}
 
     @property
     def running(self) -> int:
@@ -81,10 +66,6 @@ class Scheduler:
         return 1 - (self.blocks.free + kept) / self.blocks.total
 
     @property
-    def in_flight(self) -> int:
-        return len(self._in_flight)
-
-    @property
     def is_empty(self) -> bool:
         return not (self._waiting or self._running or self._in_flight)
 
@@ -93,28 +74,12 @@ class Scheduler:
 
         Raises ValueError if one with its id has not ended yet.
         """
-        if why := self.refusal(request):
+        if why := self.limits.refusal(request):
             return why
         if request.id in self._by_id:
             raise ValueError(f"request {request.id!r}: one with this id has not ended yet")
         sequence = self._by_id[request.id] = Queued(request, next(self._numbers), list(request.prompt))
         self._waiting.append(sequence)  # the latest of all
-        return ""
-
-    def refusal(self, request: Request) -> str:
-        """Return why *request* can never be answered, or ""."""
-        limits, most = self.limits, len(request.prompt) + request.max_tokens
-        if not request.prompt:
-            return "the prompt has no token"
-        if request.max_tokens < 1:
-            return f"max_tokens: found {request.max_tokens}, expected at least 1"
-        if strange := [token for token in request.prompt if not 0 <= token < limits.vocabulary]:
-            return f"the prompt has the token {strange[0]}, but the vocabulary ends at {limits.vocabulary - 1}"
-        prompt = f"{len(request.prompt):,} tokens of prompt and {request.max_tokens:,} of answer"
-        if most > limits.context:
-            return f"{prompt} exceed the context of {limits.context:,}"
-        if self.blocks.needed(most) > limits.blocks:
-            return f"{prompt} exceed the cache of {limits.blocks * limits.block_tokens:,} tokens"
         return ""
 
     def cancel(self, request: str) -> bool:
@@ -125,6 +90,45 @@ class Scheduler:
         (self._running if sequence.slot >= 0 else self._waiting).remove(sequence)
         self._close(sequence)
         return True
+
+    def set_aside(self) -> None:
+        """Take back the batches in flight, whose tokens will never come, and forget all requests. What is cached of
+        them is kept for `resume`, until others need the blocks.
+
+        A stage may have computed those batches: the next pieces begin where theirs did.
+        """
+        begun = {one.slot for one in self._opened}
+        for batch in reversed(self._in_flight):
+            begun |= {one.slot for one in batch.opened}
+            self._closed += batch.closed
+            for piece in batch.pieces:
+                if piece.slot in self._by_slot:
+                    self._by_slot[piece.slot].issued = piece.start
+        for sequence in self._running:
+            if sequence.slot in begun:
+                self._close(sequence)  # which stages know it is unknown
+                continue
+            self._aside[sequence.slot] = self._by_slot.pop(sequence.slot)
+            self._kept[sequence.slot], sequence.flying = sequence.number, 0
+            self._prefixes.hold(sequence.slot)
+        self._in_flight, self._running, self._waiting, self._by_id = [], [], [], {}
+
+    @property
+    def aside(self) -> list[str]:
+        """The requests that `resume` can continue."""
+        return [one.request.id for one in self._aside.values()]
+
+    def resume(self, request: Request) -> list[int] | None:
+        """Continue *request*, the rest of one set aside; return the tokens after its prompt. None: it is unknown."""
+        sequence = next((one for one in self._aside.values() if one.request.id == request.id), None)
+        if sequence is None or not sequence.goes_on_as(request):
+            return None
+        slot = sequence.slot
+        del self._aside[slot], self._kept[slot]
+        self._prefixes.drop(slot)
+        self._by_slot[slot] = self._by_id[request.id] = sequence
+        insort(self._running, sequence, key=number)
+        return sequence.tokens[len(request.prompt) :]
 
     def next_batch(self) -> Issued | None:
         """Return the next batch; None if *batches* are in flight, or no sequence can go on before one of them ends.
@@ -137,7 +141,9 @@ class Scheduler:
         chosen = [(sequence, 1) for sequence in self._decoding()]
         if self.preemptions == before:
             self._admit()
-        chosen += self._prefilling()
+        prompts = self._prefilling()
+        self.prefilled += sum(size for _, size in prompts)
+        chosen += prompts
         if not chosen:
             return None
         pieces, tokens = [], list[int]()
@@ -228,7 +234,8 @@ class Scheduler:
         return True
 
     def _forget(self, slot: int) -> None:
-        """Free the blocks of the kept prefix *slot*."""
+        """Free the blocks of *slot*, a kept prefix or a sequence that was set aside."""
+        self._aside.pop(slot, None)
         self.blocks.release(self._kept.pop(slot))
         self._prefixes.drop(slot)
         self._closed.append(slot)

@@ -6,7 +6,7 @@ The first rank has the queue, and is a replica itself. A replica batches the req
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
@@ -42,19 +42,21 @@ async def serve_replicas(
     scheduler: Scheduler,
     desk: tuple[Source, Sink] | None = None,
     policy: Policy = "least_loaded",
+    held: Mapping[str, int] | None = None,
 ) -> None:
     """Answer requests with the whole model, *stage*, on each of *ranks*; the first one has the *desk*.
 
     least_loaded: a request goes to the replica that has the fewest, to the first of equals. round_robin: in turn.
     prefix_aware: to the one that was given the prompt with the longest common beginning, unless it has more than UNEVEN
-    requests more than another; without one as least_loaded.
+    requests more than another; without one as least_loaded. *held*: the places in *ranks* of the replicas that have set
+    requests aside, which get those again.
     """
     if node.rank not in ranks:
         return
     group, alone = subgroup(node, ranks), Metered(subgroup(node, [node.rank]))
     async with asyncio.TaskGroup() as tasks:
         if desk is not None:
-            router = _Router(group, *desk, policy, scheduler.limits.chunk_tokens, tasks)
+            router = _Router(group, *desk, policy, scheduler.limits.chunk_tokens, tasks, held or {})
             own: tuple[Source, Sink] = router.own, _Ends(0, router)
             tasks.create_task(router.run())
         else:
@@ -69,11 +71,19 @@ class _Router:
     """The queue in front of the replicas in *group*: *own* is the source of the first one's engine."""
 
     def __init__(
-        self, group: Transport, source: Source, sink: Sink, policy: Policy, chunk: int, tasks: asyncio.TaskGroup
+        self,
+        group: Transport,
+        source: Source,
+        sink: Sink,
+        policy: Policy,
+        chunk: int,
+        tasks: asyncio.TaskGroup,
+        held: Mapping[str, int],
     ) -> None:
         self._group, self._source, self.sink, self._policy, self._tasks = group, source, sink, policy, tasks
         self.own = _Queue()
         self._owners: dict[str, int] = {}
+        self._held = dict(held)
         self._in_hand, self._turn = [0] * group.size, 0
         self._given = [Prefixes(chunk) for _ in self._in_hand]
         self._loads: dict[int, Load] = {}
@@ -88,7 +98,8 @@ class _Router:
                 continue
             if order.id in self._owners:
                 raise ValueError(f"request {order.id!r}: one with this id has not ended yet")
-            place = self._owners[order.id] = self._choose(order)
+            place = self._held.pop(order.id, -1)
+            place = self._owners[order.id] = place if place >= 0 else self._choose(order)
             self._in_hand[place] += 1
             self._hand(place, order)
         for place in range(self._group.size):
@@ -143,6 +154,7 @@ class _Router:
                 sum(one.cache_share for one in loads) / self._group.size,
                 sum(one.preemptions for one in loads),
                 nodes,
+                sum(one.prefilled for one in loads),
             )
         )
 

@@ -123,8 +123,9 @@ class Sequences:
                 cache.keys[:, :, : one.prefix] = source.keys[:, :, : one.prefix]
                 cache.values[:, :, : one.prefix] = source.values[:, :, : one.prefix]
                 cache.length = one.prefix
-        for slot in batch.closed:
-            del self._caches[slot], self._opened[slot]
+        for slot in batch.closed:  # one whose batch was taken back may never have been opened
+            self._caches.pop(slot, None)
+            self._opened.pop(slot, None)
         for piece in batch.pieces:
             self._caches[piece.slot].length = piece.start
         rows = torch.split(inputs, [piece.count for piece in batch.pieces])

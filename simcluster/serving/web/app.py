@@ -91,11 +91,10 @@ def _add_page(api: FastAPI, site: Site) -> None:
 
     @api.get("/shelf")
     def shelf() -> dict[str, Any]:
-        served = site.served
-        found = {key: getattr(served, key) for key in ("name", "context", "placement", "backend")}
-        can_chat = served.language.has_chat
-        parts = [asdict(part) for part in served.parts]
-        return found | {"chat": can_chat, "parts": parts, "load": state(site.front), "why_not": site.front.why_not}
+        served, load, now = site.served, state(site.front), site.placement
+        found = {"name": served.name, "backend": served.backend, "chat": served.language.has_chat}
+        found |= {"placement": now.kind, "context": now.context, "parts": [asdict(part) for part in now.parts]}
+        return found | {"lost": [asdict(one) for one in now.lost], "load": load, "why_not": site.front.why_not}
 
     @api.get("/live")
     def live() -> Response:
@@ -119,18 +118,17 @@ def _add_questions(api: FastAPI, site: Site) -> None:
 
     @api.get("/v1/models")
     def models() -> dict[str, Any]:
-        return {"object": "list", "data": [_model(site.served)]}
+        return {"object": "list", "data": [_model(site)]}
 
     @api.get("/v1/models/{name:path}")
     def model(name: str) -> dict[str, Any]:
-        served = site.served
-        _check_name(served, name)
-        return _model(served)
+        _check_name(site.served, name)
+        return _model(site)
 
 
-def _model(served: Served) -> dict[str, Any]:
-    return {"id": served.name, "object": "model", "created": served.created, "owned_by": "simcluster",
-            "max_model_len": served.context}  # fmt: skip
+def _model(site: Site) -> dict[str, Any]:
+    return {"id": site.served.name, "object": "model", "created": site.served.created, "owned_by": "simcluster",
+            "max_model_len": site.placement.context}  # fmt: skip
 
 
 def _check_name(served: Served, name: str | None) -> None:
@@ -149,7 +147,7 @@ def _add_texts(api: FastAPI, site: Site) -> None:
             tokens = await asyncio.to_thread(_rendered, served, [message.to_dict() for message in ask.messages])
         else:
             tokens = await asyncio.to_thread(served.language.encode, ask.prompt or "")
-        return {"tokens": tokens, "count": len(tokens), "max_model_len": served.context}
+        return {"tokens": tokens, "count": len(tokens), "max_model_len": site.placement.context}
 
     @api.post("/detokenize")
     async def detokenize(request: Request) -> dict[str, Any]:
@@ -190,8 +188,8 @@ class _Answers:
         messages = [message.to_dict() for message in ask.messages]
         prompt = await asyncio.to_thread(_rendered, served, messages)
         asked = ask.max_completion_tokens if ask.max_completion_tokens is not None else ask.max_tokens
-        most = most_tokens(asked, len(prompt), served.context, None)
-        return self._reply(served, ask, prompt, most, Shape("chat", _id("chatcmpl-"), int(time.time()), served.name))
+        most = most_tokens(asked, len(prompt), self._site.placement.context, None)
+        return self._reply(ask, prompt, most, Shape("chat", _id("chatcmpl-"), int(time.time()), served.name))
 
     async def complete(self, request: Request) -> Response:
         served, ask = self._site.served, parsed(CompletionAsk, await request.body())
@@ -201,10 +199,10 @@ class _Answers:
             prompt = await asyncio.to_thread(served.language.encode, prompt)
         else:
             _check_ids(served, prompt)
-        most = most_tokens(ask.max_tokens, len(prompt), served.context, COMPLETION_TOKENS)
-        return self._reply(served, ask, prompt, most, Shape("text", _id("cmpl-"), int(time.time()), served.name))
+        most = most_tokens(ask.max_tokens, len(prompt), self._site.placement.context, COMPLETION_TOKENS)
+        return self._reply(ask, prompt, most, Shape("text", _id("cmpl-"), int(time.time()), served.name))
 
-    def _reply(self, served: Served, ask: Ask, prompt: list[int], most: int, shape: Shape) -> Response:
+    def _reply(self, ask: Ask, prompt: list[int], most: int, shape: Shape) -> Response:
         seed = ask.seed if ask.seed is not None else next(self._numbers)
         sampling = Sampling(
             temperature=1.0 if ask.temperature is None else ask.temperature,
@@ -212,7 +210,7 @@ class _Answers:
             top_p=1.0 if ask.top_p is None else ask.top_p,
             seed=seed,
         )
-        language = served.language
+        language = self._site.served.language
         ends = frozenset[int]() if ask.ignore_eos else language.ends
         try:
             answer = self._site.front.ask(ModelRequest(shape.id, tuple(prompt), most, sampling, ends))
@@ -220,7 +218,7 @@ class _Answers:
             raise ApiError(503, str(error), "unavailable") from None
         words = Words(language.decoder(), language.ends, ask.stops)
         usage = ask.stream_options is not None and bool(ask.stream_options.include_usage)
-        return Reply(self._site.front, served, answer, shape, words, streams=bool(ask.stream), usage=usage)
+        return Reply(self._site, answer, shape, words, streams=bool(ask.stream), usage=usage)
 
 
 def _id(prefix: str) -> str:

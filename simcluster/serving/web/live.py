@@ -10,7 +10,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from simcluster.inference.engine.desk import Load
-from simcluster.serving.front import Front
+from simcluster.serving.front import NOTHING, Front
 from simcluster.serving.web import chunks
 from simcluster.serving.web.errors import ApiError
 from simcluster.serving.web.reply import KEEP_ALIVE_S, STREAM
@@ -65,7 +65,8 @@ class Live(Response):
 
 
 def state(front: Front) -> dict[str, Any]:
-    """Return the latest load; zeros before the first."""
-    load = front.last_load or Load(0, 0, 0.0, 0, ())
+    """Return the latest load; zeros before the first. With another *engine*, the placement may be another one."""
+    load = front.last_load or NOTHING
     waiting = max(load.waiting, front.open_requests - load.running)
-    return asdict(load) | {"waiting": waiting, "at_s": front.now(), "lag_s": front.lag_s}
+    more = {"waiting": waiting, "prefilled": front.prefilled, "engine": front.engines}
+    return asdict(load) | more | {"at_s": front.now(), "lag_s": front.lag_s}

@@ -36,6 +36,10 @@ class Metrics:
         self._waiting = gauge("num_requests_waiting", "Requests that wait for the engine.")
         self._cache = gauge("kv_cache_usage_perc", "Share of the cache in use; 1 is all of it.")
         self._preemptions = counter("num_preemptions", "Requests that gave up their cache for others.")
+        self._prefilled = Counter(
+            "simcluster:prefilled_tokens", "Tokens that went through the model in chunks, also those computed again.",
+            [LABEL], registry=self._registry,
+        ).labels(name)  # fmt: skip
         self._prompts = counter("prompt_tokens", "Tokens of the prompts that were computed.")
         self._generated = counter("generation_tokens", "Tokens of answers.")
         ended = Counter("vllm:request_success", "Answers by how they ended.", [LABEL, "finished_reason"],
@@ -45,7 +49,7 @@ class Metrics:
         self._gap_s = histogram("inter_token_latency", "Between two tokens of an answer.", GAP_S)
         self._whole_s = histogram("e2e_request_latency", "From a request to its end.", WHOLE_S)
         self._queue_s = histogram("request_queue_time", "From a request to when it is first computed.", WHOLE_S)
-        self._seen = 0
+        self._seen = 0, 0
 
     def token(self, answer: Answer) -> None:
         times_s = answer.times_s
@@ -73,6 +77,7 @@ class Metrics:
         self._waiting.set(max(0, self._front.open_requests - running))
         if load is not None:
             self._cache.set(load.cache_share)
-            self._preemptions.inc(load.preemptions - self._seen)
-            self._seen = load.preemptions
+        seen, self._seen = self._seen, (self._front.preemptions, self._front.prefilled)
+        self._preemptions.inc(self._seen[0] - seen[0])
+        self._prefilled.inc(self._seen[1] - seen[1])
         return generate_latest(self._registry)

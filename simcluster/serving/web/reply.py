@@ -11,11 +11,11 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from simcluster.serving.digest import ids_sha256
-from simcluster.serving.front import Answer, End, Front
+from simcluster.serving.front import Answer, End
 from simcluster.serving.web import chunks
 from simcluster.serving.web.chunks import Shape
 from simcluster.serving.web.errors import ApiError
-from simcluster.serving.web.served import Served
+from simcluster.serving.web.served import Site
 from simcluster.serving.web.words import Words
 from simcluster.web.requests import Receive, Scope, Send
 
@@ -27,14 +27,13 @@ STREAM: Final = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cach
 class Reply(Response):
     """Sends *answer*, which *words* spell, in *shape*. A client's *stream* begins with the first token.
 
-    Before that, an error still has a status; a stream that waits for longer begins with a keep-alive.
+    Before that, an error still has a status; a stream that waits for longer begins with a keep-alive. The predicted
+    times are those of the placement at its end.
     """
 
-    def __init__(
-        self, front: Front, served: Served, answer: Answer, shape: Shape, words: Words, *, streams: bool, usage: bool
-    ) -> None:
+    def __init__(self, site: Site, answer: Answer, shape: Shape, words: Words, *, streams: bool, usage: bool) -> None:
         super().__init__(None)
-        self._front, self._served, self._answer = front, served, answer
+        self._site, self._front, self._answer = site, site.front, answer
         self._shape, self._words, self._streams, self._usage = shape, words, streams, usage
         self._tokens: list[int] = []
         self._has_begun = False
@@ -123,7 +122,7 @@ class Reply(Response):
 
     def _timings(self) -> dict[str, Any]:
         answer = self._answer
-        predicted = self._served.predict(len(answer.request.prompt), len(self._tokens))
+        predicted = self._site.placement.predict(len(answer.request.prompt), len(self._tokens))
         return {
             "ttft_s": answer.ttft_s,
             "tokens_per_s": answer.tokens_per_s,

@@ -1,4 +1,4 @@
-"""A model as the server knows it: its words, where its parts are, and how fast it should be."""
+"""A model as the server knows it: its words, where its parts are now, and how fast it should be there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from simcluster.serving.front import Front
+from simcluster.serving.setup import Placed
 from simcluster.serving.web.words import Decoder
 
 
@@ -44,26 +45,50 @@ class Predicted:
     tokens_per_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A node that is lost, and *why*; "" if that is unknown."""
+
+    node: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A model on its nodes. *predict* takes the numbers of tokens of a prompt and its answer."""
+
+    kind: str
+    context: int
+    parts: tuple[Part, ...]
+    predict: Callable[[int, int], Predicted | None]
+    lost: tuple[Lost, ...] = ()
+
+
 @dataclass(frozen=True)
 class Served:
-    """A loaded model. *predict* takes the numbers of tokens of a prompt and its answer."""
+    """A loaded model. *place* makes the description of a placement, by default of the first one."""
 
     name: str
-    context: int
     vocabulary: int
     language: Language
-    placement: str
     backend: str
-    parts: tuple[Part, ...]
-    predict: Callable[[int, int], Predicted | None] = lambda prompt, answer: None
+    place: Callable[[Placed | None], Placement]
     created: int = 0
 
 
-@dataclass
 class Site:
-    """The desk and the model, which all routes share."""
+    """The desk and the model, which all routes share. *pages* are open and follow the load."""
 
-    front: Front
-    served: Served
-    pages: int = 0
-    """Pages that are open and follow the load."""
+    def __init__(self, front: Front, served: Served) -> None:
+        self.front, self.served, self.pages = front, served, 0
+        self._placement: tuple[Placed | None, Placement] = None, served.place(None)
+
+    @property
+    def placement(self) -> Placement:
+        """The placement in force."""
+        placed, found = self._placement
+        if self.front.placed != placed:
+            placed = self.front.placed
+            found = self.served.place(placed)
+            self._placement = placed, found
+        return found

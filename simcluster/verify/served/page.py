@@ -12,7 +12,7 @@ import torch
 
 from simcluster.errors import RunError
 from simcluster.experiment.run import run
-from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.engine.limits import Limits
 from simcluster.inference.models.decoder import Part
 from simcluster.inference.models.model_file import ModelFile
 from simcluster.inference.models.open import open_model

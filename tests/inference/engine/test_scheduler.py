@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from simcluster.inference.engine.batch import Batch, Piece, read, written
 from simcluster.inference.engine.guesses import looked_up
-from simcluster.inference.engine.scheduler import Limits, Scheduler
+from simcluster.inference.engine.limits import Limits
+from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.request import Request
 
 END, OTHER = 7, 3
@@ -81,8 +82,7 @@ class Run:
     @property
     def accepted(self) -> list[int]:
         """The requests by number: refused ones have none."""
-        scheduler = Scheduler(self.limits)
-        return [which for which, request in enumerate(self.requests) if not scheduler.refusal(request)]
+        return [which for which, request in enumerate(self.requests) if not self.limits.refusal(request)]
 
     def check(self) -> None:
         """Assert that blocks and requests are conserved."""
@@ -97,13 +97,13 @@ class Run:
             assert held[sequence.number] * blocks.tokens >= sequence.issued
         assert scheduler.running + scheduler.waiting + len(self.ends) == len(self.requests)
         assert scheduler.running <= self.limits.running
-        assert scheduler.in_flight <= self.limits.batches
+        assert len(scheduler._in_flight) <= self.limits.batches
 
     def check_work(self) -> None:
         """Assert that nothing could go on: every running sequence waits for a batch in flight, or for a block."""
         scheduler = self.scheduler
-        assert scheduler.in_flight
-        if scheduler.in_flight == self.limits.batches:
+        assert scheduler._in_flight
+        if len(scheduler._in_flight) == self.limits.batches:
             return
         free = scheduler.blocks.free + sum(map(scheduler.blocks.held, scheduler._kept.values()))
         for sequence in scheduler._running:

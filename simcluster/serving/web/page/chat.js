@@ -8,7 +8,7 @@ import { drawTurns, writer } from "./turns.js";
 
 const STARTERS = ["The capital of France is", "Explain a pipeline in two sentences.", "Write a haiku about a Raspberry Pi."];
 const RETRY_MS = 2000, NARROW = matchMedia("(max-width: 760px)");
-let conversations = kept(), current = null, stopping = null, model = null, following = null, silence = 0;
+let conversations = kept(), current = null, stopping = null, model = null, following = null, silence = 0, redrawing = false;
 
 function newChat() {
   if (stopping) stopping.abort();
@@ -127,11 +127,22 @@ function follow() {
   if (following) following.close();
   following = new EventSource("/live");
   following.onmessage = (event) => {
-    showLoad(JSON.parse(event.data));
+    const state = JSON.parse(event.data);
+    if (state.engine !== model.load.engine) redraw();
+    showLoad(state);
     clearTimeout(silence);
     silence = setTimeout(quiet, 1500);
   };
   following.onerror = () => { if (following.readyState === EventSource.CLOSED) setTimeout(load, RETRY_MS); };
+}
+async function redraw() {
+  // the shelf as it is since another engine began
+  if (redrawing) return;
+  redrawing = true;
+  try {
+    drawShelf(model = await (await asked("/shelf")).json());
+  } catch { /* the next state asks again */ }
+  redrawing = false;
 }
 async function load() {
   // the model and the shelf, again until the model is loaded

@@ -1,15 +1,18 @@
 // The picture of the shelf: nodes with their layers, memory and load, and the way of the current token through them.
 import { $, element, number, percent, seconds, shape, size, table } from "./dom.js";
 
-const WIDE = 300, HIGH = 78, GAP = 26, LEFT = 26, SPAN_S = 3, MOST_MS = 1500;
+const WIDE = 300, HIGH = 78, GAP = 26, LEFT = 26, LOST = 46, SPAN_S = 3, MOST_MS = 1500, MOST_WHY = 44;
 let shelf = null, drawn = [], loads = [], flight = 0;
 
 export function drawShelf(found) {
   shelf = found;
+  loads = [];
+  flight += 1;
   const root = $("shelf"), parts = shelf.parts, chain = shelf.placement === "pipeline" || parts.length === 1;
   const top = (place) => 4 + place * (HIGH + GAP), middle = (WIDE + LEFT) / 2;
   const largest = Math.max(...parts.map((part) => part.weights_bytes + part.cache_bytes));
-  root.setAttribute("viewBox", `0 0 ${WIDE} ${top(parts.length - 1) + HIGH + 4}`);
+  const below = top(parts.length - 1) + HIGH + 4;
+  root.setAttribute("viewBox", `0 0 ${WIDE} ${below + shelf.lost.length * (LOST + 8)}`);
   root.replaceChildren();
   drawn = parts.map((part, place) => {
     const y = top(place), inside = WIDE - LEFT - 24, x = LEFT + 12;
@@ -33,13 +36,23 @@ export function drawShelf(found) {
   if (chain && parts.length > 1) {
     root.append(shape("path", { class: "way back", d: `M${LEFT} ${top(parts.length - 1) + HIGH / 2}H12V${top(0) + HIGH / 2}H${LEFT}` }));
   }
+  shelf.lost.forEach((one, place) => root.append(...lostNode(one, below + 8 + place * (LOST + 8))));
   root.append(shape("circle", { class: "token", r: 6, visibility: "hidden" }));
-  $("shelf-words").textContent = `${shelf.placement} on ${parts.length} ${parts.length === 1 ? "node" : "nodes"}, ${shelf.backend === "sim" ? "simulated at the predicted pace" : "real"}`;
+  const many = `${shelf.placement} on ${parts.length} ${parts.length === 1 ? "node" : "nodes"}`, lost = shelf.lost.length ? `; ${shelf.lost.length} lost` : "";
+  $("shelf-words").textContent = `${many}, ${shelf.backend === "sim" ? "simulated at the predicted pace" : "real"}${lost}`;
   showLoad(shelf.load);
+}
+function lostNode({ node, why }, y) {
+  const box = shape("rect", { class: "node lost", x: LEFT, y, width: WIDE - LEFT - 2, height: LOST - 4, rx: 10 }), x = LEFT + 12;
+  box.append(shape("title", {}, why || "not in the group"));
+  const short = why.length > MOST_WHY ? `${why.slice(0, MOST_WHY - 1)}…` : why;
+  return [box, shape("text", { class: "title", x, y: y + 18 }, node),
+    shape("text", { class: "lost", x: WIDE - 14, y: y + 18, "text-anchor": "end" }, "lost"), shape("text", { class: "why", x, y: y + 34 }, short)];
 }
 const busyOf = (load, name) => (load.nodes.find((node) => node.name === name) || { busy_s: 0 }).busy_s;
 
 export function showLoad(load) {
+  if (loads.length && loads[0].engine !== load.engine) loads = []; // whose numbers begin at 0 again
   loads.push(load);
   while (loads.length > 2 && loads[1].at_s < load.at_s - SPAN_S) loads.shift();
   const first = loads[0], before = loads[loads.length - 2] || load, span_s = load.at_s - first.at_s;
@@ -54,7 +67,7 @@ export function showLoad(load) {
     one.node.classList.toggle("lit", spent[place] > 0);
   });
   const card = (title, text) => { const made = element("div"); made.append(element("dt", "", title), element("dd", "", text)); return made; };
-  $("loads").replaceChildren(card("running", String(load.running)), card("waiting", String(load.waiting)), card("cache", percent(100 * load.cache_share)));
+  $("loads").replaceChildren(card("running", String(load.running)), card("waiting", String(load.waiting)), card("cache", percent(100 * load.cache_share)), card("prefilled", load.prefilled.toLocaleString("en")));
   $("lag").hidden = !(load.lag_s > 0.5);
   $("lag").textContent = `This machine computes slower than the simulated cluster would: ${seconds(load.lag_s)} late. What is measured is too slow by that.`;
   if (spent.some((one) => one > 0)) fly(spent, (load.at_s - before.at_s) * 1000);
