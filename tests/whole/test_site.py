@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
+import os
 import re
 import runpy
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,8 +136,6 @@ def test_a_command_of_a_page_prints_what_the_page_expects(capsys: pytest.Capture
         with pytest.raises(AssertionError, match="exit code 2"):
             terminal.terminal("simcluster run no-such-experiment")
     finally:
-        import os
-
         os.chdir(folder)
 
 
@@ -151,3 +152,15 @@ def test_python_on_pages_parses_and_imports_what_there_is() -> None:
                     assert [name.name for name in node.names if not hasattr(module, name.name)] == [], page
                     imported += len(node.names)
     assert imported > 10
+
+
+def test_the_example_of_a_cost_runs_and_takes_the_time_that_it_states(tmp_path: Path) -> None:
+    """2 x 512^3 FLOP at 100 GFLOP/s are 2.68435456 ms."""
+    (code,) = re.findall(r"```python\n(.*?)```", inspect.getdoc(simcluster.Cost) or "", flags=re.DOTALL)
+    assert "= 2.68 ms" in code
+    (tmp_path / "example.py").write_text(code, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "example.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout.splitlines()[-1]) == pytest.approx(2.68435456e-3)
