@@ -103,6 +103,8 @@ def test_a_copy_has_the_numbers_and_no_directives() -> None:
     shown: Any = {"output_type": "stream", "name": "stdout", "text": "$ simcluster run quickstart\n"}
     cell = {"cell_type": "code", "source": "terminal()", "metadata": {"tags": ["remove-input"]}, "outputs": [shown]}
     assert of_notebook({"cells": [cell]}, {}) == "```text\n$ simcluster run quickstart\n```\n"
+    folded: Any = {"cell_type": "code", "source": "x = 1", "metadata": {"tags": ["hide-input"]}, "outputs": []}
+    assert of_notebook({"cells": [folded, {**folded, "source": "computed(x)"}]}, {}) == "```python\nx = 1\n```\n"
     links = "::::{grid} 1 2\n:::{grid-item-card}\n```{toctree}\n:caption: Learn\n\na/b\n```\n:::\n::::\n"
     assert plain(links) == "**Learn**\n\n- [a/b](a/b.md)\n"
     assert (
@@ -111,14 +113,28 @@ def test_a_copy_has_the_numbers_and_no_directives() -> None:
     )
 
 
+def test_a_copy_has_the_numbers_of_a_figure() -> None:
+    from support.drawn import bars, lines
+    from support.plain import of_notebook
+
+    figure = lines("A step", {"ring": {2: 1.5, 4: 3.0}}, "ranks", "ms")
+    assert repr(figure) == "Figure: A step, ms by ranks. ring: 2: 1.5; 4: 3"
+    assert repr(bars("Arrival", {"n0": 3.0, "n1": 1.5}, "s")) == "Figure: Arrival, s. n0: 3; n1: 1.5"
+    shown = {"output_type": "display_data", "data": {"text/html": "<svg/>", "text/plain": repr(figure)}}
+    cell = {"cell_type": "code", "source": "", "metadata": {"tags": ["remove-input"]}, "outputs": [shown]}
+    assert of_notebook({"cells": [cell]}, {}) == f"{figure!r}\n"
+
+
 def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     from support.check import problems
 
     (tmp_path / "a.html").write_text('<h1 id="here"></h1><a href="b.html#there"></a><a href="#here"></a>')
     (tmp_path / "b.html").write_text('<h1 id="here"></h1><a href="a.html#here"></a><a href="c.html"></a>')
+    (tmp_path / "a.md").write_text("[b](b.html) [c](c.md#here) `[d](d.md)` [e](https://example.org/e.md)\n")
     (tmp_path / "d.html").write_text('<script src="https://example.org/x.js"></script><a href="https://example.org">')
     assert sorted(problems(tmp_path)) == [
         "a.html: b.html#there: no such anchor",
+        "a.md: c.md#here: no such file",
         "b.html: c.html: no such file",
         "d.html: loads https://example.org/x.js from elsewhere",
     ]
