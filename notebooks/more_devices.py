@@ -120,4 +120,4 @@ pd.DataFrame(waits).T.round(2)
 #
 # A pipeline never makes one request faster. For eight at once four Pis give 3.6 times the tokens of one, and eight not
 # more than four. Under load that is what counts: with four Pis in a pipeline, the first token of a request arrives
-# five times as early as with one.
+# after a fifth of the wait with one.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 640, 300, 64, 46
 COLOURS = ("#4c8bf5", "#e07b39", "#2f9e77", "#a66bd4", "#c9a227")
@@ -14,7 +15,8 @@ COLOURS = ("#4c8bf5", "#e07b39", "#2f9e77", "#a66bd4", "#c9a227")
 class Drawing:
     """An SVG that a page shows as it is."""
 
-    def __init__(self, parts: Sequence[str], height: float, title: str) -> None:
+    def __init__(self, parts: Sequence[str], height: float, title: str, words: str) -> None:
+        self.words = f"Figure: {title}, {words}"
         self.svg = (
             f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}" font-size="15"'
             f' font-family="inherit" fill="currentColor" style="width:100%;max-width:{WIDTH}px">{"".join(parts)}</svg>'
@@ -22,6 +24,9 @@ class Drawing:
 
     def _repr_html_(self) -> str:
         return self.svg
+
+    def __repr__(self) -> str:
+        return self.words
 
 
 def bars(title: str, values: Mapping[str, float], unit: str) -> Drawing:
@@ -33,7 +38,7 @@ def bars(title: str, values: Mapping[str, float], unit: str) -> Drawing:
         parts.append(f'<text x="{start - 8}" y="{y + 16}" text-anchor="end">{escape(name)}</text>')
         parts.append(f'<rect x="{start}" y="{y}" width="{length:.1f}" height="{row - 8}" fill="{COLOURS[0]}"/>')
         parts.append(f'<text x="{start + length + 8:.1f}" y="{y + 16}">{value:.3g} {escape(unit)}</text>')
-    return Drawing(parts, 6 + len(values) * row, title)
+    return Drawing(parts, 6 + len(values) * row, title, f"{unit}. {_listed(values)}")
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,15 @@ def lines(
             end += 3
         ends.append(end)
         parts.append(f'<text x="{places[-1][0] + 9:.1f}" y="{end:.1f}" fill="{colour}">{escape(name)}</text>')
-    return Drawing(parts, max(HEIGHT, *ends), title)
+    listed = ". ".join(f"{name}: {_listed(points)}" for name, points in series.items())
+    return Drawing(parts, max(HEIGHT, *ends), title, f"{y} by {x}. {listed}")
+
+
+def _listed(values: Mapping[Any, float]) -> str:
+    """Return *values* with their names or places, for readers of text."""
+    return "; ".join(
+        f"{f'{name:g}' if isinstance(name, (int, float)) else name}: {value:.3g}" for name, value in values.items()
+    )
 
 
 def _frame(across: Axis, up: Axis) -> list[str]:

@@ -95,7 +95,7 @@ Compute = Annotated[
     str | None,
     Option(
         metavar="NAME",
-        help="What every node computes on: cpu, cuda, cuda:N, mps, or auto for what is there.",
+        help="What every node computes on: cpu, cuda, cuda:N, mps, or auto for an accelerator, if there is one.",
         autocompletion=one_of("auto", "cpu", "cuda", "mps"),
     ),
 ]

@@ -15,7 +15,7 @@ RECORD = "simcluster/runs/record.py"
 IN_THE_SIMULATOR = [
     plant(
         1,
-        "lost wake-up: the news of an end reaches all who wait but the first",
+        "lost wake-up: all waiting tasks but the first learn of an end",
         CLUSTER,
         "| self.membership.listeners(member.rank)):\n            peer.expect_news_of",
         "| self.membership.listeners(member.rank))[1:]:\n            peer.expect_news_of",
@@ -206,7 +206,7 @@ ONCE_THERE = [
     ),
     plant(
         46,
-        "what has come to a server counts as used, whether it is applied or not",
+        "what has reached a server counts as used, whether or not it is applied",
         LEDGER,
         "        return self._next(push.source, push.incarnation)",
         "        found = self._next(push.source, push.incarnation)\n        self.take([found])\n        return found",

@@ -26,7 +26,7 @@ PLANTED = [
     ),
     plant(
         3,
-        "a node that hangs is never let go on",
+        "a node that hangs is never resumed",
         SOCKETS + "launcher/faults.py",
         '            self._signal(member, "SIGCONT")\n',
         "",
