@@ -54,6 +54,14 @@ class Checkpoints(Struct):
     failed: list[Row] = []
 
 
+class Batched(Struct):
+    """The gradients of a run that computed them in groups: all, those in groups of two and more, the largest group."""
+
+    gradients: Count
+    together: Count
+    largest: Count
+
+
 class Resumed(Struct):
     step: Count
     time_s: Seconds
@@ -156,6 +164,7 @@ class Summary(Struct):
     checkpoints: Checkpoints | UnsetType = UNSET
     resumed: Resumed | UnsetType = UNSET
     replay: Row | UnsetType = UNSET
+    batched: Batched | UnsetType = UNSET
     left_out: list[Word] = []
     lost: dict[str, Word] = {}
     faults: list[FaultRow] = []

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from simcluster_backends.common.inbox import Waiting
+    from simcluster_backends.sim.loop.workers import Outcome
     from simcluster_backends.sim.member import Member
 
 T = TypeVar("T")
@@ -49,8 +50,7 @@ class SimTransport(Node[Outgoing, Any]):
             # Run at the start, as a real device would: later changes are not seen, and cancelling comes too late.
             duration_s = member.device.start(cost, start_s)
             try:
-                hand_over = cost.flops >= LEAST_FLOPS and _is_of_a_replica(work)
-                outcome = loop.workers.begin(member, partial(work, *args, **kwargs), hand_over=hand_over)
+                outcome = self._begin(work, args, kwargs, cost)
                 if not duration_s:
                     await asyncio.sleep(0)
                 elif member.cores is None:
@@ -61,7 +61,14 @@ class SimTransport(Node[Outgoing, Any]):
                 loop.progress()
                 member.device.stop(loop.clock._now)
                 self.recorder.span("compute", start_s, loop.clock._now, -1, "", 0)
-        return outcome.result()
+        return outcome.result()  # type: ignore[no-any-return]
+
+    def _begin(self, work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], cost: Cost) -> Outcome[Any]:
+        waiting, workers = self._loop.gradients, self._loop.workers
+        if waiting is not None and (gradient := waiting.ask(work, args, kwargs)) is not None:
+            return workers.defer(self._member, gradient)
+        hand_over = cost.flops >= LEAST_FLOPS and _is_of_a_replica(work)
+        return workers.begin(self._member, partial(work, *args, **kwargs), hand_over=hand_over)
 
     def record(self, *, step: int, **metrics: float) -> None:
         self._loop.progress()
