@@ -127,9 +127,19 @@ def test_every_backend_and_placement_gives_the_same_tokens_and_ends_with_ctrl_c(
         assert left == []
 
 
-@pytest.mark.parametrize("rank", [0, 1, 2])
-def test_a_stream_goes_on_with_the_same_tokens_when_a_node_is_killed_in_it(model: Path, rank: int) -> None:
-    with serving(model, "sockets") as found:
+def prefilled(found: Serving) -> float:
+    """Return the tokens that went through the model in chunks."""
+    return float(re.search(r"^simcluster:prefilled_tokens_total\S+ (\S+)", found.client.get("/metrics").text, re.M)[1])
+
+
+@pytest.mark.parametrize(
+    ("placement", "place"), [("file", 0), ("file", 1), ("file", 2), ("replicas", 0), ("replicas", 1)]
+)
+def test_a_stream_goes_on_with_the_same_tokens_when_a_node_is_killed_in_it(
+    model: Path, placement: str, place: int
+) -> None:
+    with serving(model, "sockets", *(() if placement == "file" else ("--placement", placement))) as found:
+        rank = "abc".index(found.client.get("/shelf").json()["parts"][place]["node"])
         body = {"model": "tiny", "prompt": "hello", "max_tokens": 120, "temperature": 0, "stream": True}
         expected = found.complete(max_tokens=120).json()["choices"][0]["text"]
         with found.client.stream("POST", "/v1/completions", json=body) as answer:
@@ -141,6 +151,8 @@ def test_a_stream_goes_on_with_the_same_tokens_when_a_node_is_killed_in_it(model
         assert text.rstrip().endswith("data: [DONE]")
         chunks = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: {")]
         assert "".join(chunk["choices"][0]["text"] for chunk in chunks if chunk["choices"]) == expected
+        if placement == "replicas":  # the first one has the request: 5 tokens of each prompt, and none again without it
+            assert prefilled(found) > 10 if place == 0 else prefilled(found) == 10
         # The node is started again, and joins the others: three are there for the next answer.
         while len(nodes_of(found.process)) < 3:
             time.sleep(0.05)
