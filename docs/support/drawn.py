@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 640, 300, 64, 46
+WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 480, 260, 58, 96, 46  # narrow, so that a phone shows letters large enough
 COLOURS = ("#4c8bf5", "#e07b39", "#2f9e77", "#a66bd4", "#c9a227")
 
 
@@ -19,7 +19,7 @@ class Drawing:
         self.words = f"Figure: {title}, {words}"
         self.svg = (
             f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}" font-size="15"'
-            f' font-family="inherit" fill="currentColor" style="width:100%;max-width:{WIDTH}px">{"".join(parts)}</svg>'
+            f' font-family="inherit" fill="currentColor" style="width:100%;max-width:{1.15 * WIDTH:g}px">{"".join(parts)}</svg>'
         )
 
     def _repr_html_(self) -> str:
@@ -31,10 +31,10 @@ class Drawing:
 
 def bars(title: str, values: Mapping[str, float], unit: str) -> Drawing:
     """Draw a horizontal bar for each of *values*, with its number."""
-    most, start, row = max(values.values()), 190, 30
+    most, start, row = max(values.values()), 160, 28
     parts = []
     for number, (name, value) in enumerate(values.items()):
-        y, length = 6 + number * row, (WIDTH - start - 110) * value / most
+        y, length = 6 + number * row, (WIDTH - start - 80) * value / most
         parts.append(f'<text x="{start - 8}" y="{y + 16}" text-anchor="end">{escape(name)}</text>')
         parts.append(f'<rect x="{start}" y="{y}" width="{length:.1f}" height="{row - 8}" fill="{COLOURS[0]}"/>')
         parts.append(f'<text x="{start + length + 8:.1f}" y="{y + 16}">{value:.3g} {escape(unit)}</text>')
@@ -83,7 +83,7 @@ def lines(
     """Draw a line with points for each of *series*, which map x to y."""
     xs = [value for points in series.values() for value in points]
     ys = [value for points in series.values() for value in points.values()]
-    across = Axis(x, min(xs), max(xs), log_x, LEFT, WIDTH - 130)
+    across = Axis(x, min(xs), max(xs), log_x, LEFT, WIDTH - RIGHT)
     up = Axis(y, min(ys) if log_y else 0.0, max(ys), log_y, HEIGHT - BOTTOM, 26)
     parts = _frame(across, up)
     ends: list[float] = []
