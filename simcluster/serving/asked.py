@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.experiment.keys import BACKENDS
 from simcluster.inference.models.architecture import Architecture, Precision
 from simcluster.inference.models.model_file import ModelFile
 from simcluster.inference.models.open import open_model
@@ -20,7 +21,6 @@ from simcluster.serving.setup import Setup
 from simcluster.topology import Topology
 
 WEIGHT_BYTES: Mapping[Precision, float] = {"f32": 4.0, "bf16": 2.0, "int8": 1.0}
-BACKENDS = ("sim", "sockets")
 ID = "0"
 GREEDY = Sampling()
 MOST_GUESSES = 64

@@ -12,6 +12,7 @@ from typing import Final
 
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob, places
+from simcluster.experiment.keys import BACKENDS
 from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.load.asked import collected
 from simcluster.inference.models.architecture import Precision
@@ -33,6 +34,9 @@ from simcluster.topology import Topology
 
 LENGTHS: Final = Lengths()
 """The prompt and the answer for which the placement is chosen."""
+
+SERVING: Final = ("sim", "sockets")
+"""The backends that take requests while they run."""
 
 
 CHUNK_TOKENS: Final = 128
@@ -57,6 +61,9 @@ class Wanted:
 def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
     """Return the setup of *wanted* on *topology*, and the model for the server. Raise UsageError with all problems."""
     problems = problems_of_names(wanted.backend, wanted.weights)
+    if wanted.backend in BACKENDS and wanted.backend not in SERVING:
+        expected = f"{' or '.join(SERVING)}, which serve; {wanted.backend} answers `generate` and `bench serving`"
+        problems.append(Problem("--backend", f"{wanted.backend!r}", expected))
     model = collected(problems, lambda: model_of(wanted.model, wanted.weights))
     if problems or model is None:
         raise UsageError(problems)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from simcluster.errors import UsageError
 from simcluster.inference.request import Request
 from simcluster.serving.hosting import Wanted, hosted
 from simcluster.serving.run import answer_all
@@ -24,3 +26,9 @@ def test_a_conversations_next_turn_uses_what_the_one_before_left(tmp_path: Path)
     assert before_s is not None
     assert after_s is not None
     assert after_s < before_s
+
+
+def test_a_backend_that_takes_no_requests_while_it_runs_is_refused_with_those_that_do(tmp_path: Path) -> None:
+    folder_of(tmp_path, SIZES)
+    with pytest.raises(UsageError, match="backend: found 'torch', expected sim or sockets, which serve"):
+        hosted(Wanted(str(tmp_path), backend="torch"), clusters.star(1))

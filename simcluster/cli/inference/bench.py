@@ -26,7 +26,7 @@ Outcome: TypeAlias = "tuple[dict[str, Any], list[Answer], dict[str, str]]"
 """The server of the load, as JSON has it; the answers; kind of a failure -> why, of its first one."""
 
 CLUSTER, SERVER = "A cluster", "A server"
-BACKENDS, NUMERICS = ("sim", "sockets"), ("none", "real")
+BACKENDS, NUMERICS = ("sim", "sockets", "torch"), ("none", "real")
 FORMS = "N, uniform:LEAST:MOST, geometric:MEAN or lognormal:MEDIAN:SIGMA."
 LIMIT_S = 600.0
 
@@ -62,7 +62,7 @@ Goodput = Annotated[
 Seed = Annotated[int, Option(metavar="N", help="The seed of arrivals, lengths and prompts.")]
 Backend = Annotated[
     str | None,
-    Option(metavar="NAME", rich_help_panel=CLUSTER, help="sim or sockets.", autocompletion=one_of(*BACKENDS)),
+    Option(metavar="NAME", rich_help_panel=CLUSTER, help="sim, sockets or torch.", autocompletion=one_of(*BACKENDS)),
 ]
 Numerics = Annotated[
     str | None,

@@ -39,7 +39,14 @@ PromptTokens = Annotated[
     int | None, Option(metavar="N", help="Only times, for a prompt of N tokens: nothing is computed.")
 ]
 Raw = Annotated[bool, Option("--raw", help="Continue the text; by default, answer it as a user's message.")]
-BackendName = Annotated[str, Option(metavar="NAME", help="sim or sockets.", autocompletion=names_of("backends"))]
+BackendName = Annotated[
+    str,
+    Option(
+        metavar="NAME",
+        help="sim, sockets, or torch, which prints the text at its end.",
+        autocompletion=names_of("backends"),
+    ),
+]
 MostTokens = Annotated[int, Option(metavar="N", help="The most tokens of the answer.")]
 Temperature = Annotated[float, Option(metavar="T", help="0 takes the likeliest token.")]
 TopK = Annotated[int, Option(metavar="K", help="Choose among the K likeliest tokens; 0: all.")]

@@ -12,7 +12,7 @@ from typer import Option
 
 from simcluster.cli.complete import one_of
 from simcluster.cli.inference.options import MODELS, PlacementName, PolicyName, Weights
-from simcluster.cli.options import AllowHost, ServeTls, TopologyFile, names_of
+from simcluster.cli.options import AllowHost, ServeTls, TopologyFile
 from simcluster.cli.ui import NEEDED
 from simcluster.errors import Problem, UsageError
 from simcluster.process.installed import install_extra
@@ -44,7 +44,7 @@ BackendName = Annotated[
     Option(
         metavar="NAME",
         help="sim (real tokens at the predicted pace) or sockets.",
-        autocompletion=names_of("backends"),
+        autocompletion=one_of("sim", "sockets"),
     ),
 ]
 CacheSize = Annotated[str, Option(metavar="SIZE", help="The most cache of keys and values on each node.")]
