@@ -19,7 +19,7 @@ from simcluster.inference.models.architecture import Precision
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.runs.record import RunRecord
-from simcluster.serving.asked import model_of, problems_of_names
+from simcluster.serving.asked import model_of, problems_of_chunks, problems_of_names
 from simcluster.serving.bridge import Bridge
 from simcluster.serving.foretold import Foretold
 from simcluster.serving.front import Front
@@ -47,7 +47,7 @@ CHUNK_TOKENS: Final = 128
 class Wanted:
     """A *model* to serve in *weights* (None: f32) at *placement*, with at most *cache_bytes* of cache on every node.
 
-    *policy*: which replica gets a request.
+    *policy*: which replica gets a request. *chunk_tokens*: the most prompt tokens per pass.
     """
 
     model: str
@@ -56,11 +56,12 @@ class Wanted:
     weights: Precision | None = None
     cache_bytes: int = 10**9
     policy: Policy | None = None
+    chunk_tokens: int = CHUNK_TOKENS
 
 
 def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
     """Return the setup of *wanted* on *topology*, and the model for the server. Raise UsageError with all problems."""
-    problems = problems_of_names(wanted.backend, wanted.weights)
+    problems = problems_of_chunks(wanted.chunk_tokens) + problems_of_names(wanted.backend, wanted.weights)
     if wanted.backend in BACKENDS and wanted.backend not in SERVING:
         expected = f"{' or '.join(SERVING)}, which serve; {wanted.backend} answers `generate` and `bench serving`"
         problems.append(Problem("--backend", f"{wanted.backend!r}", expected))
@@ -93,7 +94,7 @@ def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
 
 def _setup(wanted: Wanted, topology: Topology, shape: Shape, context: int) -> Setup:
     layout = layout_of(wanted.placement, topology, shape, LENGTHS)
-    limits = limits_of(layout, topology, shape, context, chunk_tokens=CHUNK_TOKENS)
+    limits = limits_of(layout, topology, shape, context, chunk_tokens=wanted.chunk_tokens)
     limits = within(limits, layout, shape, wanted.cache_bytes)
     policy, is_real = policy_of(wanted.policy, layout), wanted.backend != "sim"
     firsts = _here(topology) if is_real else ()

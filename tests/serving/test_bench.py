@@ -136,6 +136,7 @@ def test_a_prompt_longer_than_the_models_context_is_refused(model: str) -> None:
         (Served("8b", backend="torch"), "real nodes compute"),
         (Served("8b", weights="int9"), "did you mean 'int8'?"),  # type: ignore[arg-type]
         (Served("8b", placement="tower"), "tower"),
+        (Served("8b", chunk_tokens=0), "--chunk-tokens: found 0, expected a number from 1 to 1,000,000"),
     ],
 )
 def test_a_wrong_request_is_refused(served: Served, said: str, shelf: Topology) -> None:

@@ -1,4 +1,4 @@
-"""A serving program of which rank 1 is killed in the middle of an answer: tests find it by name."""
+"""A serving program that kills rank 1 in the middle of an answer; tests find it by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SENDS = 10
 
 
 class Dying(Forwarding):
-    """*node*, of which the process of rank 1 is killed after SENDS messages."""
+    """*node*; rank 1 kills its process after SENDS messages."""
 
     def __init__(self, node: Transport) -> None:
         super().__init__(node)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from simcluster.cli.complete import one_of
-from simcluster.cli.inference.options import MODELS, PlacementName, Weights
+from simcluster.cli.inference.options import CHUNK_TOKENS, MODELS, ChunkTokens, PlacementName, Weights
 from simcluster.cli.options import (
     Json,
     KeyFile,
@@ -71,6 +71,7 @@ def generate(
     top_p: TopP = 1.0,
     seed: Seed = 0,
     guesses: Guesses = 0,
+    chunk_tokens: ChunkTokens = CHUNK_TOKENS,
     weights: Weights = None,
     rendezvous: Rendezvous = None,
     key_file: KeyFile = None,
@@ -91,7 +92,8 @@ def generate(
 
     sampling = Sampling(temperature, top_k, top_p, seed)
     asked = Asked(
-        model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw, guesses  # type: ignore[arg-type]
+        model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw, guesses,  # type: ignore[arg-type]
+        chunk_tokens,
     )  # fmt: skip
     options = real_options(backend, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config)
     cluster = load(topology)

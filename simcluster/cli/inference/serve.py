@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, cast
 from typer import Option
 
 from simcluster.cli.complete import one_of
-from simcluster.cli.inference.options import MODELS, PlacementName, PolicyName, Weights
+from simcluster.cli.inference.options import (
+    MODELS,
+    SERVED_CHUNK_TOKENS,
+    ChunkTokens,
+    PlacementName,
+    PolicyName,
+    Weights,
+)
 from simcluster.cli.options import AllowHost, ServeTls, TopologyFile
 from simcluster.cli.ui import NEEDED
 from simcluster.errors import Problem, UsageError
@@ -71,6 +78,7 @@ def serve(
     policy: PolicyName = None,
     weights: Weights = None,
     cache: CacheSize = "1 GB",
+    chunk_tokens: ChunkTokens = SERVED_CHUNK_TOKENS,
     queue: Queue = 256,
     restarts: Restarts = 10,
     host: Host = "127.0.0.1",
@@ -96,8 +104,9 @@ def serve(
         from simcluster.web.login import Login, invitation
 
     wanted = Wanted(
-        model, backend, placement, cast("Precision | None", weights), _size(cache), cast("Policy | None", policy)
-    )
+        model, backend, placement, cast("Precision | None", weights), _size(cache), cast("Policy | None", policy),
+        chunk_tokens,
+    )  # fmt: skip
     cluster = load(topology)
     setup, served = hosted(wanted, cluster)
     site = Site(Front(queue), served)

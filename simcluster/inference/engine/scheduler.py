@@ -13,6 +13,7 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice, repeat
+from typing import Final
 
 from simcluster.inference.engine.batch import Batch, Issued, Opened, Piece
 from simcluster.inference.engine.blocks import Blocks
@@ -20,6 +21,9 @@ from simcluster.inference.engine.guesses import looked_up
 from simcluster.inference.engine.prefixes import Prefixes
 from simcluster.inference.engine.queued import Answer, Queued, number
 from simcluster.inference.request import Reason, Request
+
+CHUNK_TOKENS: Final = 512
+"""The default of the most prompt tokens in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Limits:
     context: int
     vocabulary: int
     block_tokens: int = 16
-    chunk_tokens: int = 512
+    chunk_tokens: int = CHUNK_TOKENS
     running: int = 256
     batches: int = 1
     guesses: int = 0
