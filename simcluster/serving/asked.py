@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.experiment.keys import BACKENDS
+from simcluster.inference.engine.limits import CHUNK_TOKENS
 from simcluster.inference.models.architecture import Architecture, Precision
 from simcluster.inference.models.model_file import ModelFile
 from simcluster.inference.models.open import open_model
@@ -20,7 +22,6 @@ from simcluster.serving.setup import Setup
 from simcluster.topology import Topology
 
 WEIGHT_BYTES: Mapping[Precision, float] = {"f32": 4.0, "bf16": 2.0, "int8": 1.0}
-BACKENDS = ("sim", "sockets")
 ID = "0"
 GREEDY = Sampling()
 MOST_GUESSES = 64
@@ -32,6 +33,7 @@ class Asked:
 
     *weights* None: f32, or the format of a preset if only times are wanted. *raw*: the model continues the text
     instead of answering it as a user's message. *guesses*: the tokens that are guessed per pass, and checked.
+    *chunk_tokens*: the most tokens of the prompt per pass.
     """
 
     model: str
@@ -44,6 +46,7 @@ class Asked:
     backend: str = "sim"
     raw: bool = False
     guesses: int = 0
+    chunk_tokens: int = CHUNK_TOKENS
 
     @property
     def is_timed(self) -> bool:
@@ -68,7 +71,7 @@ class Asked:
              not self.is_timed or self.backend == "sim"),
         )  # fmt: skip
         wrong = [Problem(flag, str(found), expected) for flag, found, expected, is_well in checks if not is_well]
-        return wrong + problems_of_names(self.backend, self.weights)
+        return wrong + problems_of_chunks(self.chunk_tokens) + problems_of_names(self.backend, self.weights)
 
 
 def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]:
@@ -88,7 +91,7 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
                 prompt = tuple(_prompt(file, asked.prompt, asked.raw))
             lengths = Lengths(max(len(prompt), 1), max(asked.max_tokens, 1))
             layout = layout_of(asked.placement, topology, shape, lengths)
-            limits = limits_of(layout, topology, shape, context, guesses=asked.guesses)
+            limits = limits_of(layout, topology, shape, context, guesses=asked.guesses, chunk_tokens=asked.chunk_tokens)
         except UsageError as error:
             problems += error.problems
     if problems:
@@ -128,6 +131,12 @@ def model_of(model: str, weights: Precision | None, *, only_times: bool = False)
     if weights is not None:
         shape = replace(shape, weight_bytes=WEIGHT_BYTES.get(weights, shape.weight_bytes))
     return None, shape, 2 * MOST_TOKENS
+
+
+def problems_of_chunks(tokens: int) -> list[Problem]:
+    """Return what is wrong with *tokens*, the most prompt tokens of a pass."""
+    is_well = 0 < tokens <= MOST_TOKENS
+    return [] if is_well else [Problem("--chunk-tokens", str(tokens), f"a number from 1 to {MOST_TOKENS:,}")]
 
 
 def problems_of_names(backend: str, weights: str | None) -> list[Problem]:

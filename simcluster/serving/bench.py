@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace as replaced
 
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.inference.engine.limits import CHUNK_TOKENS
 from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.load.answers import Answer
 from simcluster.inference.load.arrivals import Offered
@@ -19,7 +20,7 @@ from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request
 from simcluster.rng import numpy_stream
-from simcluster.serving.asked import model_of, problems_of_names
+from simcluster.serving.asked import model_of, problems_of_chunks, problems_of_names
 from simcluster.serving.placing import layout_of, limits_of, policy_of
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import Answers, answer_all
@@ -40,6 +41,7 @@ class Served:
     """A model on a cluster: its name or file, the *weights*' format, the *placement*, and where the load runs.
 
     *weights* None: f32, or the format of a preset without numerics. *policy*: which replica gets a request.
+    *chunk_tokens*: the most prompt tokens per pass.
     """
 
     model: str
@@ -48,6 +50,7 @@ class Served:
     placement: str = "auto"
     weights: Precision | None = None
     policy: Policy | None = None
+    chunk_tokens: int = CHUNK_TOKENS
 
     def problems(self) -> list[Problem]:
         """Return what is wrong with the names, whatever the model."""
@@ -57,7 +60,7 @@ class Served:
              self.backend == "sim" or self.numerics == "real"),
         )  # fmt: skip
         wrong = [Problem(flag, repr(found), expected) for flag, found, expected, is_well in checks if not is_well]
-        return wrong + problems_of_names(self.backend, self.weights)
+        return wrong + problems_of_chunks(self.chunk_tokens) + problems_of_names(self.backend, self.weights)
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,8 @@ def _setup(served: Served, topology: Topology, load: Sequence[Offered]) -> Setup
     _, shape, context = model
     mean = Lengths(*(round(float(np.mean(one))) for one in _columns(load)))
     layout = _layout(served.placement, topology, shape, mean, len(load))
-    limits, is_real = limits_of(layout, topology, shape, context), served.backend != "sim"
+    limits = limits_of(layout, topology, shape, context, chunk_tokens=served.chunk_tokens)
+    is_real = served.backend != "sim"
     numerics: Literal["real", "none"] = "none" if only_times else "real"
     policy = policy_of(served.policy, layout)
     recovery = recovery_of(topology, mean, min(AT_ONCE, len(load)))

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from simcluster.inference.engine.desk import Load, Order, Sink, Source
-from simcluster.inference.request import Reason, Request, rest
+from simcluster.inference.request import Logprobs, Reason, Request, rest
 from simcluster.transport import Transport
 
 TOKEN, END, BEGAN = "token/", "end/", "began"
@@ -82,7 +82,7 @@ class GivenDesk:
         self._open[request.id] = request, []
         return request
 
-    def token(self, request: str, token: int) -> None:
+    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
         tokens = self._open[request][1]
         tokens.append(token)
         self._node.record(step=len(tokens), **{f"{TOKEN}{request}": token})

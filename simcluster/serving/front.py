@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from simcluster.inference.engine.desk import Cancel, Load, Order
-from simcluster.inference.request import Reason, Request, rest
+from simcluster.inference.request import NO_LOGPROBS, Logprobs, Reason, Request, rest
 from simcluster.serving.setup import Placed
 
 MOST_OPEN: Final = 256
@@ -38,7 +38,8 @@ class Answer:
     """An answer in progress. The engine's thread adds to it; `more` waits in the loop that asked.
 
     *times_s* has the time of each token, on the clock of *asked_s*; *begun_s* is when its prompt was first computed.
-    The request's *max_tokens* bounds its size.
+    *logprobs* has those of the tokens, for the one that waits to take out, if the request asks for them. The request's
+    *max_tokens* bounds its size.
     """
 
     request: Request
@@ -47,6 +48,7 @@ class Answer:
     begun_s: float | None = None
     tokens: list[int] = field(default_factory=list)
     times_s: list[float] = field(default_factory=list)
+    logprobs: deque[Logprobs | None] = field(default_factory=deque)
     outcome: End | None = None
     is_cancelled: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -225,12 +227,14 @@ class Front:
             if self.is_idle:
                 self._changed.wait(most_s)
 
-    def token(self, request: str, token: int) -> None:
+    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
         answer = self._answers.get(request)
         if answer is None:
             return
         now_s = self.now()
         self._begin(answer, now_s)
+        if answer.request.logprobs != NO_LOGPROBS:
+            answer.logprobs.append(logprobs)  # before the token: the other thread takes them by tokens
         answer.times_s.append(now_s)
         answer.tokens.append(token)
         if self.observer is not None:

@@ -16,13 +16,14 @@ from msgspec.structs import replace as replaced
 
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob, places
+from simcluster.experiment.keys import BACKENDS
 from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.load.asked import collected
 from simcluster.inference.models.architecture import Precision
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.runs.record import RunRecord
-from simcluster.serving.asked import model_of, problems_of_names
+from simcluster.serving.asked import model_of, problems_of_chunks, problems_of_names
 from simcluster.serving.bridge import Bridge
 from simcluster.serving.foretold import Foretold
 from simcluster.serving.front import Front
@@ -38,6 +39,9 @@ from simcluster.topology import Topology
 LENGTHS: Final = Lengths()
 """The prompt and the answer for which the placement is chosen."""
 
+SERVING: Final = ("sim", "sockets")
+"""The backends that take requests while they run."""
+
 
 CHUNK_TOKENS: Final = 128
 """A conversation's turns have their beginning in common, and prefixes are shared in whole chunks."""
@@ -47,7 +51,7 @@ CHUNK_TOKENS: Final = 128
 class Wanted:
     """A *model* to serve in *weights* (None: f32) at *placement*, with at most *cache_bytes* of cache on every node.
 
-    *policy*: which replica gets a request.
+    *policy*: which replica gets a request. *chunk_tokens*: the most prompt tokens per pass.
     """
 
     model: str
@@ -56,11 +60,15 @@ class Wanted:
     weights: Precision | None = None
     cache_bytes: int = 10**9
     policy: Policy | None = None
+    chunk_tokens: int = CHUNK_TOKENS
 
 
 def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
     """Return the setup of *wanted* on *topology*, and the model for the server. Raise UsageError with all problems."""
-    problems = problems_of_names(wanted.backend, wanted.weights)
+    problems = problems_of_chunks(wanted.chunk_tokens) + problems_of_names(wanted.backend, wanted.weights)
+    if wanted.backend in BACKENDS and wanted.backend not in SERVING:
+        expected = f"{' or '.join(SERVING)}, which serve; {wanted.backend} answers `generate` and `bench serving`"
+        problems.append(Problem("--backend", f"{wanted.backend!r}", expected))
     model = collected(problems, lambda: model_of(wanted.model, wanted.weights))
     if problems or model is None:
         raise UsageError(problems)
@@ -102,7 +110,7 @@ def _placement(setup: Setup, topology: Topology, placed: Placed | None) -> Place
 
 def _setup(wanted: Wanted, topology: Topology, shape: Shape, context: int) -> Setup:
     layout = layout_of(wanted.placement, topology, shape, LENGTHS)
-    limits = limits_of(layout, topology, shape, context, chunk_tokens=CHUNK_TOKENS)
+    limits = limits_of(layout, topology, shape, context, chunk_tokens=wanted.chunk_tokens)
     limits = within(limits, layout, shape, wanted.cache_bytes)
     policy, is_real = policy_of(wanted.policy, layout), wanted.backend != "sim"
     firsts = _here(topology) if is_real else ()

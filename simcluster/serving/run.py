@@ -102,11 +102,12 @@ def answer_all(
     on_token: Callable[[str, int], None] | None = None,
     program: str = PROGRAM,
 ) -> Answers:
-    """Answer the requests of *setup* on *backend*. *on_token* is called with (id, token) as they come. Every node runs
-    *program*, a "module:function".
+    """Answer the requests of *setup* on *backend*. *on_token* is called with (id, token) as they come; on torch at the
+    end. Every node runs *program*, a "module:function".
 
     The faults of `simcluster.faults()` hold. Raises UsageError for requests that can never be answered, RunError if a
-    node is lost without which the model does not fit.
+    node is lost without which the model does not fit; on torch any that still has work. There, ranks other than 0
+    raise WrittenElsewhere if a launcher has started them.
     """
     faults = faults_on(topology, seed)
     setup = recovering(setup, backend, faults)
@@ -145,8 +146,11 @@ def faults_on(topology: Topology, seed: int = 0) -> tuple[Fault, ...]:
 
 
 def recovering(setup: Setup, backend: str, faults: Sequence[Fault]) -> Setup:
-    """Return *setup*, without its recovery where no node can be lost: the simulator's, without such *faults*."""
-    return setup if backend != "sim" or any(map(may_lose, faults)) else replaced(setup, recovery=None)
+    """Return *setup*, without its recovery where no node can be lost, the simulator's without such *faults*; and on
+    torch, whose launchers end a run that loses a node.
+    """
+    recovers = any(map(may_lose, faults)) if backend == "sim" else backend != "torch"
+    return setup if recovers else replaced(setup, recovery=None)
 
 
 def run_nodes(job: ClusterJob, backend: str, requests: Collection[str] | None = None) -> RunRecord:

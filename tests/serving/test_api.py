@@ -179,7 +179,6 @@ def test_a_stop_string_over_two_tokens_ends_the_answer_and_the_engine_is_told(
         ({"seed": 2**70}, 400, "invalid_request_error", "seed"),
         ({"temprature": 1}, 400, "invalid_request_error", "did you mean 'temperature'?"),
         ({"n": 2}, 501, "not_supported_error", "n is not supported"),
-        ({"logprobs": True}, 501, "not_supported_error", "logprobs"),
         ({"tools": [{"type": "function"}]}, 501, "not_supported_error", "tools"),
         ({"response_format": {"type": "json_object"}}, 501, "not_supported_error", "response_format"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 501, "not_supported_error", "image_url"),

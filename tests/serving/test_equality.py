@@ -71,9 +71,10 @@ def test_every_placement_gives_the_tokens_of_one_node_without_neighbours(name: s
     assert tokens_of(answered(model, LAYOUTS[name], requests(), batches=3 if name == "three stages" else 1)) == expected
 
 
+@pytest.mark.parametrize("backend", ["sockets", "torch"])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_real_processes_give_the_tokens_of_the_simulator(name: str, model: str, expected: Any) -> None:
-    found = answered(model, LAYOUTS[name], requests(), "sockets")
+def test_real_processes_give_the_tokens_of_the_simulator(name: str, backend: str, model: str, expected: Any) -> None:
+    found = answered(model, LAYOUTS[name], requests(), backend)
     assert tokens_of(found) == expected
     assert all(use.busy_s > 0 and use.peak_memory_bytes > use.weight_bytes > 0 for use in found.nodes)
 
@@ -128,7 +129,7 @@ def test_the_seed_and_the_temperature_decide_the_tokens(model: str, expected: An
         assert a != b
 
 
-@pytest.mark.parametrize("backend", ["sim", "sockets"])
+@pytest.mark.parametrize("backend", ["sim", "sockets", "torch"])
 def test_a_follower_gets_every_token_in_order_and_once(model: str, expected: Any, backend: str) -> None:
     architecture = open_model(model).architecture
     shape = shape_of_architecture(architecture, "f32", "gpt")

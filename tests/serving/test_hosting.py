@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from simcluster.errors import UsageError
+from simcluster.inference.load.arrivals import Offered
 from simcluster.inference.request import Request
+from simcluster.serving.bench import Served, bench_cluster
 from simcluster.serving.hosting import Wanted, hosted
 from simcluster.serving.run import answer_all
 from tests.inference.models.test_trained import SIZES, folder_of
@@ -24,3 +28,29 @@ def test_a_conversations_next_turn_uses_what_the_one_before_left(tmp_path: Path)
     assert before_s is not None
     assert after_s is not None
     assert after_s < before_s
+
+
+def test_a_backend_that_takes_no_requests_while_it_runs_is_refused_with_those_that_do(tmp_path: Path) -> None:
+    folder_of(tmp_path, SIZES)
+    with pytest.raises(UsageError, match="backend: found 'torch', expected sim or sockets, which serve"):
+        hosted(Wanted(str(tmp_path), backend="torch"), clusters.star(1))
+
+
+@pytest.mark.parametrize("chunk", [64, 128, 200])
+def test_server_forecast_and_benchmark_cut_a_prompt_alike(chunk: int, tmp_path: Path) -> None:
+    # 200 tokens: four pieces, two, or one.
+    folder_of(tmp_path, SIZES | {"context": 256})
+    cluster = clusters.star(1)
+    setup, served = hosted(Wanted(str(tmp_path), placement="alone", chunk_tokens=chunk), cluster)
+    found = answer_all(msgspec.structs.replace(setup, requests=(Request("0", (5,) * 200, 2),)), cluster)
+    benched = bench_cluster(Served(str(tmp_path), numerics="real", chunk_tokens=chunk), cluster, [Offered(0.0, 200, 2)])
+    foretold = served.place(None).predict(200, 2)
+    assert foretold is not None
+    assert found.answers["0"].ttft_s == pytest.approx(foretold.ttft_s, rel=1e-9)
+    assert benched.answers[0].ttft_s == pytest.approx(foretold.ttft_s, rel=1e-9)
+
+
+def test_a_chunk_without_a_token_is_refused(tmp_path: Path) -> None:
+    folder_of(tmp_path, SIZES)
+    with pytest.raises(UsageError, match="--chunk-tokens: found 0, expected a number from 1 to 1,000,000"):
+        hosted(Wanted(str(tmp_path), chunk_tokens=0), clusters.star(1))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from simcluster.cli.complete import one_of
-from simcluster.cli.inference.options import MODELS, PlacementName, Weights
+from simcluster.cli.inference.options import CHUNK_TOKENS, MODELS, ChunkTokens, PlacementName, Weights
 from simcluster.cli.options import (
     Json,
     KeyFile,
@@ -39,7 +39,14 @@ PromptTokens = Annotated[
     int | None, Option(metavar="N", help="Only times, for a prompt of N tokens: nothing is computed.")
 ]
 Raw = Annotated[bool, Option("--raw", help="Continue the text; by default, answer it as a user's message.")]
-BackendName = Annotated[str, Option(metavar="NAME", help="sim or sockets.", autocompletion=names_of("backends"))]
+BackendName = Annotated[
+    str,
+    Option(
+        metavar="NAME",
+        help="sim, sockets, or torch, which prints the text at its end.",
+        autocompletion=names_of("backends"),
+    ),
+]
 MostTokens = Annotated[int, Option(metavar="N", help="The most tokens of the answer.")]
 Temperature = Annotated[float, Option(metavar="T", help="0 takes the likeliest token.")]
 TopK = Annotated[int, Option(metavar="K", help="Choose among the K likeliest tokens; 0: all.")]
@@ -64,6 +71,7 @@ def generate(
     top_p: TopP = 1.0,
     seed: Seed = 0,
     guesses: Guesses = 0,
+    chunk_tokens: ChunkTokens = CHUNK_TOKENS,
     weights: Weights = None,
     rendezvous: Rendezvous = None,
     key_file: KeyFile = None,
@@ -84,7 +92,8 @@ def generate(
 
     sampling = Sampling(temperature, top_k, top_p, seed)
     asked = Asked(
-        model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw, guesses  # type: ignore[arg-type]
+        model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw, guesses,  # type: ignore[arg-type]
+        chunk_tokens,
     )  # fmt: skip
     options = real_options(backend, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config)
     cluster = load(topology)

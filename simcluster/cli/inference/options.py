@@ -11,6 +11,7 @@ from simcluster.cli.complete import one_of
 MODELS, WEIGHTS = ("smollm2", "7b", "8b", "70b"), ("f32", "bf16", "int8")
 PLACEMENTS = ("auto", "alone", "pipeline", "tensor", "replicas")
 POLICIES = ("least_loaded", "round_robin", "prefix_aware")
+CHUNK_TOKENS, SERVED_CHUNK_TOKENS = 512, 128
 """For completion and help, which import no engine; tests compare them with its tables."""
 
 PlacementName = Annotated[
@@ -32,3 +33,4 @@ PolicyName = Annotated[
         autocompletion=one_of(*POLICIES),
     ),
 ]
+ChunkTokens = Annotated[int, Option(metavar="N", help="The most tokens of prompts in one pass through the model.")]

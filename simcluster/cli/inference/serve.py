@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Annotated, cast
 from typer import Option
 
 from simcluster.cli.complete import one_of
-from simcluster.cli.inference.options import MODELS, PlacementName, PolicyName, Weights
-from simcluster.cli.options import AllowHost, ServeTls, TopologyFile, names_of
+from simcluster.cli.inference.options import (
+    MODELS,
+    SERVED_CHUNK_TOKENS,
+    ChunkTokens,
+    PlacementName,
+    PolicyName,
+    Weights,
+)
+from simcluster.cli.options import AllowHost, ServeTls, TopologyFile
 from simcluster.cli.ui import NEEDED
 from simcluster.errors import Problem, UsageError
 from simcluster.process.installed import install_extra
@@ -44,7 +51,7 @@ BackendName = Annotated[
     Option(
         metavar="NAME",
         help="sim (real tokens at the predicted pace) or sockets.",
-        autocompletion=names_of("backends"),
+        autocompletion=one_of("sim", "sockets"),
     ),
 ]
 CacheSize = Annotated[str, Option(metavar="SIZE", help="The most cache of keys and values on each node.")]
@@ -71,6 +78,7 @@ def serve(
     policy: PolicyName = None,
     weights: Weights = None,
     cache: CacheSize = "1 GB",
+    chunk_tokens: ChunkTokens = SERVED_CHUNK_TOKENS,
     queue: Queue = 256,
     restarts: Restarts = 10,
     host: Host = "127.0.0.1",
@@ -96,8 +104,9 @@ def serve(
         from simcluster.web.login import Login, invitation
 
     wanted = Wanted(
-        model, backend, placement, cast("Precision | None", weights), _size(cache), cast("Policy | None", policy)
-    )
+        model, backend, placement, cast("Precision | None", weights), _size(cache), cast("Policy | None", policy),
+        chunk_tokens,
+    )  # fmt: skip
     cluster = load(topology)
     setup, served = hosted(wanted, cluster)
     site = Site(Front(queue), served)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from simcluster.inference.request import Sampling
+from simcluster.inference.request import NO_LOGPROBS, Request, Sampling
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
@@ -32,7 +32,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 class Opened(msgspec.Struct, frozen=True, array_like=True):
     """A sequence that begins with this batch, with room for *capacity* tokens, and how its tokens are chosen.
 
-    Its first *prefix* tokens are those of the slot *source*, which is not closed before.
+    Its first *prefix* tokens are those of the slot *source*, which is not closed before. *logprobs* is its request's.
     """
 
     slot: int
@@ -43,10 +43,17 @@ class Opened(msgspec.Struct, frozen=True, array_like=True):
     seed: int
     source: int = -1
     prefix: int = 0
+    logprobs: int = NO_LOGPROBS
 
     @property
     def sampling(self) -> Sampling:
         return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
+
+
+def opened(slot: int, request: Request, source: int = -1, prefix: int = 0) -> Opened:
+    """Return the beginning of *request* in *slot*, with *prefix* tokens of the slot *source*."""
+    most, how = len(request.prompt) + request.max_tokens, request.sampling
+    return Opened(slot, most, how.temperature, how.top_k, how.top_p, how.seed, source, prefix, request.logprobs)
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from simcluster.inference.request import Reason, Request
+from simcluster.inference.request import Logprobs, Reason, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Sink(Protocol):
     Every request that came from the source gets exactly one `end`, and no token after it.
     """
 
-    def token(self, request: str, token: int) -> None:
-        """Take the next token of the request's answer, also an end token."""
+    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
+        """Take the next token of the request's answer, also an end token; with *logprobs* if it asks for them."""
 
     def end(self, request: str, reason: Reason, message: str = "") -> None:
         """Take the end of the request. *message* says why, if the reason is "error"."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from simcluster.inference.engine.batch import Issued
 from simcluster.inference.engine.desk import Cancel, Load, NodeLoad, Sink, Source
@@ -17,9 +17,9 @@ class Through(Protocol):
     async def issue(self, issued: Issued) -> None:
         """Start a batch; return when the next one may start."""
 
-    async def tokens(self) -> Sequence[list[int]]:
-        """Wait for the oldest batch that is not out yet; return the tokens that it chose, and the number of each piece
-        that samples unless all have one.
+    async def tokens(self) -> Sequence[list[Any]]:
+        """Wait for the oldest batch that is not out yet; return the lists that `Scheduler.take` takes: the tokens that
+        it chose, and the number of each piece that samples unless all have one.
         """
 
     async def end(self) -> None:
@@ -82,7 +82,7 @@ class Engine:
     async def _answers(self, through: Through) -> None:
         while True:
             for answer in self._scheduler.take(*await through.tokens()):
-                self._sink.token(answer.request, answer.token)
+                self._sink.token(answer.request, answer.token, answer.logprobs)
                 if answer.reason is not None:
                     self._sink.end(answer.request, answer.reason)
             self._tell(through)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from simcluster.inference.request import Reason, Request
+from simcluster.inference.request import NO_LOGPROBS, Logprobs, Reason, Request
+
+Row: TypeAlias = tuple[Sequence[int], Sequence[float]]
+"""The ids and log-probabilities of a chosen token and the likeliest in its place; a negative id is void."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,13 +44,22 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The next *token* of a request, and why the answer ends with it, if it does."""
+    """The next *token* of a request, and why the answer ends with it, if it does; *logprobs* if it asks for them."""
 
     request: str
     token: int
     reason: Reason | None
+    logprobs: Logprobs | None = None
 
 
 def number(sequence: Queued) -> int:
     """Return the place of *sequence* in the order of arrival."""
     return sequence.number
+
+
+def logprobs_in(row: Row | None, request: Request) -> Logprobs | None:
+    """Return what *request* asks for of *row*, None if nothing."""
+    if row is None or request.logprobs == NO_LOGPROBS:
+        return None
+    entries = list(zip(*row, strict=True))[: 1 + request.logprobs]
+    return Logprobs(entries[0][1], tuple((token, value) for token, value in entries[1:] if token >= 0))

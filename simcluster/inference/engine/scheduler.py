@@ -10,16 +10,16 @@ unknown until its end, nor at a request's limit on it, except to refuse what can
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice, repeat
 
-from simcluster.inference.engine.batch import Batch, Issued, Opened, Piece
+from simcluster.inference.engine.batch import Batch, Issued, Opened, Piece, opened
 from simcluster.inference.engine.blocks import Blocks
 from simcluster.inference.engine.guesses import looked_up
 from simcluster.inference.engine.limits import Limits
 from simcluster.inference.engine.prefixes import Prefixes
-from simcluster.inference.engine.queued import Answer, Queued, number
+from simcluster.inference.engine.queued import Answer, Queued, Row, logprobs_in, number
 from simcluster.inference.request import Reason, Request
 
 
@@ -159,27 +159,33 @@ class Scheduler:
         self._in_flight.append(batch)
         return Issued(batch, tuple(tokens))
 
-    def take(self, tokens: Sequence[int], counts: Sequence[int] | None = None) -> list[Answer]:
+    def take(
+        self, tokens: Sequence[int], counts: Sequence[int] | None = None,
+        ids: Sequence[Sequence[int]] = (), logprobs: Sequence[Sequence[float]] = (),
+    ) -> list[Answer]:  # fmt: skip
         """End the oldest batch in flight, which chose *tokens*; return them by request, without those cancelled.
 
-        Each piece that samples has the next of *counts* tokens, or one.
+        Each piece that samples has the next of *counts* tokens, or one. Each token has a row of *ids* and *logprobs*,
+        unless no request of the batch asks for them.
         """
         batch = self._in_flight.pop(0)
-        chosen, sizes, answers = iter(tokens), repeat(1) if counts is None else iter(counts), list[Answer]()
+        rows: Iterable[Row | None] = zip(ids, logprobs, strict=True) if ids else repeat(None)
+        chosen, sizes = zip(tokens, rows, strict=False), repeat(1) if counts is None else iter(counts)
+        answers: list[Answer] = []
         for piece in batch.pieces:
             found = list(islice(chosen, next(sizes))) if piece.samples else []
             sequence = self._by_slot.get(piece.slot)
             if sequence is None:
                 continue  # cancelled in the meantime
             sequence.flying -= 1
-            for token in found:
-                answers.append(self._answer(sequence, token))
+            for token, row in found:
+                answers.append(self._answer(sequence, token, row))
                 if answers[-1].reason is not None:
                     break
             sequence.issued += max(0, len(found) - 1)  # the guesses that were right are cached
         return answers
 
-    def _answer(self, sequence: Queued, token: int) -> Answer:
+    def _answer(self, sequence: Queued, token: int, row: Row | None) -> Answer:
         request = sequence.request
         sequence.tokens.append(token)
         reason: Reason | None = None
@@ -194,7 +200,7 @@ class Scheduler:
                 self._kept[sequence.slot] = self._by_slot.pop(sequence.slot).number
             else:
                 self._close(sequence)
-        return Answer(request.id, token, reason)
+        return Answer(request.id, token, reason, logprobs_in(row, request))
 
     def _decoding(self) -> list[Queued]:
         """Return the decoding sequences of the next batch, each with a block for its token."""
@@ -262,10 +268,7 @@ class Scheduler:
             sequence.slot = next(self._slots)
             self._by_slot[sequence.slot] = sequence
             insort(self._running, sequence, key=number)
-            most, how = len(sequence.request.prompt) + sequence.request.max_tokens, sequence.request.sampling
-            self._opened.append(
-                Opened(sequence.slot, most, how.temperature, how.top_k, how.top_p, how.seed, source, prefix)
-            )
+            self._opened.append(opened(sequence.slot, sequence.request, source, prefix))
 
     def _prefilling(self) -> list[tuple[Queued, int]]:
         """Return the next chunks of sequences that are not decoding yet, in their order.

@@ -21,7 +21,7 @@ from simcluster.inference.engine.meter import Metered
 from simcluster.inference.engine.prefixes import Prefixes
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.stage import Stage
-from simcluster.inference.request import Reason, Request
+from simcluster.inference.request import Logprobs, Reason, Request
 from simcluster.payload import Message, Sendable, pack
 from simcluster.transport import Transport
 
@@ -132,7 +132,9 @@ class _Router:
         ends = _Ends(place, self)
         while kind := (message := await self._group.recv(place, EVENT))["kind"]:
             if kind == "token":
-                ends.token(message["request"], message["token"])
+                has = "logprobs" in message.payload.values
+                logprobs = _logprobs_decoder.decode(message["logprobs"]) if has else None
+                ends.token(message["request"], message["token"], logprobs)
             elif kind == "end":
                 ends.end(message["request"], message["reason"], message["message"])
             else:
@@ -165,8 +167,8 @@ class _Ends:
     def __init__(self, place: int, router: _Router) -> None:
         self._place, self._router = place, router
 
-    def token(self, request: str, token: int) -> None:
-        self._router.sink.token(request, token)
+    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
+        self._router.sink.token(request, token, logprobs)
 
     def end(self, request: str, reason: Reason, message: str = "") -> None:
         self._router.ended(self._place, request)
@@ -203,8 +205,9 @@ class _Events:
     def __init__(self, group: Transport, tasks: asyncio.TaskGroup) -> None:
         self._group, self._tasks = group, tasks
 
-    def token(self, request: str, token: int) -> None:
-        self._send(kind="token", request=request, token=token)
+    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
+        more = {} if logprobs is None else {"logprobs": msgspec.json.encode(logprobs).decode()}
+        self._send(kind="token", request=request, token=token, **more)
 
     def end(self, request: str, reason: Reason, message: str = "") -> None:
         self._send(kind="end", request=request, reason=reason, message=message)
@@ -220,6 +223,7 @@ class _Events:
 
 
 _load_decoder = msgspec.json.Decoder(Load)
+_logprobs_decoder = msgspec.json.Decoder(Logprobs)
 _request_decoder = msgspec.json.Decoder(Request)
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from simcluster.inference.engine.batch import Batch, Opened
 from simcluster.inference.models.decoder import Cache, Part, Share
+from simcluster.inference.models.logprobs import rows_of
 from simcluster.inference.plan.shape import Shape
-from simcluster.inference.request import Sampling
+from simcluster.inference.request import NO_LOGPROBS, Sampling
 from simcluster.transport import FREE, Cost
 
 UNKNOWN = -1
@@ -22,8 +23,10 @@ Sampled = Callable[[Tensor, Sampling, int], int]
 """The choice of a token from logits, for a sampling and a place in the sequence."""
 
 
-Chosen: TypeAlias = tuple[Tensor, Tensor]
-"""Tokens, and how many of them each piece that samples gets, in order."""
+Chosen: TypeAlias = tuple[Tensor, ...]
+"""Tokens, and how many of them each piece that samples gets, in order. If a piece asks for log-probabilities, also ids
+and log-probabilities: a row for each token, as `logprobs.rows_of` has them.
+"""
 
 
 def unknown(batch: Batch) -> Chosen:
@@ -137,18 +140,23 @@ class Sequences:
         A guess that is right is followed by the token after it; a wrong one is replaced, and the next ones are dropped.
         """
         chosen, counts, row = list[int](), list[int](), 0
+        rows, asked = list[int](), list[int]()  # of each token: its row of the logits, and what its request asks for
         for piece in batch.pieces:
             if not piece.samples:
                 continue
-            sampling, place = self._opened[piece.slot].sampling, piece.start + piece.count - len(piece.guesses)
+            opened, place = self._opened[piece.slot], piece.start + piece.count - len(piece.guesses)
             before = len(chosen)
             for offset in range(piece.rows):
-                chosen.append(self._sampled(logits[row + offset], sampling, place + offset))
+                chosen.append(self._sampled(logits[row + offset], opened.sampling, place + offset))
                 if offset < len(piece.guesses) and chosen[-1] != piece.guesses[offset]:
                     break
             counts.append(len(chosen) - before)
+            rows += range(row, row + counts[-1])
+            asked += [opened.logprobs] * counts[-1]
             row += piece.rows
-        return torch.tensor(chosen, dtype=torch.int32), torch.tensor(counts, dtype=torch.int32)
+        found = torch.tensor(chosen, dtype=torch.int32), torch.tensor(counts, dtype=torch.int32)
+        asks = any(count != NO_LOGPROBS for count in asked)
+        return (*found, *rows_of(logits[rows], chosen, asked)) if asks else found
 
 
 class RealStage:
