@@ -19,7 +19,8 @@ class Drawing:
         self.words = f"Figure: {title}, {words}"
         self.svg = (
             f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}" font-size="15"'
-            f' font-family="inherit" fill="currentColor" style="width:100%;max-width:{1.15 * WIDTH:g}px">{"".join(parts)}</svg>'
+            f' font-family="inherit" fill="currentColor" style="width:100%;max-width:{1.15 * WIDTH:g}px">'
+            f"{''.join(parts)}</svg>"
         )
 
     def _repr_html_(self) -> str:
