@@ -186,8 +186,8 @@ def replicas_of(workload: Workload, size: int) -> list[tuple[Replica, Batch]]:
 
 
 def test_pieces_that_overlap_in_time_make_a_group_and_others_do_not() -> None:
-    """Rank r begins at r/10 s and works for 1 s: at 1 s, when rank 0's is needed, seven more have begun. At 8 s only one
-    begins, and is alone: 8 of 9.
+    """Rank r begins at r/10 s and works for 1 s: at 1 s, when rank 0's is needed, seven more have begun. At 8 s only
+    one begins, and is alone: 8 of 9.
     """
     begins_s = (*(rank / 10 for rank in range(8)), 8.0)
 
@@ -273,7 +273,7 @@ def test_a_run_that_had_no_group_says_so(tmp_path: Path, caplog: pytest.LogCaptu
 @pytest.mark.parametrize(
     ("cost", "together"),
     [(Cost(4e7, operators=10), 2), (Cost(4.1e7, operators=10), 0), (Cost(1e3), 0)],
-    ids=["4 MFLOP an operator", "more", "operators that nobody has counted"],
+    ids=["4 MFLOP an operator", "more", "operators that are not counted"],
 )
 def test_large_gradients_are_computed_alone(cost: Cost, together: int, pairs: None) -> None:
     """Beyond 4 MFLOP an operator a group is no faster, and without it such work may go to threads."""
@@ -318,10 +318,6 @@ class Counts(nn.Module):
 def branches(outputs: Tensor, targets: Tensor) -> Tensor:
     loss = nn.functional.cross_entropy(outputs, targets)
     return loss if loss.item() > 1e-3 else 2 * loss
-
-
-def in_half(outputs: Tensor, targets: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(outputs.bfloat16(), targets).float()
 
 
 MODELS: dict[str, tuple[dict[str, Any], str]] = {
