@@ -70,7 +70,7 @@ def check_workload(workload: Workload, size: int, seed: int) -> None:
 
 
 def warn_if_alone(record: RunRecord) -> None:
-    """Log that the option had no effect in a run in which no two gradients waited at the same time."""
+    """Log that the option had no effect in a run without a group."""
     found = record.extra.get("batched")
     if found is not None and not found["together"]:
-        log.warning("batched: each of %d gradients was computed alone", found["gradients"])
+        log.warning("batched: each gradient was computed alone; a group takes eight small ones that overlap in time")

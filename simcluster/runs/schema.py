@@ -55,7 +55,7 @@ class Checkpoints(Struct):
 
 
 class Batched(Struct):
-    """The gradients of a run that computed them in groups: all, those in groups of two and more, the largest group."""
+    """The small gradients of a run: all, those that were computed in groups, the largest group."""
 
     gradients: Count
     together: Count

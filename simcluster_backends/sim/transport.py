@@ -65,7 +65,7 @@ class SimTransport(Node[Outgoing, Any]):
 
     def _begin(self, work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], cost: Cost) -> Outcome[Any]:
         waiting, workers = self._loop.gradients, self._loop.workers
-        if waiting is not None and (gradient := waiting.ask(work, args, kwargs)) is not None:
+        if waiting is not None and (gradient := waiting.ask(work, args, kwargs, cost)) is not None:
             return workers.defer(self._member, gradient)
         hand_over = cost.flops >= LEAST_FLOPS and _is_of_a_replica(work)
         return workers.begin(self._member, partial(work, *args, **kwargs), hand_over=hand_over)

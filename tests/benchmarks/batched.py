@@ -17,24 +17,27 @@ from tests.benchmarks.timing import Ratio, compare
 
 SIZES = (16, 64, 256)
 PAIRS = 5
-MLP, GPT = {"name": "mnist_mlp", "batch_size": 8}, {"name": "gpt", "batch_size": 4}
+MLP, GPT = {"name": "mnist_mlp", "batch_size": 8}, {"name": "gpt", "batch_size": 2}
 """Small batches: the 4,000 images that come with the package are 15 for each of 256 nodes."""
 
 
 class Case(NamedTuple):
+    """A run with about *gradients* on all nodes together, whatever their number."""
+
     name: str
     workload: dict[str, Any]
     algorithm: dict[str, Any]
-    steps: int
+    gradients: int
     most_nodes: int = SIZES[-1]
     """A ring among more nodes has so many messages that its gradients hardly count."""
 
 
 CASES = (
-    Case("mnist_mlp, sync_ps", MLP, {"name": "sync_ps"}, 10),
-    Case("mnist_mlp, local_sgd", MLP, {"name": "local_sgd", "interval": 10}, 10, 64),
-    Case("mnist_mlp, all_reduce_dp", MLP, {"name": "all_reduce_dp"}, 10, 16),
-    Case("gpt, sync_ps", GPT, {"name": "sync_ps"}, 2),
+    Case("mnist_mlp, batches of 8, sync_ps", MLP, {"name": "sync_ps"}, 2048),
+    Case("mnist_mlp, batches of 8, local_sgd", MLP, {"name": "local_sgd", "interval": 16}, 2048, 64),
+    Case("mnist_mlp, batches of 8, all_reduce_dp", MLP, {"name": "all_reduce_dp"}, 1024, 16),
+    Case("gpt, batches of 2, sync_ps", GPT, {"name": "sync_ps"}, 512),
+    Case("gpt, batches of 2, local_sgd", GPT, {"name": "local_sgd", "interval": 16}, 512, 16),
 )
 
 
@@ -56,7 +59,7 @@ def _plan(case: Case, size: int) -> Experiment:
             "topology": {"generator": "star", "workers": size, "bandwidth": "1 Gbps", "latency": "50 us"},
             "algorithm": case.algorithm,
             "workload": case.workload,
-            "stop": {"steps": case.steps},
+            "stop": {"steps": case.gradients // size},
             "evaluate_every": 10**6,
         }
     )

@@ -129,7 +129,7 @@ def _messages(algorithm: str, size: int) -> list[float]:
 
 
 def _batched(size: int) -> list[float]:
-    return [found.ratio for found in batched.ratios(size)]
+    return [found.ratio for found in batched.ratios(size, 3)]
 
 
 def _flows(number: int, hosts: int) -> list[float]:

@@ -22,9 +22,12 @@ from simcluster.transport import Cost, Transport
 from simcluster.workloads import Batch, Replica, Workload, gpt, mnist_mlp, sgd
 from simcluster.workloads.grouped import TOLERANCE, distance
 from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.loop import batched
 from tests.support.clusters import star
 
-SIZE = 5
+SIZE = 9
+WORK = Cost(1e9, operators=1000)
+"""A second on the ideal device, in small operators."""
 SAME = ("elapsed_s", "steps", "messages_sent", "bytes_sent", "control_bytes", "joules")
 """Keys of a summary that may not differ by one bit."""
 
@@ -62,19 +65,19 @@ def one_layer(**options: Any) -> Workload:
 
 @pytest.mark.parametrize("algorithm", ["sync_ps", "all_reduce_dp", "local_sgd"])
 def test_times_and_bytes_are_equal_and_losses_nearly(algorithm: str, tmp_path: Path) -> None:
-    """All ranks but a server compute in step: 12 steps of at least 4 ranks, in groups of at least 4."""
+    """All ranks but a server compute in step: 12 steps of at least 8 ranks, in groups of at least 8, the fewest."""
     runs = both(experiment(algorithm), tmp_path)
     assert spans(runs[0]) == spans(runs[1])
-    alone, batched = (run.summary for run in runs)
-    assert {key: batched[key] for key in SAME} == {key: alone[key] for key in SAME}
+    alone, grouped = (run.summary for run in runs)
+    assert {key: grouped[key] for key in SAME} == {key: alone[key] for key in SAME}
     for name, node in alone["nodes"].items():
-        other = batched["nodes"][name]
+        other = grouped["nodes"][name]
         assert {key: other[key] for key in node if key != "weights_sha256"} == {
             key: node[key] for key in node if key != "weights_sha256"
         }
-    assert batched["links"] == alone["links"]
-    assert batched["loss"] == pytest.approx(alone["loss"], rel=1e-4)  # 12 steps add up 12 differences
-    told = batched["batched"]
+    assert grouped["links"] == alone["links"]
+    assert grouped["loss"] == pytest.approx(alone["loss"], rel=1e-4)  # 12 steps add up 12 differences
+    told = grouped["batched"]
     assert told["largest"] in (SIZE - 1, SIZE)
     assert told["together"] >= 12 * (SIZE - 1)
     assert told["gradients"] == 12 * SIZE
@@ -171,75 +174,81 @@ def gathered(*bodies: Any, **options: Any) -> dict[str, int]:
     return cluster.loop.gradients.told()
 
 
+@pytest.fixture
+def pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two gradients are enough for a group."""
+    monkeypatch.setattr(batched, "LEAST", 2)
+
+
 def replicas_of(workload: Workload, size: int) -> list[tuple[Replica, Batch]]:
     found = [workload.replica(rank, size, seed=0, steps=1) for rank in range(size)]
     return [(replica, replica.first_batch()) for replica in found]
 
 
 def test_pieces_that_overlap_in_time_make_a_group_and_others_do_not() -> None:
-    """Rank r begins at r/4 s and works for 1 s: at 1 s, when rank 0's is needed, three more have begun. At 8 s only one
-    begins, and it is needed before the next: 4 of 5.
+    """Rank r begins at r/10 s and works for 1 s: at 1 s, when rank 0's is needed, seven more have begun. At 8 s only
+    one begins, and is alone: 8 of 9.
     """
-    begins_s = (0.0, 0.25, 0.5, 0.75, 8.0)
+    begins_s = (*(rank / 10 for rank in range(8)), 8.0)
 
     def body(rank: int, replica: Replica, batch: Batch) -> Callable[[Transport], Any]:
         async def algorithm(node: Transport) -> None:
             await asyncio.sleep(begins_s[rank])
-            await node.compute(replica.loss_and_gradients, batch, cost=Cost(1e9))
+            await node.compute(replica.loss_and_gradients, batch, cost=WORK)
 
         return algorithm
 
-    bodies = [body(rank, *each) for rank, each in enumerate(replicas_of(one_layer(), 5))]
-    assert gathered(*bodies) == {"gradients": 5, "together": 4, "largest": 4}
+    bodies = [body(rank, *each) for rank, each in enumerate(replicas_of(one_layer(), 9))]
+    assert gathered(*bodies) == {"gradients": 9, "together": 8, "largest": 8}
 
 
-def test_a_gradient_is_computed_before_its_node_changes_the_weights() -> None:
+def test_a_gradient_is_computed_before_its_node_changes_the_weights(pairs: None) -> None:
     """Rank 0's other task overwrites its weights while the device works: a real device has begun by then."""
     (replica, batch), (other, others) = replicas_of(one_layer(), 2)
     expected = replica.loss_and_gradients(batch)
 
     async def changes(node: Transport) -> None:
         async with asyncio.TaskGroup() as group:
-            computed = group.create_task(node.compute(replica.loss_and_gradients, batch, cost=Cost(1e9)))
+            computed = group.create_task(node.compute(replica.loss_and_gradients, batch, cost=WORK))
             await asyncio.sleep(0.5)
             replica.load([torch.zeros_like(weight) for weight in replica.parameters])
         assert distance(computed.result(), expected) <= TOLERANCE
 
     async def works(node: Transport) -> None:
-        await node.compute(other.loss_and_gradients, others, cost=Cost(1e9))
+        await node.compute(other.loss_and_gradients, others, cost=WORK)
 
     assert gathered(changes, works)["together"] == 2
 
 
-def test_a_batch_that_fails_fails_its_own_node_alone() -> None:
+def test_a_batch_that_fails_fails_its_own_node_alone(pairs: None) -> None:
     """Targets are 0 and 1; rank 1's batch has a 7."""
     (replica, batch), (other, others) = replicas_of(one_layer(), 2)
     wrong = Batch(others.inputs, torch.full_like(others.targets, 7))
 
     async def works(node: Transport) -> None:
-        loss, _ = await node.compute(replica.loss_and_gradients, batch, cost=Cost(1e9))
+        loss, _ = await node.compute(replica.loss_and_gradients, batch, cost=WORK)
         assert loss == replica.loss_and_gradients(batch)[0]
 
     async def fails(node: Transport) -> None:
         with pytest.raises(IndexError):
-            await node.compute(other.loss_and_gradients, wrong, cost=Cost(1e9))
+            await node.compute(other.loss_and_gradients, wrong, cost=WORK)
 
     assert gathered(works, fails)["gradients"] == 2
 
 
-def test_other_work_and_other_shapes_are_computed_as_without() -> None:
+def test_other_work_and_other_shapes_are_computed_as_without(pairs: None) -> None:
     """One batch of 8, one of 4, and a function: no group."""
     (replica, batch), (other, others) = replicas_of(one_layer(), 2)
     short = Batch(*others.each(lambda tensor: tensor[:4]))
 
     async def first(node: Transport) -> None:
-        await node.compute(replica.loss_and_gradients, batch, cost=Cost(1e9))
+        await node.compute(replica.loss_and_gradients, batch, cost=WORK)
 
     async def second(node: Transport) -> None:
-        await node.compute(other.loss_and_gradients, short, cost=Cost(1e9))
+        await node.compute(other.loss_and_gradients, short, cost=WORK)
 
     async def third(node: Transport) -> None:
-        assert await node.compute(sum, [1, 2], cost=Cost(1e9)) == 3
+        assert await node.compute(sum, [1, 2], cost=WORK) == 3
 
     assert gathered(first, second, third) == {"gradients": 2, "together": 0, "largest": 1}
 
@@ -258,7 +267,40 @@ def test_a_run_that_had_no_group_says_so(tmp_path: Path, caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING, "simcluster.run"):
         run = simcluster.run(source, options={"batched": True}, out=tmp_path / "run", report=False)
     assert run.summary["batched"] == {"gradients": 12, "together": 0, "largest": 1}
-    assert "batched: each of 12 gradients was computed alone" in caplog.text
+    assert "batched: each gradient was computed alone" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("cost", "together"),
+    [(Cost(4e7, operators=10), 2), (Cost(4.1e7, operators=10), 0), (Cost(1e3), 0)],
+    ids=["4 MFLOP an operator", "more", "operators that are not counted"],
+)
+def test_large_gradients_are_computed_alone(cost: Cost, together: int, pairs: None) -> None:
+    """Beyond 4 MFLOP an operator a group is no faster, and without it such work may go to threads."""
+
+    def body(replica: Replica, batch: Batch) -> Callable[[Transport], Any]:
+        async def algorithm(node: Transport) -> None:
+            await node.compute(replica.loss_and_gradients, batch, cost=cost)
+
+        return algorithm
+
+    assert gathered(*(body(*each) for each in replicas_of(one_layer(), 2)))["together"] == together
+
+
+def test_a_group_takes_as_many_as_fit_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 replicas, and memory for 8: two groups of 8; of the 4 left each is computed alone."""
+    found = replicas_of(one_layer(), 20)
+    grouped = found[0][0].grouped
+    assert grouped is not None
+    monkeypatch.setattr(batched, "MOST_BYTES", 8 * grouped.bytes_each(found[0][1]))
+
+    def body(replica: Replica, batch: Batch) -> Callable[[Transport], Any]:
+        async def algorithm(node: Transport) -> None:
+            await node.compute(replica.loss_and_gradients, batch, cost=WORK)
+
+        return algorithm
+
+    assert gathered(*(body(*each) for each in found)) == {"gradients": 20, "together": 16, "largest": 8}
 
 
 class Counts(nn.Module):
@@ -276,10 +318,6 @@ class Counts(nn.Module):
 def branches(outputs: Tensor, targets: Tensor) -> Tensor:
     loss = nn.functional.cross_entropy(outputs, targets)
     return loss if loss.item() > 1e-3 else 2 * loss
-
-
-def in_half(outputs: Tensor, targets: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(outputs.bfloat16(), targets).float()
 
 
 MODELS: dict[str, tuple[dict[str, Any], str]] = {
