@@ -155,8 +155,8 @@ class Replica(Evaluable):
         """
         if self._deferred is not None or not self.computes:
             return None
-        counter = self._counter
-        return counter.once("grouped", "the model", lambda: Grouped(counter.a_model(), counter.loss))
+        counter = self._counter  # shares what it finds with those of other seeds, which draw other frozen weights
+        return counter.once(("grouped", self._seed), "the model", lambda: Grouped(counter.a_model(), counter.loss))
 
     def try_out(self) -> None:
         """Compute the loss of the first batch, for errors before a run. Buffers may change: do not train afterwards.

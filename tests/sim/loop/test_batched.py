@@ -164,6 +164,23 @@ def test_gradients_differ_by_the_tolerance_at_most(name: str, shared: bool) -> N
     assert len({tensor.data_ptr() for tensor in parts}) == len(parts)  # none shares memory with another
 
 
+def test_weights_that_are_not_trained_are_those_of_the_seed() -> None:
+    """One workload in a sweep over seeds: each draws frozen weights that the gradient depends on."""
+
+    class Drawn(Unused):
+        def __init__(self) -> None:
+            super().__init__()
+            self.frozen = nn.Parameter(torch.randn(2), requires_grad=False)
+
+    workload = one_layer(model=Drawn)
+    for seed in (0, 1):
+        replica = workload.replica(0, SIZE, seed, steps=1)
+        batch, grouped = replica.first_batch(), replica.grouped
+        assert grouped is not None
+        (found,) = grouped.loss_and_gradients([replica.parameters], [batch])
+        assert distance(found, replica.loss_and_gradients(batch)) <= TOLERANCE
+
+
 def gathered(*bodies: Any, **options: Any) -> dict[str, int]:
     """How the gradients of *bodies* were computed on a star of that many nodes."""
     cluster = Cluster(star(len(bodies)), batched=True, **options)
