@@ -6,13 +6,16 @@ first step, in which most mistakes show, and after a coroutine was thrown away i
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import re
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import CoroutineType
 from typing import TextIO
 
 from simcluster.process.places import is_own, own_frame
@@ -67,6 +70,22 @@ def first_step_made() -> None:
         _before.depth = None
 
 
+def close_unawaited(error: BaseException) -> list[tuple[str, str]]:
+    """Close the coroutines that user code on the way of *error* holds and has not awaited.
+
+    Python would warn of them when the error is freed. Return the name of each, and the place that made it, "" if that
+    is unknown.
+    """
+    found = []
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        held = frame.f_locals.values() if is_own(frame.f_code.co_filename) else ()
+        for one in held:
+            if isinstance(one, CoroutineType) and inspect.getcoroutinestate(one) == inspect.CORO_CREATED:
+                found.append((one.__qualname__, _origin(one.cr_origin) if one.cr_origin else ""))
+                one.close()
+    return found
+
+
 class _Before(threading.local):
     """The depth of tracking outside the context of this thread, until its first step."""
 
@@ -76,7 +95,7 @@ class _Before(threading.local):
 _before = _Before()
 
 
-def _origin(made: Sequence[tuple[str, str, str]]) -> str:
+def _origin(made: Sequence[tuple[str, str | int, str]]) -> str:
     """Return the place that Python has noted; "" if it is not in user code."""
     return "{}:{} ({})".format(*made[-1]) if is_own(made[-1][0]) else ""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from simcluster.process.unawaited import first_step_made, unawaited_noticed
+from simcluster.process.unawaited import close_unawaited, first_step_made, unawaited_noticed
 
 CODE = """
 async def send(to):
@@ -90,6 +91,23 @@ def test_in_the_first_step_each_is_named_by_the_line_that_made_it(
 def test_one_without_a_line_is_not_printed_if_another_has_told_it(user_code: dict[str, Callable[[], None]]) -> None:
     found, printed = noticed(user_code["elsewhere"], first_step_made, user_code["elsewhere"], in_first_step=True)
     assert (found, printed) == ([("send", "algo.py:21 (elsewhere)")], [])
+
+
+def test_one_that_an_error_holds_is_named_and_closed(tmp_path: Path) -> None:
+    file = tmp_path / "algo.py"
+    file.write_text("async def send(to):\n    pass\n\ndef use():\n    left = send(1)\n    return left.tensor\n")
+    names: dict[str, Callable[[], None]] = {}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    found: list[tuple[str, str]] = []
+    for depth, at in ((1, f"{file}:5 (use)"), (0, "")):
+        sys.set_coroutine_origin_tracking_depth(depth)
+        try:
+            names["use"]()
+        except AttributeError as error:
+            found = close_unawaited(error)
+        finally:
+            sys.set_coroutine_origin_tracking_depth(0)
+        assert found == [("send", at)]  # and Python does not warn, which would fail this test
 
 
 def test_one_that_another_replaces_is_named_by_that_line(user_code: dict[str, Callable[[], None]]) -> None:
