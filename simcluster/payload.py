@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from simcluster.process.late_copies import late_copy
+from simcluster.unknown_number import UnknownNumber
 
 Scalar: TypeAlias = bool | int | float | str | None
 """The values that a message may carry besides tensors."""
@@ -192,14 +193,33 @@ def sizes_of(tag: str, content: Payload) -> tuple[int, int]:
         header_B += 1 if count < 16 else 3 if count < 2**16 else 5
         length = len(tag) if tag.isascii() else len(tag.encode())
         header_B += length + (1 if length < 32 else 2 if length < 256 else 3 if length < 2**16 else 5)
-        if content.values:
-            header_B += len(encode_header("", Payload((), content.values))) - 3  # less the array, the tag, no tensors
-        else:
-            header_B += 1
+        header_B += _values_bytes(content.values) if content.values else 1
     except (AttributeError, KeyError, TypeError, ValueError):
         encode_header(tag, content)  # raises the detailed error
         raise
     return header_B, body_B
+
+
+def _values_bytes(values: Mapping[str, Scalar]) -> int:
+    """Return the bytes of *values* in a header: of a few numbers without encoding them."""
+    size_bytes = 1
+    if len(values) < 16:
+        for key, value in values.items():
+            kind = type(value)
+            if kind is float or kind is UnknownNumber:
+                size_bytes += 9
+            elif kind is bool:
+                size_bytes += 1
+            elif kind is int and -32 <= (number := int(value)) < 2**32:  # type: ignore[arg-type]
+                size_bytes += 1 if number < 2**7 else 2 if number < 2**8 else 3 if number < 2**16 else 5
+            else:
+                break
+            if type(key) is not str or len(key) > 31 or not key.isascii():
+                break
+            size_bytes += 1 + len(key)
+        else:
+            return size_bytes
+    return len(encode_header("", Payload((), values))) - 3  # less the array, the tag, no tensors
 
 
 @lru_cache(maxsize=4096)

@@ -1,7 +1,8 @@
 """Coroutines that are thrown away without an await: each is noticed, with the line that made it.
 
-Python can note the origin of every coroutine, but that makes a simulated message 5 to 11 % more expensive. So it does until the
-first step, in which most mistakes show, and after a coroutine was thrown away in another line than that which made it.
+Python can note the origin of every coroutine, but that makes a simulated message 5 to 11 % more expensive. So it does
+until the first step, in which most mistakes show, and after a coroutine was thrown away in another line than that which
+made it.
 """
 
 from __future__ import annotations

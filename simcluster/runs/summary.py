@@ -38,8 +38,9 @@ REGROUPED = ("time_s", "step", "lost", "joined", "members")
 def link_use(topology: Topology, record: RunRecord, *, idle: bool = True) -> dict[str, dict[str, float]]:
     """Return the bytes over every link of *topology*, both ways, and the share of the run it was busy, in file order.
 
-    Without *idle*, links that carried nothing are left out. Each pair's bytes follow the topology's route. A full-duplex link is as busy as its busier direction, a half-duplex
-    one as both together; both relative to its nominal bandwidth, which faults may have changed meanwhile.
+    Links that carried nothing are there only if *idle*. Each pair's bytes follow the topology's route. A full-duplex
+    link is as busy as its busier direction, a half-duplex one as both together; both relative to its nominal bandwidth,
+    which faults may have changed meanwhile.
     """
     carried: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for node in record.nodes:

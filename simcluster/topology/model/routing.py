@@ -37,9 +37,7 @@ class Routes:
         self._index = {name: index for index, name in enumerate(names)}
         self._through = [name in gateways for name in names]
         self._neighbours: list[dict[int, int]] = [_NONE] * len(names)
-        self._ends: dict[
-            tuple[int, int], dict[int, int]
-        ] = {}  # the neighbours of nodes with one link, which many share
+        self._ends: dict[tuple[int, int], dict[int, int]] = {}  # neighbours of nodes with one link
         self._trees: dict[int, dict[int, int]] = {}
         self._distances_from: dict[int, dict[int, tuple[int, int]]] = {}
         lengths: dict[tuple[float, float], int] = {}
