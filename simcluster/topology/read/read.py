@@ -117,9 +117,11 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
     duplicates = document.duplicate_problems()
     for position, duplicate in enumerate(document.duplicates):
         if len(duplicate.path) == 2 and duplicate.path[0] == "nodes":
-            found = f"a second node called {duplicate.path[1]}"
-            expected = f"one (the first is on line {duplicate.first[0]})"
-            duplicates[position] = replace(duplicates[position], found=found, expected=expected)
+            second, expected = (
+                f"a second node called {duplicate.path[1]}",
+                f"one (the first is on line {duplicate.first[0]})",
+            )
+            duplicates[position] = replace(duplicates[position], found=second, expected=expected)
     generated = None
     if isinstance(document.data, dict) and GENERATOR in document.data:
         given = document
