@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from simcluster.errors import Problem, UsageError
@@ -22,12 +23,13 @@ from simcluster.serving.asked import model_of, problems_of_names
 from simcluster.serving.bridge import Bridge
 from simcluster.serving.foretold import Foretold
 from simcluster.serving.front import Front
+from simcluster.serving.guessing import NO_GUESSES, Guessing
 from simcluster.serving.host import PROGRAM, Hosting, in_this_process
 from simcluster.serving.language import FileLanguage
 from simcluster.serving.placing import AUTO, held_bytes, layout_of, limits_of, names_of, policy_of, within
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import faults_on, recovering, run_nodes
-from simcluster.serving.setup import Setup
+from simcluster.serving.setup import Setup, SmallModel
 from simcluster.serving.web.served import Part, Served
 from simcluster.topology import Topology
 
@@ -52,22 +54,25 @@ class Wanted:
     weights: Precision | None = None
     cache_bytes: int = 10**9
     policy: Policy | None = None
+    guessing: Guessing = NO_GUESSES
 
 
 def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
     """Return the setup of *wanted* on *topology*, and the model for the server. Raise UsageError with all problems."""
-    problems = problems_of_names(wanted.backend, wanted.weights)
-    model = collected(problems, lambda: model_of(wanted.model, wanted.weights))
+    problems = problems_of_names(wanted.backend, wanted.weights) + wanted.guessing.problems(only_times=False)
+    read = partial(model_of, weights=wanted.weights)
+    model = collected(problems, lambda: read(wanted.model))
+    draft = None if model is None else collected(problems, lambda: wanted.guessing.opened(model, read))
     if problems or model is None:
         raise UsageError(problems)
     file, shape, _ = model
     assert file is not None, "it was opened"
-    setup = _setup(wanted, topology, shape, file.architecture.context)
+    setup = _setup(wanted, topology, shape, file.architecture.context, draft)
     parts = []
     for place, name in enumerate(names_of(setup.layout, topology)):
         layers, is_pipeline = setup.layout.layers[place], setup.layout.kind == "pipeline"
         first = setup.layout.first_layer(place) if is_pipeline else 0
-        weights_bytes, token_bytes = held_bytes(setup.layout, setup.shape, place)
+        weights_bytes, token_bytes = held_bytes(setup.layout, setup.shape, place, draft)
         cache_bytes = setup.limits.blocks * setup.limits.block_tokens * token_bytes
         parts.append(Part(name, (first, first + layers), round(weights_bytes), round(cache_bytes)))
     served = Served(
@@ -84,15 +89,17 @@ def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
     return setup, served
 
 
-def _setup(wanted: Wanted, topology: Topology, shape: Shape, context: int) -> Setup:
-    layout = layout_of(wanted.placement, topology, shape, LENGTHS)
-    limits = limits_of(layout, topology, shape, context, chunk_tokens=CHUNK_TOKENS)
-    limits = within(limits, layout, shape, wanted.cache_bytes)
+def _setup(wanted: Wanted, topology: Topology, shape: Shape, context: int, draft: SmallModel | None) -> Setup:
+    layout = layout_of(wanted.placement, topology, shape, LENGTHS, draft=draft)
+    guesses = wanted.guessing.most
+    limits = limits_of(layout, topology, shape, context, draft=draft, chunk_tokens=CHUNK_TOKENS, guesses=guesses)
+    limits = within(limits, layout, shape, wanted.cache_bytes, draft)
     policy, is_real = policy_of(wanted.policy, layout), wanted.backend != "sim"
     firsts = _here(topology) if is_real else ()
     recovery = recovery_of(topology, LENGTHS, cache_bytes=wanted.cache_bytes, firsts=firsts)
     return Setup(
-        wanted.model, shape, wanted.weights or "f32", "real", layout, limits, is_real, policy, recovery=recovery
+        wanted.model, shape, wanted.weights or "f32", "real", layout, limits, is_real, policy, recovery=recovery,
+        draft=draft,
     )  # fmt: skip
 
 

@@ -14,9 +14,11 @@ from typing import Final, TypeAlias
 
 from simcluster.collectives import barrier, subgroup
 from simcluster.inference.engine.desk import Sink, Source
+from simcluster.inference.engine.draft import Draft
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.generate import generate
 from simcluster.inference.engine.generate_tensor import generate_tensor
+from simcluster.inference.engine.guesses import Guesser, LookUp
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.serve_replicas import serve_replicas
 from simcluster.inference.engine.sharded import RealShard, Shard, TimedShard
@@ -30,7 +32,7 @@ from simcluster.inference.models.shard import Shard as ShardWeights
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
-from simcluster.serving.desks import BEGAN, EMPTY, PREEMPTIONS, Attended, GivenDesk
+from simcluster.serving.desks import BEGAN, EMPTY, Attended, GivenDesk
 from simcluster.serving.seat import Seat
 from simcluster.serving.setup import Setup, read_setup
 from simcluster.transport import FREE, Transport
@@ -47,6 +49,8 @@ def prepare(config_json: str) -> None:
     setup = read_setup(config_json)
     if setup.numerics == "real":
         _file(setup.model)
+        if setup.draft is not None:
+            _file(setup.draft.model)
 
 
 async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
@@ -61,8 +65,9 @@ async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeR
         yield given, given
 
     record = await part.take(node, desk)
-    if given.last is not None:
-        recorder.metric_at(recorder.now(), 0, PREEMPTIONS, given.last.preemptions)
+    for name, count in given.counts.items():
+        if count:
+            recorder.metric_at(recorder.now(), 0, name, count)
     return record
 
 
@@ -97,30 +102,30 @@ class Part:
             await node.recv(layout.ranks[0], DONE)
             return
         place = layout.ranks.index(node.rank)
-        made = await self._loaded(node, setup, place)
+        made, guesser = await self._loaded(node, setup, place)
         await self._all_ready(together, setup)
         if place > 0:
-            await _answer(node, setup, made, None)
+            await _answer(node, setup, made, guesser, None)
         else:
             async with desk() as (source, sink):
-                await _with_desk(node, setup, made, (source, sink))
+                await _with_desk(node, setup, made, guesser, (source, sink))
             for rank in others:
                 await node.send(rank, DONE, None)
-        self._note("weight_bytes", made.weight_bytes)
-        self._note("cache_bytes", made.peak_cache_bytes)
+        self._note("weight_bytes", made.weight_bytes + guesser.weight_bytes)
+        self._note("cache_bytes", made.peak_cache_bytes + guesser.peak_cache_bytes)
         self._note("layers", layout.layers[place])
 
-    async def _loaded(self, node: Transport, setup: Setup, place: int) -> Stage | Shard:
+    async def _loaded(self, node: Transport, setup: Setup, place: int) -> tuple[Stage | Shard, Guesser]:
         record, before_s = self._recorder.record, self._recorder.record.compute_s
         if setup.is_real and self.began_s is None:
             return_freed_memory()
             self._note(EMPTY, rss_bytes() or 0)
         if setup.is_real:
             _share.cache_clear()  # of another placement
-        made = await node.compute(_made, setup, place, cost=FREE)
+        made, guesser = await node.compute(_parts, setup, place, cost=FREE)
         self._loading_s += record.compute_s - before_s
         self._note("loading_s", self._loading_s)
-        return made
+        return made, guesser
 
     async def _all_ready(self, group: Transport, setup: Setup) -> None:
         """Wait until all of *group* have their parts, those without one too: each may have the desk after a loss."""
@@ -147,12 +152,14 @@ class Part:
         self._recorder.metric_at(self._recorder.now(), 0, name, value)
 
 
-async def _with_desk(node: Transport, setup: Setup, made: Stage | Shard, desk: tuple[Source, Sink]) -> None:
+async def _with_desk(
+    node: Transport, setup: Setup, made: Stage | Shard, guesser: Guesser, desk: tuple[Source, Sink]
+) -> None:
     """Do the first node's part. While no request is there, real nodes record that: a watchdog stops those that hang."""
     attended = Attended(*desk)
     async with asyncio.TaskGroup() as tasks:
         beating = tasks.create_task(_beat(node, setup.beat_s, attended)) if setup.is_real else None
-        await _answer(node, setup, made, (attended, attended))
+        await _answer(node, setup, made, guesser, (attended, attended))
         if beating is not None:
             beating.cancel()
 
@@ -164,18 +171,25 @@ async def _beat(node: Transport, every_s: float, attended: Attended) -> None:
             node.record(step=0, idle=1)
 
 
-async def _answer(node: Transport, setup: Setup, made: Stage | Shard, desk: tuple[Source, Sink] | None) -> None:
+async def _answer(
+    node: Transport, setup: Setup, made: Stage | Shard, guesser: Guesser, desk: tuple[Source, Sink] | None
+) -> None:
     """Do *node*'s part of the page that *setup*'s placement asks for."""
     # Prompts of sizes alone would all be equal.
     ranks, scheduler = setup.layout.ranks, Scheduler(setup.limits, keeps_prefixes=setup.numerics == "real")
     if setup.layout.kind == "replicas":
         assert isinstance(made, RealStage | TimedStage), "a replica holds all layers"
-        return await serve_replicas(node, made, ranks, scheduler, desk, setup.policy)
-    engine = Engine(scheduler, *desk) if desk is not None else None
+        return await serve_replicas(node, made, ranks, scheduler, desk, setup.policy, guesser)
+    engine = Engine(scheduler, *desk, guesser) if desk is not None else None
     if isinstance(made, RealShard | TimedShard):
         return await generate_tensor(node, made, ranks, engine)
     assert isinstance(made, RealStage | TimedStage), "a stage holds whole layers"
     await generate(node, made, ranks, engine)
+
+
+def _parts(setup: Setup, place: int) -> tuple[Stage | Shard, Guesser]:
+    """Return the share of the model on the *place*-th node of the placement, and its guesser."""
+    return _made(setup, place), _guesser(setup, place)
 
 
 def _made(setup: Setup, place: int) -> Stage | Shard:
@@ -183,15 +197,31 @@ def _made(setup: Setup, place: int) -> Stage | Shard:
     layout, shape, count = setup.layout, setup.shape, len(setup.layout.ranks)
     if layout.kind == "tensor":
         if setup.numerics == "none":
-            return TimedShard(shape, place, count)
+            return TimedShard(shape, place, count, _acceptance(setup))
         file = _file(setup.model)
         weights = ShardWeights(file.architecture, file.read, place, count, setup.precision)
         return RealShard(weights, shape, count, sampled)
     first = 0 if layout.kind == "replicas" else layout.first_layer(place)
     last = first + layout.layers[place]
     if setup.numerics == "none":
-        return TimedStage(shape, first, last)
+        return TimedStage(shape, first, last, _acceptance(setup))
     return RealStage(_share(setup.model, first, last, setup.precision), shape, sampled)
+
+
+def _acceptance(setup: Setup) -> float:
+    return 0.0 if setup.draft is None else setup.draft.acceptance
+
+
+def _guesser(setup: Setup, place: int) -> Guesser:
+    """Return the guesser of the *place*-th node, with the small model if there is one and the node makes batches."""
+    draft = setup.draft
+    if draft is None or not setup.layout.has_engine(place):
+        return LookUp()
+    layers = draft.shape.layers
+    stage: Stage = TimedStage(draft.shape, 0, layers)
+    if setup.numerics == "real":
+        stage = RealStage(_share(draft.model, 0, layers, setup.precision), draft.shape, sampled)
+    return Draft(stage, draft.context, setup.limits.chunk_tokens)
 
 
 @lru_cache(maxsize=32)

@@ -19,12 +19,11 @@ from simcluster.experiment.job import ClusterJob, places
 from simcluster.fault_plans.kinds import Fault, may_lose
 from simcluster.fault_plans.plan import planned
 from simcluster.fault_plans.read import read_faults
-from simcluster.inference.engine.scheduler import Scheduler
+from simcluster.inference.digest import ids_sha256
 from simcluster.inference.engine.stage import UNKNOWN
 from simcluster.inference.request import Reason
 from simcluster.runs.record import NodeRecord, RunRecord
-from simcluster.serving.desks import BEGAN, EMPTY, END, PREEMPTIONS, REASONS, TOKEN
-from simcluster.serving.digest import ids_sha256
+from simcluster.serving.desks import BEGAN, COUNTS, EMPTY, END, REASONS, TOKEN
 from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology
 from simcluster.watching.board import RunInfo
@@ -79,7 +78,7 @@ class NodeUse:
 @dataclass(frozen=True)
 class Answers:
     """The answers by id, the first placement, the nodes' parts, and how often a sequence lost its blocks to an older
-    one. *lost*: the nodes that were lost on the way, and why.
+    one. Of the *proposed* guesses those *accepted* were right. *lost*: the nodes that were lost on the way, and why.
     """
 
     answers: Mapping[str, Answer]
@@ -87,6 +86,8 @@ class Answers:
     nodes: tuple[NodeUse, ...]
     elapsed_s: float
     preemptions: int
+    proposed: int
+    accepted: int
     record: RunRecord = field(repr=False)
     lost: Mapping[str, str] = field(default_factory=dict)
 
@@ -109,8 +110,7 @@ def answer_all(
     """
     faults = faults_on(topology, seed)
     setup = recovering(setup, backend, faults)
-    scheduler = Scheduler(setup.limits)
-    refused = [Problem(f"request {one.id}", why, "") for one in setup.requests if (why := scheduler.refusal(one))]
+    refused = [Problem(f"request {one.id}", why, "") for one in setup.requests if (why := setup.limits.refusal(one))]
     if refused:
         raise UsageError(refused)
     given = dict(options or {})
@@ -185,15 +185,15 @@ def _answers(setup: Setup, topology: Topology, record: RunRecord) -> Answers:
     layout = setup.layout
     tokens: dict[str, dict[int, tuple[float, int]]] = {one.id: {} for one in setup.requests}
     reasons: dict[str, Reason] = {}
-    preemptions = 0
+    counts = dict.fromkeys(COUNTS, 0)
     # Another first node may have made tokens again that were out already: the first ones count.
     for row in sorted((row for node in record.nodes for row in node.metrics), key=lambda row: row.time_s):
         if row.name.startswith(TOKEN):
             tokens[row.name.removeprefix(TOKEN)].setdefault(row.step, (row.time_s, int(row.value)))
         elif row.name.startswith(END):
             reasons.setdefault(row.name.removeprefix(END), REASONS[int(row.value)])
-        elif row.name == PREEMPTIONS:
-            preemptions = int(row.value)
+        elif row.name in counts:
+            counts[row.name] += int(row.value)  # of each node that had the desk
     began = [row.time_s for row in record.nodes[layout.ranks[0]].metrics if row.name == BEGAN]
     began_s = min(began, default=0.0)
     found = {}
@@ -205,7 +205,7 @@ def _answers(setup: Setup, topology: Topology, record: RunRecord) -> Answers:
     used += [node.rank for node in record.nodes if _has_part(node) and node.rank not in used]
     nodes = tuple(_use(record.nodes[rank], topology.workers[rank]) for rank in used)
     lost = dict(record.extra.get("lost", {}))
-    return Answers(found, layout, nodes, record.elapsed_s, preemptions, record, lost)
+    return Answers(found, layout, nodes, record.elapsed_s, record=record, lost=lost, **counts)
 
 
 def _has_part(record: NodeRecord) -> bool:

@@ -14,10 +14,12 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from simcluster.serving.digest import ids_sha256
+from simcluster.inference.digest import ids_sha256
+from simcluster.inference.engine.desk import Load
 from simcluster.serving.front import Front
 from simcluster.serving.web.app import make_app
 from simcluster.serving.web.guard import BODY_LIMIT_BYTES
+from simcluster.serving.web.metrics import Metrics
 from simcluster_backends.sockets.coordinator import rate_limits
 from tests.serving.scripted import CONTEXT, END, Bytes, BytesDecoder, Engine, Script, a_site, engine, server
 
@@ -311,6 +313,19 @@ def test_the_metrics_have_vllms_names_and_count_what_happened(client: httpx.Clie
         "time_to_first_token_seconds_count": 3, "inter_token_latency_seconds_count": 12,
         "e2e_request_latency_seconds_count": 2, "request_queue_time_seconds_count": 3,
     }  # fmt: skip
+
+
+def test_the_counts_of_an_engine_that_follows_another_are_added() -> None:
+    front = Front(4)
+    metrics = Metrics(front, "tiny")
+    for load in (Load(0, 0, 0.0, 3, (), 8, 5), Load(0, 0, 0.0, 1, (), 2, 2), Load(0, 0, 0.0, 1, (), 6, 3)):
+        front.load(load)
+        text = metrics.text().decode()
+    names = ("num_preemptions", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens")
+    found = [
+        float(line.split()[-1]) for name in names for line in text.splitlines() if line.startswith(f"vllm:{name}_total")
+    ]
+    assert found == [3 + 1, 8 + 6, 5 + 3]
 
 
 def test_1000_requests_at_once_are_answered_or_refused_and_nothing_is_left() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.engine.limits import Limits
 from simcluster.inference.request import Request
 from simcluster.serving.foretold import Foretold
 from simcluster.serving.run import answer_all

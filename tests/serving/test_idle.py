@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.engine.limits import Limits
 from simcluster.inference.models.open import open_model
 from simcluster.inference.request import Request
 from simcluster.serving.asked import shape_of_architecture

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import simcluster
 from simcluster.errors import PeerLost
-from simcluster.inference.engine.scheduler import Limits
+from simcluster.inference.engine.limits import Limits
 from simcluster.inference.models.open import open_model
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request, Sampling, rest

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 from typer import Option
 
 from simcluster.cli.complete import one_of
-from simcluster.cli.inference.options import MODELS, PlacementName, PolicyName, Weights
+from simcluster.cli.inference.options import MODELS, DraftName, Guesses, PlacementName, PolicyName, Weights
 from simcluster.cli.options import AllowHost, ServeTls, TopologyFile, names_of
 from simcluster.cli.ui import NEEDED
 from simcluster.errors import Problem, UsageError
@@ -70,6 +70,8 @@ def serve(
     placement: PlacementName = "auto",
     policy: PolicyName = None,
     weights: Weights = None,
+    draft: DraftName = None,
+    guesses: Guesses = None,
     cache: CacheSize = "1 GB",
     queue: Queue = 256,
     restarts: Restarts = 10,
@@ -88,6 +90,7 @@ def serve(
     token = _token(token_file, all(map(is_loopback, [host, *names])), queue, restarts)
     with torch_loads():
         from simcluster.serving.front import Front
+        from simcluster.serving.guessing import Guessing
         from simcluster.serving.hosting import Wanted, hosted
         from simcluster.serving.hosting import host as run_nodes
         from simcluster.serving.web.app import make_app
@@ -96,8 +99,9 @@ def serve(
         from simcluster.web.login import Login, invitation
 
     wanted = Wanted(
-        model, backend, placement, cast("Precision | None", weights), _size(cache), cast("Policy | None", policy)
-    )
+        model, backend, placement, cast("Precision | None", weights), _size(cache), cast("Policy | None", policy),
+        Guessing(guesses, draft),
+    )  # fmt: skip
     cluster = load(topology)
     setup, served = hosted(wanted, cluster)
     site = Site(Front(queue), served)

@@ -8,7 +8,10 @@ from typing import Protocol
 
 from simcluster.inference.engine.batch import Issued
 from simcluster.inference.engine.desk import Cancel, Load, NodeLoad, Sink, Source
+from simcluster.inference.engine.guesses import Guesser, LookUp
+from simcluster.inference.engine.queued import Plan
 from simcluster.inference.engine.scheduler import Scheduler
+from simcluster.transport import Transport
 
 
 class Through(Protocol):
@@ -26,15 +29,20 @@ class Through(Protocol):
         """Let the other nodes end: no batch follows."""
 
     @property
+    def node(self) -> Transport:
+        """The first node, for the work of a guesser."""
+
+    @property
     def loads(self) -> tuple[NodeLoad, ...]:
         """The nodes so far."""
 
 
 class Engine:
-    """Answers the requests of *source* to *sink*, in batches that *scheduler* makes."""
+    """Answers the requests of *source* to *sink*, in batches that *scheduler* makes, with the guesses of *guesser*."""
 
-    def __init__(self, scheduler: Scheduler, source: Source, sink: Sink) -> None:
+    def __init__(self, scheduler: Scheduler, source: Source, sink: Sink, guesser: Guesser | None = None) -> None:
         self._scheduler, self._source, self._sink = scheduler, source, sink
+        self._guesser = guesser or LookUp()
         self._changed = asyncio.Event()
         self._is_closed = False
 
@@ -63,10 +71,12 @@ class Engine:
         scheduler = self._scheduler
         while not (self._is_closed and scheduler.is_empty):
             self._changed.clear()
-            issued = scheduler.next_batch()
-            if issued is not None:
+            plan = scheduler.plan()
+            if plan is not None:
                 self._tell(through)  # its requests no longer wait
-                await through.issue(issued)
+                issued = scheduler.issue(plan, await self._guesses(through, plan))
+                if issued is not None:
+                    await through.issue(issued)
                 continue
             if scheduler.is_empty:
                 self._tell(through)
@@ -82,6 +92,12 @@ class Engine:
             self._tell(through)
             self._changed.set()
 
+    async def _guesses(self, through: Through, plan: Plan) -> Sequence[tuple[int, ...]]:
+        if not plan.wishes:
+            return ()
+        return await self._guesser.guesses(through.node, plan.wishes, self._scheduler.slots)
+
     def _tell(self, through: Through) -> None:
         now = self._scheduler
-        self._sink.load(Load(now.running, now.waiting, now.cache_share, now.preemptions, through.loads))
+        counts = (now.preemptions, through.loads, now.proposed, now.accepted)
+        self._sink.load(Load(now.running, now.waiting, now.cache_share, *counts))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simcluster.inference.engine.batch import Opened
 from simcluster.inference.request import Reason, Request
 
 
@@ -29,6 +31,32 @@ class Queued:
     def decodes(self) -> bool:
         """Whether its next piece is the one token that was chosen last."""
         return self.issued > 0 and self.left == 1 and len(self.tokens) > len(self.request.prompt)
+
+    @property
+    def most(self) -> int:
+        """The most tokens that it can have."""
+        return len(self.request.prompt) + self.request.max_tokens
+
+    def opening(self, capacity: int, source: int = -1, prefix: int = 0) -> Opened:
+        """Return what opens it at a stage, with room for *capacity* tokens; see Opened."""
+        how = self.request.sampling
+        return Opened(self.slot, capacity, how.temperature, how.top_k, how.top_p, how.seed, source, prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The wish for guesses: at most *most* tokens after those of *sequence*."""
+
+    sequence: Queued
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A batch before its guesses: the sequences with the number of their tokens, and the *wishes* of some of them."""
+
+    chosen: Sequence[tuple[Queued, int]]
+    wishes: Sequence[Wish]
 
 
 @dataclass(frozen=True, slots=True)

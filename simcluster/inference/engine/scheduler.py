@@ -10,48 +10,32 @@ unknown until its end, nor at a request's limit on it, except to refuse what can
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice, repeat
 
 from simcluster.inference.engine.batch import Batch, Issued, Opened, Piece
 from simcluster.inference.engine.blocks import Blocks
-from simcluster.inference.engine.guesses import looked_up
+from simcluster.inference.engine.limits import Limits
 from simcluster.inference.engine.prefixes import Prefixes
-from simcluster.inference.engine.queued import Answer, Queued, number
+from simcluster.inference.engine.queued import Answer, Plan, Queued, Wish, number
 from simcluster.inference.request import Reason, Request
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of an engine: *blocks* of *block_tokens* each, and *context* tokens of a sequence.
-
-    A batch prefills at most *chunk_tokens*. At most *running* sequences hold blocks, and *batches* are in flight. Up to
-    *guesses* of the next tokens go along with the one of a decoding sequence.
-    """
-
-    blocks: int
-    context: int
-    vocabulary: int
-    block_tokens: int = 16
-    chunk_tokens: int = 512
-    running: int = 256
-    batches: int = 1
-    guesses: int = 0
 
 
 @dataclass
 class Scheduler:
-    """Call `add` and `cancel` for requests, `next_batch` whenever the first stage is idle, `take` for the tokens that a
-    batch gave. Batches end in the order in which they were made.
+    """Call `add` and `cancel` for requests, `plan` and then `issue` whenever the first stage is idle, `take` for the
+    tokens that a batch gave. Batches end in the order in which they were made.
 
     *keeps_prefixes*: the blocks of a request that has ended are kept until others need them, for prompts that begin as
-    its prompt does.
+    its prompt does. Of the guesses *proposed* in batches that have ended, those *accepted* were the model's choice.
     """
 
     limits: Limits
     keeps_prefixes: bool = False
     preemptions: int = 0
+    proposed: int = 0
+    accepted: int = 0
     _waiting: list[Queued] = field(default_factory=list)
     _running: list[Queued] = field(default_factory=list)
     _in_flight: list[Batch] = field(default_factory=list)
@@ -81,6 +65,11 @@ class Scheduler:
         return 1 - (self.blocks.free + kept) / self.blocks.total
 
     @property
+    def slots(self) -> Collection[int]:
+        """The slots of running sequences."""
+        return self._by_slot.keys()
+
+    @property
     def in_flight(self) -> int:
         return len(self._in_flight)
 
@@ -93,28 +82,12 @@ class Scheduler:
 
         Raises ValueError if one with its id has not ended yet.
         """
-        if why := self.refusal(request):
+        if why := self.limits.refusal(request):
             return why
         if request.id in self._by_id:
             raise ValueError(f"request {request.id!r}: one with this id has not ended yet")
         sequence = self._by_id[request.id] = Queued(request, next(self._numbers), list(request.prompt))
         self._waiting.append(sequence)  # the latest of all
-        return ""
-
-    def refusal(self, request: Request) -> str:
-        """Return why *request* can never be answered, or ""."""
-        limits, most = self.limits, len(request.prompt) + request.max_tokens
-        if not request.prompt:
-            return "the prompt has no token"
-        if request.max_tokens < 1:
-            return f"max_tokens: found {request.max_tokens}, expected at least 1"
-        if strange := [token for token in request.prompt if not 0 <= token < limits.vocabulary]:
-            return f"the prompt has the token {strange[0]}, but the vocabulary ends at {limits.vocabulary - 1}"
-        prompt = f"{len(request.prompt):,} tokens of prompt and {request.max_tokens:,} of answer"
-        if most > limits.context:
-            return f"{prompt} exceed the context of {limits.context:,}"
-        if self.blocks.needed(most) > limits.blocks:
-            return f"{prompt} exceed the cache of {limits.blocks * limits.block_tokens:,} tokens"
         return ""
 
     def cancel(self, request: str) -> bool:
@@ -126,8 +99,9 @@ class Scheduler:
         self._close(sequence)
         return True
 
-    def next_batch(self) -> Issued | None:
-        """Return the next batch; None if *batches* are in flight, or no sequence can go on before one of them ends.
+    def plan(self) -> Plan | None:
+        """Return the next batch without guesses; None if *batches* are in flight, or no sequence can go on before one
+        of them ends. `issue` it before the next one; in between, requests may come and be cancelled, and batches end.
 
         Decoding sequences come first, in equal groups for the batches in flight; then prompts, by chunks.
         """
@@ -138,16 +112,26 @@ class Scheduler:
         if self.preemptions == before:
             self._admit()
         chosen += self._prefilling()
-        if not chosen:
-            return None
+        return Plan(chosen, self._wishes(chosen)) if chosen else None
+
+    def issue(self, plan: Plan, guesses: Sequence[tuple[int, ...]] = ()) -> Issued | None:
+        """Return the batch of *plan*, with *guesses* for each of its wishes, or without any.
+
+        None if all of its sequences are cancelled by now.
+        """
         pieces, tokens = [], list[int]()
-        for sequence, size in chosen:
+        found = {wish.sequence.slot: own[: wish.most] for wish, own in zip(plan.wishes, guesses, strict=False)}
+        for sequence, size in plan.chosen:
+            if self._by_slot.get(sequence.slot) is not sequence:
+                continue
             start, end = sequence.issued, sequence.issued + size
-            guesses = self._guesses(sequence) if sequence.decodes else ()
-            samples = end == len(sequence.tokens)
-            pieces.append(Piece(sequence.slot, start, size + len(guesses), samples, guesses))
-            tokens += [*sequence.tokens[start:end], *guesses]
+            own = found.get(sequence.slot, ())
+            self.blocks.trim(sequence.number, len(sequence.tokens) + len(own))
+            pieces.append(Piece(sequence.slot, start, size + len(own), end == len(sequence.tokens), own))
+            tokens += [*sequence.tokens[start:end], *own]
             sequence.issued, sequence.flying = end, sequence.flying + 1
+        if not pieces:
+            return None
         batch = Batch(tuple(pieces), tuple(self._opened), tuple(self._closed))
         self._opened, self._closed = [], []
         self._in_flight.append(batch)
@@ -170,7 +154,10 @@ class Scheduler:
                 answers.append(self._answer(sequence, token))
                 if answers[-1].reason is not None:
                     break
-            sequence.issued += max(0, len(found) - 1)  # the guesses that were right are cached
+            right = max(0, len(found) - 1)
+            sequence.issued += right  # the guesses that were right are cached
+            self.proposed += len(piece.guesses)
+            self.accepted += right
         return answers
 
     def _answer(self, sequence: Queued, token: int) -> Answer:
@@ -179,7 +166,7 @@ class Scheduler:
         reason: Reason | None = None
         if token in request.ends:
             reason = "stop"
-        elif len(sequence.tokens) == len(request.prompt) + request.max_tokens:
+        elif len(sequence.tokens) == sequence.most:
             reason = "length"
         if reason is not None:
             del self._by_id[request.id]
@@ -201,11 +188,18 @@ class Scheduler:
                 found.append(sequence)
         return found
 
-    def _guesses(self, sequence: Queued) -> tuple[int, ...]:
-        """Return guesses of the tokens after those of *sequence*, as far as it gets blocks for them for free."""
-        most = len(sequence.request.prompt) + sequence.request.max_tokens - len(sequence.tokens)
-        guesses = looked_up(sequence.tokens, min(self.limits.guesses, most))
-        return guesses if self.blocks.hold(sequence.number, len(sequence.tokens) + len(guesses)) else ()
+    def _wishes(self, chosen: Sequence[tuple[Queued, int]]) -> list[Wish]:
+        """Return the wishes of decoding sequences, as far as there are free blocks: until `issue` they hold those.
+
+        The last token of an answer is not guessed: the pass before it gives it anyway.
+        """
+        found = []
+        for sequence in (one for one, _ in chosen if one.decodes and self.limits.guesses):
+            known = len(sequence.tokens)
+            most = min(self.limits.guesses, sequence.most - known - 1, self.blocks.room(sequence.number) - known)
+            if most > 0 and self.blocks.hold(sequence.number, known + most):
+                found.append(Wish(sequence, most))
+        return found
 
     def _grow(self, sequence: Queued) -> bool:
         """Let *sequence* hold blocks for all its tokens, if need be those of sequences that came after it."""
@@ -255,10 +249,7 @@ class Scheduler:
             sequence.slot = next(self._slots)
             self._by_slot[sequence.slot] = sequence
             insort(self._running, sequence, key=number)
-            most, how = len(sequence.request.prompt) + sequence.request.max_tokens, sequence.request.sampling
-            self._opened.append(
-                Opened(sequence.slot, most, how.temperature, how.top_k, how.top_p, how.seed, source, prefix)
-            )
+            self._opened.append(sequence.opening(sequence.most, source, prefix))
 
     def _prefilling(self) -> list[tuple[Queued, int]]:
         """Return the next chunks of sequences that are not decoding yet, in their order.

@@ -36,6 +36,8 @@ class Metrics:
         self._waiting = gauge("num_requests_waiting", "Requests that wait for the engine.")
         self._cache = gauge("kv_cache_usage_perc", "Share of the cache in use; 1 is all of it.")
         self._preemptions = counter("num_preemptions", "Requests that gave up their cache for others.")
+        self._proposed = counter("spec_decode_num_draft_tokens", "Guesses of tokens that were checked.")
+        self._accepted = counter("spec_decode_num_accepted_tokens", "Guesses that were right.")
         self._prompts = counter("prompt_tokens", "Tokens of the prompts that were computed.")
         self._generated = counter("generation_tokens", "Tokens of answers.")
         ended = Counter("vllm:request_success", "Answers by how they ended.", [LABEL, "finished_reason"],
@@ -45,7 +47,7 @@ class Metrics:
         self._gap_s = histogram("inter_token_latency", "Between two tokens of an answer.", GAP_S)
         self._whole_s = histogram("e2e_request_latency", "From a request to its end.", WHOLE_S)
         self._queue_s = histogram("request_queue_time", "From a request to when it is first computed.", WHOLE_S)
-        self._seen = 0
+        self._seen = [0, 0, 0]
 
     def token(self, answer: Answer) -> None:
         times_s = answer.times_s
@@ -73,6 +75,9 @@ class Metrics:
         self._waiting.set(max(0, self._front.open_requests - running))
         if load is not None:
             self._cache.set(load.cache_share)
-            self._preemptions.inc(load.preemptions - self._seen)
-            self._seen = load.preemptions
+            now = [load.preemptions, load.proposed, load.accepted]
+            counters = (self._preemptions, self._proposed, self._accepted)
+            for one, count, before in zip(counters, now, self._seen, strict=True):
+                one.inc(count - before if count >= before else count)  # another engine begins at 0
+            self._seen = now
         return generate_latest(self._registry)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from simcluster.serving.digest import ids_sha256
+from simcluster.inference.digest import ids_sha256
 from simcluster.serving.front import Answer, End, Front
 from simcluster.serving.web import chunks
 from simcluster.serving.web.chunks import Shape

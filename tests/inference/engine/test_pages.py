@@ -12,7 +12,8 @@ from simcluster.inference.engine.desk import Cancel
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.generate import generate
 from simcluster.inference.engine.generate_tensor import generate_tensor
-from simcluster.inference.engine.scheduler import Limits, Scheduler
+from simcluster.inference.engine.limits import Limits
+from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.serve_replicas import serve_replicas
 from simcluster.inference.engine.sharded import TimedShard
 from simcluster.inference.engine.stage import UNKNOWN, TimedStage
