@@ -87,6 +87,20 @@ def test_a_prompt_in_one_chunk_takes_the_plans_time_and_in_more_chunks_longer(co
     assert "1000 tokens of prompt in one chunk, 128 of answer" in " ".join(text.split())
 
 
+def test_a_draft_that_is_always_right_saves_time_and_is_counted(command: Any) -> None:
+    words = ("generate", "smolcluster", "--model", "70b", "--placement", "pipeline", "--prompt-tokens", "64",
+             "--max-tokens", "11", "--json")  # fmt: skip
+    plain = json.loads(command(*words)[1])
+    code, out, _ = command(*words, "--draft", "8b", "--acceptance", "1")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["proposed"], found["accepted"]) == (8, 8)  # 4 and 4: with the prompt's token 1 + 5 + 5
+    assert found["tpot_s"] < plain["tpot_s"]
+    assert found["nodes"][0]["weight_bytes"] > plain["nodes"][0]["weight_bytes"]
+    assert found["nodes"][1]["weight_bytes"] == plain["nodes"][1]["weight_bytes"]
+    assert (plain["proposed"], plain["accepted"]) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("words", "errors"),
     [
@@ -106,6 +120,14 @@ def test_a_prompt_in_one_chunk_takes_the_plans_time_and_in_more_chunks_longer(co
             [
                 "--prompt-tokens: found it with --backend sockets, expected --backend sim, which needs no numbers",
                 "--placement: found 'pipline': no such file and no such name, expected a placement: did you mean",
+            ],
+        ),
+        (
+            ["--model", "8b", "--prompt-tokens", "4", "--guesses", "65", "--draft", "7b", "--acceptance", "-1"],
+            [
+                "--guesses: found 65, expected a whole number from 1 to 64",
+                "--acceptance: found -1, expected the chance that a guess is right, from 0 to 1",
+                "--draft: found Llama 2 7B with a vocabulary of 32,000 tokens, expected a vocabulary of 128,256 tokens",
             ],
         ),
         (["--model", "70b", "--prompt-tokens", "4", "--placement", "alone"], ["--placement: found alone for Llama 3"]),

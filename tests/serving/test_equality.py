@@ -14,7 +14,7 @@ from simcluster.inference.models.open import open_model
 from simcluster.inference.request import Request, Sampling
 from simcluster.serving.asked import Asked, setup_of, shape_of_architecture
 from simcluster.serving.run import Answers, answer_all
-from simcluster.serving.setup import Layout, Setup
+from simcluster.serving.setup import Layout, Setup, SmallModel
 from simcluster.topology import load
 from tests.inference.models.test_trained import SIZES, folder_of
 from tests.support import clusters
@@ -43,12 +43,19 @@ def requests(sampling: Sampling = WARM) -> list[Request]:
     return [Request(str(i), tuple(prompt), 8 + i, sampling) for i, prompt in enumerate(PROMPTS)]
 
 
-def answered(model: str, layout: Layout, given: list[Request], backend: str = "sim", **limits: Any) -> Answers:
+def answered(
+    model: str,
+    layout: Layout,
+    given: list[Request],
+    backend: str = "sim",
+    draft: SmallModel | None = None,
+    **limits: Any,
+) -> Answers:
     architecture = open_model(model).architecture
     settings = {"blocks": 100, "block_tokens": 4, "chunk_tokens": 4, **limits}
     made = Limits(context=architecture.context, vocabulary=architecture.vocabulary, **settings)
     shape = shape_of_architecture(architecture, "f32", "gpt")
-    setup = Setup(model, shape, "f32", "real", layout, made, backend != "sim", requests=tuple(given))
+    setup = Setup(model, shape, "f32", "real", layout, made, backend != "sim", requests=tuple(given), draft=draft)
     return answer_all(setup, clusters.star(4), backend=backend)
 
 

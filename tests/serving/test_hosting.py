@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from simcluster.errors import UsageError
 from simcluster.inference.load.arrivals import Offered
 from simcluster.inference.request import Request
 from simcluster.serving.bench import Served, bench_cluster
+from simcluster.serving.guessing import Guessing
 from simcluster.serving.hosting import Wanted, hosted
 from simcluster.serving.run import answer_all
 from tests.inference.models.test_trained import SIZES, folder_of
@@ -54,3 +56,17 @@ def test_a_chunk_without_a_token_is_refused(tmp_path: Path) -> None:
     folder_of(tmp_path, SIZES)
     with pytest.raises(UsageError, match="--chunk-tokens: found 0, expected a number from 1 to 1,000,000"):
         hosted(Wanted(str(tmp_path), chunk_tokens=0), clusters.star(1))
+
+
+def test_a_draft_is_served_with_its_room_and_nothing_is_predicted(tmp_path: Path) -> None:
+    folder_of(tmp_path, SIZES)
+    wanted = Wanted(str(tmp_path), placement="alone", cache_bytes=10**6)
+    plain, alone = hosted(wanted, clusters.star(1))
+    setup, served = hosted(replace(wanted, guessing=Guessing(draft=str(tmp_path))), clusters.star(1))
+    assert setup.draft is not None
+    assert (setup.limits.guesses, plain.limits.guesses) == (4, 0)
+    assert setup.limits.blocks == plain.limits.blocks // 2  # the same model twice
+    here, before = served.place(None), alone.place(None)
+    assert here.parts[0].weights_bytes == 2 * before.parts[0].weights_bytes
+    assert before.predict(4, 4) is not None
+    assert here.predict(4, 4) is None

@@ -19,7 +19,7 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from simcluster.serving.digest import ids_sha256
+from simcluster.inference.digest import ids_sha256
 from simcluster.workloads.models.gpt import gpt
 from tests.support.processes import by_age
 

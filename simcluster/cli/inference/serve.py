@@ -15,6 +15,8 @@ from simcluster.cli.inference.options import (
     MODELS,
     SERVED_CHUNK_TOKENS,
     ChunkTokens,
+    DraftName,
+    Guesses,
     PlacementName,
     PolicyName,
     Weights,
@@ -77,6 +79,8 @@ def serve(
     placement: PlacementName = "auto",
     policy: PolicyName = None,
     weights: Weights = None,
+    draft: DraftName = None,
+    guesses: Guesses = None,
     cache: CacheSize = "1 GB",
     chunk_tokens: ChunkTokens = SERVED_CHUNK_TOKENS,
     queue: Queue = 256,
@@ -96,6 +100,7 @@ def serve(
     token = _token(token_file, all(map(is_loopback, [host, *names])), queue, restarts)
     with torch_loads():
         from simcluster.serving.front import Front
+        from simcluster.serving.guessing import Guessing
         from simcluster.serving.hosting import Wanted, hosted
         from simcluster.serving.hosting import host as run_nodes
         from simcluster.serving.web.app import make_app
@@ -105,7 +110,7 @@ def serve(
 
     wanted = Wanted(
         model, backend, placement, cast("Precision | None", weights), _size(cache), cast("Policy | None", policy),
-        chunk_tokens,
+        chunk_tokens, Guessing(guesses, draft),
     )  # fmt: skip
     cluster = load(topology)
     setup, served = hosted(wanted, cluster)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from simcluster.inference.request import NO_LOGPROBS, Request, Sampling
+from simcluster.inference.request import NO_LOGPROBS, Sampling
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
@@ -48,12 +48,6 @@ class Opened(msgspec.Struct, frozen=True, array_like=True):
     @property
     def sampling(self) -> Sampling:
         return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
-
-
-def opened(slot: int, request: Request, source: int = -1, prefix: int = 0) -> Opened:
-    """Return the beginning of *request* in *slot*, with *prefix* tokens of the slot *source*."""
-    most, how = len(request.prompt) + request.max_tokens, request.sampling
-    return Opened(slot, most, how.temperature, how.top_k, how.top_p, how.seed, source, prefix, request.logprobs)
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):

@@ -33,7 +33,8 @@ class Load:
     chunks, count from its start.
 
     *cache_share* is the part of the cache's blocks in use, from 0 to 1. *nodes* are in the order of the ranks; a node's
-    numbers are those of its last message to the first node, so they may be a batch old.
+    numbers are those of its last message to the first node, so they may be a batch old. Of the *proposed* guesses those
+    *accepted* were right, from the start.
     """
 
     running: int
@@ -42,6 +43,8 @@ class Load:
     preemptions: int
     nodes: tuple[NodeLoad, ...]
     prefilled: int = 0
+    proposed: int = 0
+    accepted: int = 0
 
 
 class Source(Protocol):

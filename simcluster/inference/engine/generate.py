@@ -91,5 +91,9 @@ class FirstStage:
             await self._line.send(1, STREAM, None)
 
     @property
+    def node(self) -> Transport:
+        return self._line
+
+    @property
     def loads(self) -> tuple[NodeLoad, ...]:
         return self._line.loads

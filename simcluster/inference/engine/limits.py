@@ -1,4 +1,4 @@
-"""The limits of an engine: its cache, its sequences and its batches."""
+"""The limits of an engine, and the requests that they refuse."""
 
 from __future__ import annotations
 

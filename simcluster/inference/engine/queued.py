@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from simcluster.inference.engine.batch import Opened
 from simcluster.inference.request import NO_LOGPROBS, Logprobs, Reason, Request
 
 Row: TypeAlias = tuple[Sequence[int], Sequence[float]]
@@ -37,9 +38,35 @@ class Queued:
 
     def goes_on_as(self, request: Request) -> bool:
         """Whether *request* is the rest of this one: see simcluster.inference.request.rest."""
-        size, whole = len(request.prompt), len(self.request.prompt) + self.request.max_tokens
+        size = len(request.prompt)
         known = tuple(max(token, 0) for token in self.tokens[:size])
-        return known == request.prompt and size + request.max_tokens == whole
+        return known == request.prompt and size + request.max_tokens == self.most
+
+    @property
+    def most(self) -> int:
+        """The most tokens that it can have."""
+        return len(self.request.prompt) + self.request.max_tokens
+
+    def opening(self, capacity: int, source: int = -1, prefix: int = 0, logprobs: int = NO_LOGPROBS) -> Opened:
+        """Return what opens it at a stage, with room for *capacity* tokens; see Opened."""
+        how = self.request.sampling
+        return Opened(self.slot, capacity, how.temperature, how.top_k, how.top_p, how.seed, source, prefix, logprobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The wish for guesses: at most *most* tokens after those of *sequence*."""
+
+    sequence: Queued
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A batch before its guesses: the sequences with the number of their tokens, and the *wishes* of some of them."""
+
+    chosen: Sequence[tuple[Queued, int]]
+    wishes: Sequence[Wish]
 
 
 @dataclass(frozen=True, slots=True)

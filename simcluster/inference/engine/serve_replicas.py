@@ -17,6 +17,7 @@ from simcluster.collectives import subgroup
 from simcluster.inference.engine.desk import Cancel, Load, NodeLoad, Order, Sink, Source
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.generate import FirstStage
+from simcluster.inference.engine.guesses import Guesser
 from simcluster.inference.engine.meter import Metered
 from simcluster.inference.engine.prefixes import Prefixes
 from simcluster.inference.engine.scheduler import Scheduler
@@ -43,8 +44,11 @@ async def serve_replicas(
     desk: tuple[Source, Sink] | None = None,
     policy: Policy = "least_loaded",
     held: Mapping[str, int] | None = None,
+    guesser: Guesser | None = None,
 ) -> None:
     """Answer requests with the whole model, *stage*, on each of *ranks*; the first one has the *desk*.
+
+    *guesser* is this replica's.
 
     least_loaded: a request goes to the replica that has the fewest, to the first of equals. round_robin: in turn.
     prefix_aware: to the one that was given the prompt with the longest common beginning, unless it has more than UNEVEN
@@ -62,7 +66,7 @@ async def serve_replicas(
         else:
             events = _Events(group, tasks)
             own = _Remote(group), events
-        await Engine(scheduler, *own).run(FirstStage(alone, stage, tasks))
+        await Engine(scheduler, *own, guesser).run(FirstStage(alone, stage, tasks))
         if desk is None:
             events.done()
 
@@ -157,6 +161,8 @@ class _Router:
                 sum(one.preemptions for one in loads),
                 nodes,
                 sum(one.prefilled for one in loads),
+                sum(one.proposed for one in loads),
+                sum(one.accepted for one in loads),
             )
         )
 

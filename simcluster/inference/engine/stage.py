@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-from simcluster.inference.engine.batch import Batch, Opened
+from simcluster.inference.engine.batch import Batch, Opened, Piece
 from simcluster.inference.models.decoder import Cache, Part, Share
 from simcluster.inference.models.logprobs import rows_of
+from simcluster.inference.models.sampling import uniform
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.request import NO_LOGPROBS, Sampling
 from simcluster.transport import FREE, Cost
@@ -29,9 +31,18 @@ and log-probabilities: a row for each token, as `logprobs.rows_of` has them.
 """
 
 
-def unknown(batch: Batch) -> Chosen:
-    """Return a token that is not known for each piece that samples."""
-    return torch.full((batch.samples,), UNKNOWN, dtype=torch.int32), torch.ones(batch.samples, dtype=torch.int32)
+def unknown(batch: Batch, acceptance: float = 0.0) -> Chosen:
+    """Return tokens that are not known for the pieces that sample, each with as many as guesses are drawn to be right.
+
+    One after another is right with the chance *acceptance*; the first that is wrong ends the piece.
+    """
+    counts = [1 + _right(piece, acceptance) for piece in batch.pieces if piece.samples]
+    return torch.full((sum(counts),), UNKNOWN, dtype=torch.int32), torch.tensor(counts, dtype=torch.int32)
+
+
+def _right(piece: Piece, acceptance: float) -> int:
+    places = range(piece.start + piece.count - len(piece.guesses), piece.start + piece.count)
+    return sum(1 for _ in takewhile(lambda place: uniform(piece.slot, place) < acceptance, places))
 
 
 class Stage(Protocol):
@@ -184,9 +195,13 @@ class RealStage:
 
 
 class TimedStage:
-    """A stage of the layers [*first*, *last*) without weights: tensors have sizes alone, and no token is known."""
+    """A stage of the layers [*first*, *last*) without weights: tensors have sizes alone, and no token is known.
 
-    def __init__(self, shape: Shape, first: int, last: int) -> None:
+    A guess is right with the chance *acceptance*.
+    """
+
+    def __init__(self, shape: Shape, first: int, last: int, acceptance: float = 0.0) -> None:
+        self._acceptance = acceptance
         self.costs = Costs(shape, last - first)
         self._ends = last == shape.layers
         self._held = Held(shape.cache_bytes(last - first, 1))
@@ -203,4 +218,4 @@ class TimedStage:
         return torch.empty(size, device="meta")
 
     def choose(self, batch: Batch, logits: Tensor) -> Chosen:
-        return unknown(batch)
+        return unknown(batch, self._acceptance)

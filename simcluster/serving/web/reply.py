@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from simcluster.inference.digest import ids_sha256
 from simcluster.inference.request import NO_LOGPROBS
-from simcluster.serving.digest import ids_sha256
 from simcluster.serving.front import Answer, End
 from simcluster.serving.web import chunks
 from simcluster.serving.web.chunks import Shape
