@@ -38,7 +38,7 @@ def bars(title: str, values: Mapping[str, float], unit: str) -> Drawing:
         y, length = 6 + number * row, (WIDTH - start - 80) * value / most
         parts.append(f'<text x="{start - 8}" y="{y + 16}" text-anchor="end">{escape(name)}</text>')
         parts.append(f'<rect x="{start}" y="{y}" width="{length:.1f}" height="{row - 8}" fill="{COLOURS[0]}"/>')
-        parts.append(f'<text x="{start + length + 8:.1f}" y="{y + 16}">{value:.3g} {escape(unit)}</text>')
+        parts.append(f'<text x="{start + length + 8:.1f}" y="{y + 16}">{_digits(value)} {escape(unit)}</text>')
     return Drawing(parts, 6 + len(values) * row, title, f"{unit}. {_listed(values)}")
 
 
@@ -104,9 +104,13 @@ def lines(
 
 def _listed(values: Mapping[Any, float]) -> str:
     """Return *values* with their names or places, for readers of text."""
-    return "; ".join(
-        f"{f'{name:g}' if isinstance(name, (int, float)) else name}: {value:.3g}" for name, value in values.items()
-    )
+    names = (f"{name:,g}" if isinstance(name, (int, float)) else name for name in values)
+    return "; ".join(f"{name}: {_digits(value)}" for name, value in zip(names, values.values(), strict=True))
+
+
+def _digits(value: float) -> str:
+    """Return *value* to three digits, or to a whole number if it is larger."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 def _frame(across: Axis, up: Axis) -> list[str]:

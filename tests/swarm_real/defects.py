@@ -18,7 +18,7 @@ PLANTED = [
     ),
     plant(
         2,
-        "orphan: a node that was given up is not killed",
+        "orphan: a dropped node is not killed",
         SOCKETS + "launcher/fork_server.py",
         '            self._write({"signal": name, "to": pid})\n',
         '            if name != "SIGKILL":\n                self._write({"signal": name, "to": pid})\n',

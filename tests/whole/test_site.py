@@ -120,6 +120,7 @@ def test_a_copy_has_the_numbers_of_a_figure() -> None:
     figure = lines("A step", {"ring": {2: 1.5, 4: 3.0}}, "ranks", "ms")
     assert repr(figure) == "Figure: A step, ms by ranks. ring: 2: 1.5; 4: 3"
     assert repr(bars("Arrival", {"n0": 3.0, "n1": 1.5}, "s")) == "Figure: Arrival, s. n0: 3; n1: 1.5"
+    assert repr(bars("Step", {"chain": 1025.1, "ring": 999.4}, "ms")) == "Figure: Step, ms. chain: 1,025; ring: 999"
     shown = {"output_type": "display_data", "data": {"text/html": "<svg/>", "text/plain": repr(figure)}}
     cell = {"cell_type": "code", "source": "", "metadata": {"tags": ["remove-input"]}, "outputs": [shown]}
     assert of_notebook({"cells": [cell]}, {}) == f"{figure!r}\n"
