@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from simcluster.inference.engine.batch import Issued
 from simcluster.inference.engine.desk import Cancel, Load, NodeLoad, Sink, Source
+from simcluster.inference.engine.queued import Queued
 from simcluster.inference.engine.scheduler import Scheduler
 
 
@@ -32,11 +33,13 @@ class Through(Protocol):
 
 class Engine:
     """Answers the requests of *source* to *sink*, in batches that *scheduler* makes. Requests that another engine set
-    aside there continue from what it cached.
+    aside there continue from what it cached. With *give* it only prefills: that gets each request with its first token.
     """
 
-    def __init__(self, scheduler: Scheduler, source: Source, sink: Sink) -> None:
-        self._scheduler, self._source, self._sink = scheduler, source, sink
+    def __init__(
+        self, scheduler: Scheduler, source: Source, sink: Sink, give: Callable[[Queued], Awaitable[None]] | None = None
+    ) -> None:
+        self._scheduler, self._source, self._sink, self._give = scheduler, source, sink, give
         self._changed = asyncio.Event()
         self._is_closed = False
         self._before = scheduler.preemptions, scheduler.prefilled  # of an engine that had the scheduler before
@@ -85,6 +88,10 @@ class Engine:
                 self._sink.token(answer.request, answer.token)
                 if answer.reason is not None:
                     self._sink.end(answer.request, answer.reason)
+            if self._give is not None:
+                for sequence in self._scheduler.part_with():
+                    await self._give(sequence)
+                    self._scheduler.retire(sequence)
             self._tell(through)
             self._changed.set()
 

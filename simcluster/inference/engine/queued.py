@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simcluster.inference.engine.batch import Opened
 from simcluster.inference.request import Reason, Request
 
 
@@ -30,6 +32,11 @@ class Queued:
         """Whether its next piece is the one token that was chosen last."""
         return self.issued > 0 and self.left == 1 and len(self.tokens) > len(self.request.prompt)
 
+    def opened(self, source: int = -1, prefix: int = 0) -> Opened:
+        """Return what stages make room for: see Opened."""
+        most, how = len(self.request.prompt) + self.request.max_tokens, self.request.sampling
+        return Opened(self.slot, most, how.temperature, how.top_k, how.top_p, how.seed, source, prefix)
+
     def goes_on_as(self, request: Request) -> bool:
         """Whether *request* is the rest of this one: see simcluster.inference.request.rest."""
         size, whole = len(request.prompt), len(self.request.prompt) + self.request.max_tokens
@@ -49,3 +56,20 @@ class Answer:
 def number(sequence: Queued) -> int:
     """Return the place of *sequence* in the order of arrival."""
     return sequence.number
+
+
+def next_chunks(running: Sequence[Queued], each: int) -> list[tuple[Queued, int]]:
+    """Return the next chunks of those of *running* that are not decoding yet, in their order: *each* tokens in all.
+
+    A chunk ends at a multiple of *each* of its sequence, whatever else is in the batch: so a request's numbers do not
+    depend on its neighbours.
+    """
+    room, found = each, []
+    for sequence in running:
+        if sequence.left and not sequence.decodes:
+            size = min(sequence.left, each - sequence.issued % each)
+            if size > room:
+                break
+            found.append((sequence, size))
+            room -= size
+    return found
