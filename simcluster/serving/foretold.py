@@ -25,13 +25,16 @@ from simcluster.topology import Topology
 class Foretold:
     """The times of *setup* on *topology*. The chunks of a prompt follow each other through the stages.
 
-    Under `replicas` an idle cluster gives a request to the first one.
+    Under `replicas` an idle cluster gives a request to the first one, or to the first that prefills and the first that
+    decodes.
     """
 
     def __init__(self, setup: Setup, topology: Topology) -> None:
         self._setup, self._topology = setup, topology
         names = [topology.workers[rank] for rank in setup.layout.ranks]
-        self._names = names[:1] if setup.layout.kind == "replicas" else names
+        self._names = self._decoders = names
+        if setup.layout.kind == "replicas":
+            self._names, self._decoders = names[:1], names[setup.layout.prefill :][:1]
         self._reduce = all_reduce(topology, names) if setup.layout.kind == "tensor" else None
 
     def __call__(self, prompt: int, answer: int) -> Predicted | None:
@@ -47,7 +50,7 @@ class Foretold:
             times_s = [self._tensor_s(tokens, begin, is_last=begin + tokens == prompt) for begin, tokens in chunks]
             return Predicted(sum(times_s), 1 / self._tensor_s(1, middle))
         back_s = hop_s(self._topology, self._names[-1], self._names[0], TOKEN_BYTES)
-        token_s = pipeline_s(self._stages_s(1, middle, is_last=True), self._hops_s(1), back_s)
+        token_s = pipeline_s(self._stages_s(self._decoders, 1, middle, is_last=True), self._hops_s(1), back_s)
         return Predicted(self._prefill_s(chunks) + back_s, 1 / token_s)
 
     def _prefill_s(self, chunks: Sequence[tuple[int, int]]) -> float:
@@ -55,7 +58,8 @@ class Foretold:
         done_s = [0.0] * len(self._names)
         for begin, tokens in chunks:
             hops_s, came_s = self._hops_s(tokens), 0.0
-            for place, stage_s in enumerate(self._stages_s(tokens, begin, is_last=(begin, tokens) == chunks[-1])):
+            stages_s = self._stages_s(self._names, tokens, begin, is_last=(begin, tokens) == chunks[-1])
+            for place, stage_s in enumerate(stages_s):
                 done_s[place] = max(came_s, done_s[place]) + stage_s
                 came_s = done_s[place] + hops_s[place]
         return done_s[-1]
@@ -72,12 +76,12 @@ class Foretold:
             paces = [replace(one, head_s=0.0) for one in paces]
         return tensor_s(shape, paces, self._reduce, ends_s, tokens)
 
-    def _stages_s(self, tokens: int, context: int, *, is_last: bool) -> list[float]:
+    def _stages_s(self, names: Sequence[str], tokens: int, context: int, *, is_last: bool) -> list[float]:
         """Return the time of each stage; the last one chooses a token after the last chunk alone."""
-        layers, last = self._setup.layout.layers, len(self._names) - 1
+        layers, last = self._setup.layout.layers, len(names) - 1
         return [
             self._pace(name, tokens, context).stage_s(layers[place], is_last and place == last)
-            for place, name in enumerate(self._names)
+            for place, name in enumerate(names)
         ]
 
     def _pace(self, name: str, tokens: int, context: int, share: float = 1.0) -> Pace:

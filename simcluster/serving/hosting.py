@@ -102,7 +102,8 @@ def _placement(setup: Setup, topology: Topology, placed: Placed | None) -> Place
         first = layout.first_layer(place) if layout.kind == "pipeline" else 0
         weights_bytes, token_bytes = held_bytes(layout, setup.shape, place, setup.draft)
         layers = first, first + layout.layers[place]
-        parts.append(Part(name, layers, round(weights_bytes), round(tokens * token_bytes)))
+        role = ("prefill" if place < layout.prefill else "decode") if layout.prefill else ""
+        parts.append(Part(name, layers, round(weights_bytes), round(tokens * token_bytes), role))
     names = topology.workers
     return Placement(
         kind=layout.kind,

@@ -60,16 +60,19 @@ def layout_of_plan(placement: Placement, topology: Topology) -> Layout:
 
 
 def _of_file(path: str, topology: Topology, shape: Shape) -> Layout:
-    """Return the placement in a file: its `kind`, and `nodes`, in order, with the layers of each in a pipeline."""
+    """Return the placement in a file: its `kind`, and `nodes`, in order, with the layers of each in a pipeline.
+
+    Of replicas, `prefill` may name those that only compute prompts.
+    """
     if not os.path.isfile(path):
         expected = f"a placement: {nearest(path, (AUTO, *KINDS))}; or a file with one"
         raise UsageError(Problem("--placement", f"{path!r}: no such file and no such name", expected))
     document = load_yaml(path)
     data = document.data if isinstance(document.data, dict) else {}
     problems = [
-        document.problem((key,), expected="kind or nodes", found=f"unknown key {key!r}", at_key=True)
+        document.problem((key,), expected="kind, nodes or prefill", found=f"unknown key {key!r}", at_key=True)
         for key in data
-        if key not in ("kind", "nodes")
+        if key not in ("kind", "nodes", "prefill")
     ]
     kind, nodes = data.get("kind"), data.get("nodes")
     if kind not in KINDS:
@@ -94,9 +97,15 @@ def _of_file(path: str, topology: Topology, shape: Shape) -> Layout:
     if kind == "tensor" and shape.kv_heads % len(layers):
         expected = f"a number that divides the {shape.kv_heads} KV heads"
         problems.append(document.problem(("nodes",), expected=expected, found=f"{len(layers)} nodes"))
+    prefill = data.get("prefill", [])
+    if not (isinstance(prefill, list) and len({*map(str, prefill)} & {*layers}) == len(prefill) < len(layers)):
+        problems.append(document.problem(("prefill",), expected="a list of some of the nodes, not all"))
+    elif prefill and kind != "replicas":
+        problems.append(document.problem(("prefill",), expected="it with kind: replicas alone", at_key=True))
     if problems:
         raise UsageError(problems)
-    return Layout(kind, tuple(workers[name] for name in layers), tuple(layers.values()))
+    order = sorted(layers, key=lambda name: name not in map(str, prefill))  # those that prefill come first
+    return Layout(kind, tuple(workers[name] for name in order), tuple(layers[name] for name in order), len(prefill))
 
 
 def _layers_of(kind: Kind, nodes: Any, shape: Shape) -> Mapping[str, int] | None:

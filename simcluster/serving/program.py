@@ -244,7 +244,8 @@ async def _answer(
     ranks, made, scheduler = setup.layout.ranks, loaded.made, loaded.scheduler
     if setup.layout.kind == "replicas":
         assert isinstance(made, RealStage | TimedStage), "a replica holds all layers"
-        return await serve_replicas(node, made, ranks, scheduler, desk, setup.policy, held, loaded.guesser)
+        prefill = setup.layout.prefill
+        return await serve_replicas(node, made, ranks, scheduler, desk, setup.policy, held, loaded.guesser, prefill)
     engine = Engine(scheduler, *desk, loaded.guesser) if desk is not None else None
     if isinstance(made, RealShard | TimedShard):
         return await generate_tensor(node, made, ranks, engine)

@@ -41,7 +41,7 @@ def placed_again(setup: Setup, members: Sequence[int]) -> Setup | None:
     assert recovery is not None, "a setup without it is never placed again"
     if set(layout.ranks) <= set(members):
         ranks = tuple(members.index(rank_) for rank_ in layout.ranks)
-        return replaced(setup, layout=Layout(layout.kind, ranks, layout.layers))
+        return replaced(setup, layout=replaced(layout, ranks=ranks))
     left = without(loads(json.loads(recovery.topology)), members)
     before = setup.limits
     for layout in _layouts(setup, recovery, left, members):
@@ -81,7 +81,8 @@ def _layouts(setup: Setup, recovery: Recovery, left: Topology, members: Sequence
     if before.kind == "replicas" and stay:
         others = [rank_ for one in planned[:1] if one.kind == before.kind for rank_ in one.ranks if rank_ not in stay]
         ranks = (*stay, *others)[: len(before.ranks)]
-        yield Layout(before.kind, ranks, before.layers[: len(ranks)])
+        prefill = sum(rank_ in members for rank_ in before.ranks[: before.prefill])
+        yield Layout(before.kind, ranks, before.layers[: len(ranks)], prefill if prefill < len(ranks) else 0)
     yield from planned
 
 
@@ -102,4 +103,5 @@ def _allowed(layout: Layout, members: Sequence[int], firsts: Sequence[int]) -> L
     if place is None or layout.kind == "pipeline":
         return None
     order = [place, *(i for i in range(len(layout.ranks)) if i != place)]
-    return Layout(layout.kind, tuple(layout.ranks[i] for i in order), tuple(layout.layers[i] for i in order))
+    prefill = layout.prefill if place < layout.prefill else 0  # no node that decodes comes first
+    return Layout(layout.kind, tuple(layout.ranks[i] for i in order), tuple(layout.layers[i] for i in order), prefill)

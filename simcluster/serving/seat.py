@@ -12,13 +12,15 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
+from msgspec.structs import replace
+
 from simcluster.collectives.subgroup import Group
 from simcluster.errors import PeerLost
 from simcluster.regroup.memory import Capture, Memory
 from simcluster.regroup.messages import Decision, Held
 from simcluster.regroup.supervisor import Supervisor
 from simcluster.serving.replan import placed_again
-from simcluster.serving.setup import Layout, Placed, Setup
+from simcluster.serving.setup import Placed, Setup
 from simcluster.topology import loads
 from simcluster.transport import Transport
 
@@ -89,8 +91,7 @@ class Seat:
         now = placed_again(self._setup, self._members)
         if now is None:
             raise _NoPlace
-        kind, layers = now.layout.kind, now.layout.layers
         ranks = tuple(self._members[place] for place in now.layout.ranks)
         self._first = ranks[0]
         lost = {rank: self._lost.get(rank, "") for rank in range(self._node.size) if rank not in self._members}
-        await self._play(self._group, now, Placed(Layout(kind, ranks, layers), now.limits, lost))
+        await self._play(self._group, now, Placed(replace(now.layout, ranks=ranks), now.limits, lost))

@@ -15,11 +15,15 @@ from simcluster.inference.request import Request
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """A placement by rank: rank *ranks*[i] holds *layers*[i] layers; under `tensor` and `replicas` a share of all."""
+    """A placement by rank: rank *ranks*[i] holds *layers*[i] layers; under `tensor` and `replicas` a share of all.
+
+    The first *prefill* replicas only compute prompts, and the others only decode; 0: each does both.
+    """
 
     kind: Kind
     ranks: tuple[int, ...]
     layers: tuple[int, ...]
+    prefill: int = 0
 
     def first_layer(self, place: int) -> int:
         """Return the first layer of the *place*-th node of a pipeline."""

@@ -57,6 +57,16 @@ def test_a_placement_from_a_file_is_used(command: Any, model: str, tmp_path: Pat
     words = ("generate", "smolcluster", "--model", model, "--prompt", "To be", "--max-tokens", "2", "--json")
     _, out, _ = command(*words, "--placement", str(file))
     assert [(node["node"], node["layers"]) for node in json.loads(out)["nodes"]] == [("pi5", 1), ("mini2", 2)]
+    answer = json.loads(out)["token_ids"]
+    file.write_text("kind: replicas\nnodes: [mini2, pi5]\nprefill: [pi5]\n")
+    _, out, _ = command(*words, "--placement", str(file))
+    found = json.loads(out)
+    assert found["token_ids"] == answer
+    pi5, mini2 = found["nodes"]
+    assert (pi5["node"], mini2["node"]) == ("pi5", "mini2")  # the one that prefills is the first
+    # Keys and values of the prompt's 5 tokens, 48 numbers of 4 bytes each in 3 layers, go on; a sixth is decoded.
+    assert pi5["bytes_sent"] > pi5["cache_bytes"] == 2 * 3 * 48 * 4 * 5
+    assert mini2["cache_bytes"] == 2 * 3 * 48 * 4 * 6
 
 
 def test_times_alone_need_no_weights(command: Any) -> None:
@@ -156,3 +166,17 @@ def test_a_placement_file_is_refused_with_all_that_is_wrong(command: Any, model:
     file.write_text("kind: tensor\nnodes: [pi4, mini1, mini2, mini3]\n")
     _, _, err = command(*words, "--placement", str(file))
     assert "found 4 nodes, expected a number that divides the 6 KV heads" in err
+    for kind, prefill, error in (
+        (
+            "replicas",
+            "[mini1, mini2]",
+            ":3:10: prefill: found a list of 2, expected a list of some of the nodes, not all",
+        ),
+        ("replicas", "[pi4]", "expected a list of some of the nodes, not all"),
+        ("replicas", "mini1", "expected a list of some of the nodes, not all"),
+        ("tensor", "[mini1]", "expected it with kind: replicas alone"),
+    ):
+        file.write_text(f"kind: {kind}\nnodes: [mini1, mini2]\nprefill: {prefill}\n")
+        code, _, err = command(*words, "--placement", str(file))
+        assert code == 2
+        assert error in err

@@ -26,6 +26,8 @@ LAYOUTS = {
     "two shards": Layout("tensor", (0, 1), (3, 3)),
     "three shards": Layout("tensor", (0, 1, 2), (3, 3, 3)),
     "replicas": Layout("replicas", (0, 1, 2), (3, 3, 3)),
+    "one prefills": Layout("replicas", (0, 1, 2), (3, 3, 3), prefill=1),
+    "two prefill": Layout("replicas", (2, 0, 1), (3, 3, 3), prefill=2),
 }
 WARM = Sampling(temperature=0.8, top_k=40, top_p=0.95, seed=11)
 PROMPTS = ([7, 8, 9, 10, 11], [60, 61], [100] * 9)

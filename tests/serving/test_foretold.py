@@ -23,8 +23,9 @@ EQUAL = Device("d", 2e9, 1e9, work_overhead_s=30e-6, operator_overhead_s=2e-6)
         Layout("pipeline", (0, 1, 2), (2, 1, 3)),
         Layout("tensor", (0, 1), (6, 6)),
         Layout("replicas", (1, 2), (6, 6)),
+        Layout("replicas", (1, 2), (6, 6), prefill=1),
     ],
-    ids=lambda layout: layout.kind,
+    ids=lambda layout: "one prefills" if layout.prefill else layout.kind,
 )
 @pytest.mark.parametrize("prompt", [20, 70])  # with chunks of 32: one, and two whole ones and a rest
 def test_the_first_token_and_the_middle_one_take_what_was_foretold(layout: Layout, prompt: int) -> None:

@@ -33,6 +33,7 @@ LAYOUTS = {
     "pipeline": Layout("pipeline", (2, 0, 1), (1, 1, 1)),
     "tensor": Layout("tensor", (0, 1, 2), (3, 3, 3)),
     "replicas": Layout("replicas", (0, 1, 2), (3, 3, 3)),
+    "one prefills": Layout("replicas", (0, 1, 2), (3, 3, 3), prefill=1),
 }
 CLUSTER = Topology.star(3)
 NAMES = CLUSTER.workers
@@ -87,7 +88,15 @@ def test_an_answer_continues_with_the_same_tokens_on_the_nodes_that_are_left(
 
 
 @pytest.mark.parametrize(
-    ("name", "lost"), [("pipeline", 0), ("pipeline", 2), ("pipeline and a spare", 1), ("tensor", 1), ("replicas", 0)]
+    ("name", "lost"),
+    [
+        ("pipeline", 0),
+        ("pipeline", 2),
+        ("pipeline and a spare", 1),
+        ("tensor", 1),
+        ("replicas", 0),
+        ("one prefills", 0),
+    ],
 )
 def test_real_processes_continue_an_answer_when_one_of_them_is_killed(
     name: str, lost: int, model: str, expected: Any
@@ -96,16 +105,21 @@ def test_real_processes_continue_an_answer_when_one_of_them_is_killed(
 
     def show(request: str, token: int) -> None:
         if not shown:
-            nodes()[lost].kill()  # which no plan knows of
+            for node in nodes()[lost : lost + 1]:
+                node.kill()  # which no plan knows of
         shown.setdefault(request, []).append(token)
 
-    with simcluster.faults() as plan:
-        for node in NAMES:
-            plan.slow(node, at_s=0.0, factor=20.0)
-        setup = setup_of(model, LAYOUTS[name], requests(), "sockets")
-        found = answer_all(setup, CLUSTER, backend="sockets", on_token=show)
-    assert tokens_of(found) == expected
-    assert {request: tuple(tokens) for request, tokens in shown.items()} == expected
+    found, factor = None, 5.0
+    while found is None or not found.lost:  # on a busy machine a run may end before its first token is shown
+        shown.clear()
+        factor *= 4
+        with simcluster.faults() as plan:
+            for node in NAMES:
+                plan.slow(node, at_s=0.0, factor=factor)
+            setup = setup_of(model, LAYOUTS[name], requests(), "sockets")
+            found = answer_all(setup, CLUSTER, backend="sockets", on_token=show)
+        assert tokens_of(found) == expected
+        assert {request: tuple(tokens) for request, tokens in shown.items()} == expected
     assert list(found.lost) == [NAMES[lost]]
     if name == "replicas":  # the other two prompts are computed once, the first one and its tokens again
         assert found.prefilled <= sum(map(len, PROMPTS)) + len(expected["0"])

@@ -69,12 +69,14 @@ def drawn(seed: int) -> Case:
     layers = tuple(b - a for a, b in pairwise(ends)) if kind == "pipeline" else (LAYERS,) * count
     limits = {"blocks": chance.randint(6, 30), "block_tokens": 4, "chunk_tokens": chance.choice([4, 8])}
     limits |= {"batches": chance.randint(1, 3) if kind == "pipeline" else 1, "guesses": chance.choice([0, 0, 3])}
+    roles = random.Random(f"roles {seed}")
+    prefill = roles.randrange(count) if kind == "replicas" else 0
     requests = []
     for number in range(chance.randint(1, 6)):
         prompt = tuple(chance.choices(range(64), k=chance.randint(1, 10)))
         sampling = chance.choice([Sampling(), Sampling(0.8, 40, 0.95, seed=number)])
         requests.append(Request(str(number), prompt, chance.randint(1, CONTEXT - len(prompt)), sampling))
-    case = Case(topology, Layout(kind, ranks, layers), limits, requests, drafts=seed % 2 == 1)
+    case = Case(topology, Layout(kind, ranks, layers, prefill), limits, requests, drafts=seed % 2 == 1)
     whole = answer_all(setup_of(case, given=True), topology)
     lasts_s = max(answer.times_s[-1] for answer in whole.answers.values())
     arrivals_s = [chance.choice([0.0, chance.uniform(0, lasts_s)]) for _ in requests]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from simcluster.inference.engine.batch import Issued
 from simcluster.inference.engine.desk import Cancel, Load, NodeLoad, Sink, Source
 from simcluster.inference.engine.guesses import Guesser, LookUp
-from simcluster.inference.engine.queued import Plan
+from simcluster.inference.engine.queued import Plan, Queued
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.transport import Transport
 
@@ -40,10 +40,19 @@ class Through(Protocol):
 class Engine:
     """Answers the requests of *source* to *sink*, in batches that *scheduler* makes, with the guesses of *guesser*.
     Requests that another engine set aside there continue from what it cached.
+
+    With *give* it only prefills, and guesses nothing: *give* gets each request with its first token.
     """
 
-    def __init__(self, scheduler: Scheduler, source: Source, sink: Sink, guesser: Guesser | None = None) -> None:
-        self._scheduler, self._source, self._sink = scheduler, source, sink
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        source: Source,
+        sink: Sink,
+        guesser: Guesser | None = None,
+        give: Callable[[Queued], Awaitable[None]] | None = None,
+    ) -> None:
+        self._scheduler, self._source, self._sink, self._give = scheduler, source, sink, give
         self._guesser = guesser or LookUp()
         self._changed = asyncio.Event()
         self._is_closed = False
@@ -95,11 +104,15 @@ class Engine:
                 self._sink.token(answer.request, answer.token, answer.logprobs)
                 if answer.reason is not None:
                     self._sink.end(answer.request, answer.reason)
+            if self._give is not None:
+                for sequence in self._scheduler.part_with():
+                    await self._give(sequence)
+                    self._scheduler.retire(sequence)
             self._tell(through)
             self._changed.set()
 
     async def _guesses(self, through: Through, plan: Plan) -> Sequence[tuple[int, ...]]:
-        if not plan.wishes:
+        if not plan.wishes or self._give is not None:
             return ()
         return await self._guesser.guesses(through.node, plan.wishes, self._scheduler.slots)
 

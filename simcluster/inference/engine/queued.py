@@ -90,3 +90,20 @@ def logprobs_in(row: Row | None, request: Request) -> Logprobs | None:
         return None
     entries = list(zip(*row, strict=True))[: 1 + request.logprobs]
     return Logprobs(entries[0][1], tuple((token, value) for token, value in entries[1:] if token >= 0))
+
+
+def next_chunks(running: Sequence[Queued], each: int) -> list[tuple[Queued, int]]:
+    """Return the next chunks of those of *running* that are not decoding yet, in their order: *each* tokens in all.
+
+    A chunk ends at a multiple of *each* of its sequence, whatever else is in the batch: so a request's numbers do not
+    depend on its neighbours.
+    """
+    room, found = each, []
+    for sequence in running:
+        if sequence.left and not sequence.decodes:
+            size = min(sequence.left, each - sequence.issued % each)
+            if size > room:
+                break
+            found.append((sequence, size))
+            room -= size
+    return found

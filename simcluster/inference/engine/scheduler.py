@@ -18,7 +18,7 @@ from simcluster.inference.engine.batch import Batch, Issued, Opened, Piece
 from simcluster.inference.engine.blocks import Blocks
 from simcluster.inference.engine.limits import Limits
 from simcluster.inference.engine.prefixes import Prefixes
-from simcluster.inference.engine.queued import Answer, Plan, Queued, Row, Wish, logprobs_in, number
+from simcluster.inference.engine.queued import Answer, Plan, Queued, Row, Wish, logprobs_in, next_chunks, number
 from simcluster.inference.request import Reason, Request
 
 
@@ -78,7 +78,7 @@ class Scheduler:
 
     @property
     def is_empty(self) -> bool:
-        return not (self._waiting or self._running or self._in_flight)
+        return not (self._waiting or self._by_slot or self._in_flight)
 
     def add(self, request: Request) -> str:
         """Put *request* into the queue and return "", or return why it can never be answered.
@@ -103,10 +103,8 @@ class Scheduler:
         return True
 
     def set_aside(self) -> None:
-        """Take back the batches in flight, whose tokens will never come, and forget all requests. What is cached of
-        them is kept for `resume`, until others need the blocks.
-
-        A stage may have computed those batches: the next pieces begin where theirs did.
+        """Take back the batches in flight, which a stage may have computed: their tokens will never come. Forget all
+        requests; what is cached of them is kept for `resume`, until others need the blocks.
         """
         begun = {one.slot for one in self._opened}
         for batch in reversed(self._in_flight):
@@ -115,14 +113,17 @@ class Scheduler:
             for piece in batch.pieces:
                 if piece.slot in self._by_slot:
                     self._by_slot[piece.slot].issued = piece.start
-        for sequence in self._running:
+        for sequence in list(self._by_slot.values()):
             if sequence.slot in begun:
                 self._close(sequence)  # which stages know it is unknown
-                continue
-            self._aside[sequence.slot] = self._by_slot.pop(sequence.slot)
-            self._kept[sequence.slot], sequence.flying = sequence.number, 0
-            self._prefixes.hold(sequence.slot)
+            else:
+                self._set_aside(self._by_slot.pop(sequence.slot))
         self._in_flight, self._running, self._waiting, self._by_id = [], [], [], {}
+
+    def _set_aside(self, sequence: Queued) -> None:
+        self._aside[sequence.slot] = sequence
+        self._kept[sequence.slot], sequence.flying = sequence.number, 0
+        self._prefixes.hold(sequence.slot)
 
     @property
     def aside(self) -> list[str]:
@@ -141,6 +142,25 @@ class Scheduler:
         insort(self._running, sequence, key=number)
         return sequence.tokens[len(request.prompt) :]
 
+    def part_with(self) -> list[Queued]:
+        """Return the requests that have their first token: another engine continues them. `retire` frees each."""
+        found = [one for one in self._running if one.decodes and not one.flying]
+        for sequence in found:
+            del self._by_id[sequence.request.id]
+            self._running.remove(sequence)
+        return found
+
+    def adopt(self, request: Request, tokens: Sequence[int]) -> Opened | None:
+        """Set *request* aside, of which another engine has cached all *tokens* except the last; return what the stage
+        takes in, None without room.
+        """
+        sequence = Queued(request, next(self._numbers), [*tokens], issued=len(tokens) - 1)
+        if not self._hold(sequence):
+            return None
+        sequence.slot = next(self._slots)
+        self._set_aside(sequence)
+        return sequence.opening(sequence.most, logprobs=request.logprobs)
+
     def plan(self) -> Plan | None:
         """Return the next batch without guesses; None if *batches* are in flight, or no sequence can go on before one
         of them ends. `issue` it before the next one; in between, requests may come and be cancelled, and batches end.
@@ -153,7 +173,7 @@ class Scheduler:
         chosen = [(sequence, 1) for sequence in self._decoding()]
         if self.preemptions == before:
             self._admit()
-        chosen += self._prefilling()
+        chosen += next_chunks(self._running, self.limits.chunk_tokens)
         return Plan(chosen, self._wishes(chosen)) if chosen else None
 
     def issue(self, plan: Plan, guesses: Sequence[tuple[int, ...]] = ()) -> Issued | None:
@@ -220,11 +240,15 @@ class Scheduler:
         if reason is not None:
             del self._by_id[request.id]
             self._running.remove(sequence)
-            if self.keeps_prefixes and self._prefixes.keep(sequence.slot, request.prompt):
-                self._kept[sequence.slot] = self._by_slot.pop(sequence.slot).number
-            else:
-                self._close(sequence)
+            self.retire(sequence)
         return Answer(request.id, token, reason, logprobs_in(row, request))
+
+    def retire(self, sequence: Queued) -> None:
+        """Keep the prompt of *sequence*, which has ended here, or free its blocks."""
+        if self.keeps_prefixes and self._prefixes.keep(sequence.slot, sequence.request.prompt):
+            self._kept[sequence.slot] = self._by_slot.pop(sequence.slot).number
+        else:
+            self._close(sequence)
 
     def _decoding(self) -> list[Queued]:
         """Return the decoding sequences of the next batch, each with a block for its token."""
@@ -267,15 +291,16 @@ class Scheduler:
         if more > blocks.free + sum(blocks.held(self._kept[slot]) for slot in others):
             return False
         while not blocks.hold(sequence.number, len(sequence.tokens)):
-            self._forget(others.pop(0))
+            self.forget(others.pop(0))
         return True
 
-    def _forget(self, slot: int) -> None:
-        """Free the blocks of *slot*, a kept prefix or a sequence that was set aside."""
-        self._aside.pop(slot, None)
-        self.blocks.release(self._kept.pop(slot))
-        self._prefixes.drop(slot)
-        self._closed.append(slot)
+    def forget(self, slot: int) -> None:
+        """Free the blocks of *slot*, a kept prefix or a sequence that was set aside, unless they are free."""
+        if slot in self._kept:
+            self._aside.pop(slot, None)
+            self.blocks.release(self._kept.pop(slot))
+            self._prefixes.drop(slot)
+            self._closed.append(slot)
 
     def _preempt(self, sequence: Queued) -> None:
         """Take the blocks of *sequence*, which waits again; its tokens will go through the model once more."""
@@ -300,23 +325,6 @@ class Scheduler:
             self._by_slot[sequence.slot] = sequence
             insort(self._running, sequence, key=number)
             self._opened.append(sequence.opening(sequence.most, source, prefix, sequence.request.logprobs))
-
-    def _prefilling(self) -> list[tuple[Queued, int]]:
-        """Return the next chunks of sequences that are not decoding yet, in their order.
-
-        A chunk ends at a multiple of *chunk_tokens* of its sequence, whatever else is in the batch: so a request's
-        numbers do not depend on its neighbours.
-        """
-        room = each = self.limits.chunk_tokens
-        found = []
-        for sequence in self._running:
-            if sequence.left and not sequence.decodes:
-                size = min(sequence.left, each - sequence.issued % each)
-                if size > room:
-                    break
-                found.append((sequence, size))
-                room -= size
-        return found
 
     def _close(self, sequence: Queued) -> None:
         """Free the blocks of *sequence*, and let the stages forget it."""

@@ -6,11 +6,11 @@ The first rank has the queue, and is a replica itself. A replica batches the req
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from functools import partial
+from typing import Literal, TypeAlias
 
-import msgspec
 import torch
 
 from simcluster.collectives import subgroup
@@ -20,13 +20,31 @@ from simcluster.inference.engine.generate import FirstStage
 from simcluster.inference.engine.guesses import Guesser
 from simcluster.inference.engine.meter import Metered
 from simcluster.inference.engine.prefixes import Prefixes
+from simcluster.inference.engine.queued import Queued
+from simcluster.inference.engine.replica_desk import (
+    EVENT,
+    ORDER,
+    Events,
+    Moved,
+    Orderly,
+    Orders,
+    Queue,
+    Remote,
+    load_decoder,
+    logprobs_decoder,
+    request_decoder,
+    request_text,
+    written,
+)
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.stage import Stage
-from simcluster.inference.request import Logprobs, Reason, Request
-from simcluster.payload import Message, Sendable, pack
+from simcluster.inference.request import Logprobs, Reason, Request, rest
+from simcluster.payload import pack
 from simcluster.transport import Transport
 
-ORDER, EVENT = "order", "event"
+CACHE = "cache"
+"""The tag of a request's keys and values."""
+
 MOST_REMEMBERED = 64
 """Prompts of each replica that the queue remembers."""
 
@@ -45,6 +63,7 @@ async def serve_replicas(
     policy: Policy = "least_loaded",
     held: Mapping[str, int] | None = None,
     guesser: Guesser | None = None,
+    prefill: int = 0,
 ) -> None:
     """Answer requests with the whole model, *stage*, on each of *ranks*; the first one has the *desk*.
 
@@ -54,21 +73,71 @@ async def serve_replicas(
     prefix_aware: to the one that was given the prompt with the longest common beginning, unless it has more than UNEVEN
     requests more than another; without one as least_loaded. *held*: the places in *ranks* of the replicas that have set
     requests aside, which get those again.
+
+    The first *prefill* replicas only compute prompts, and the others only decode (DistServe, Zhong et al. 2024): with
+    its first token, a request's keys and values go to one of those.
     """
     if node.rank not in ranks:
         return
     group, alone = subgroup(node, ranks), Metered(subgroup(node, [node.rank]))
     async with asyncio.TaskGroup() as tasks:
         if desk is not None:
-            router = _Router(group, *desk, policy, scheduler.limits.chunk_tokens, tasks, held or {})
-            own: tuple[Source, Sink] = router.own, _Ends(0, router)
+            router = _Router(group, *desk, policy, scheduler.limits.chunk_tokens, tasks, held or {}, prefill)
+            orders: Orders = router.own
+            sink: _Ends | Events = _Ends(0, router)
             tasks.create_task(router.run())
         else:
-            events = _Events(group, tasks)
-            own = _Remote(group), events
-        await Engine(scheduler, *own, guesser).run(FirstStage(alone, stage, tasks))
-        if desk is None:
-            events.done()
+            orders, sink = Remote(group), Events(group, tasks)
+        moves = _Moves(group, alone, stage, scheduler, tasks, sink)
+        source = Orderly(orders, moves.take)
+        give = partial(moves.give, to=source.to) if group.rank < prefill else None
+        await Engine(scheduler, source, sink, guesser, give).run(FirstStage(alone, stage, tasks))
+        sink.done()
+
+
+class _Moves:
+    """The way of a request's keys and values from the replica that prefilled it to the one that decodes it."""
+
+    def __init__(
+        self,
+        group: Transport,
+        alone: Metered,
+        stage: Stage,
+        scheduler: Scheduler,
+        tasks: asyncio.TaskGroup,
+        sink: _Ends | Events,
+    ) -> None:
+        self._group, self._alone, self._stage, self._scheduler = group, alone, stage, scheduler
+        self._tasks, self._sink = tasks, sink
+
+    async def give(self, sequence: Queued, to: dict[str, int]) -> None:
+        """Send *sequence* to the place that *to* has for it."""
+        request, stage = sequence.request, self._stage
+        copied = await self._alone.compute(
+            stage.copy_out, sequence.slot, sequence.issued, cost=stage.costs.copy_of(sequence.issued)
+        )
+        tokens = torch.tensor(sequence.tokens, dtype=torch.int32)
+        content = pack(*copied, tokens, request=request_text(request), prompt=len(request.prompt))
+        self._tasks.create_task(self._group.send(to.pop(request.id), CACHE, content))
+        self._sink.moved(request.id)
+
+    async def take(self, place: int) -> Request:
+        """Return the next request from *place*, set aside here with its keys and values if there is room."""
+        message = await self._group.recv(place, CACHE)
+        keys, values, found = message.tensors
+        tokens, stage, size = found.tolist(), self._stage, message["prompt"]
+        request = replace(request_decoder.decode(message["request"]), prompt=tuple(tokens[:size]))
+        opened = self._scheduler.adopt(request, tokens)
+        if opened is not None:
+            cost = stage.costs.copy_of(len(tokens) - 1)
+            try:
+                await self._alone.compute(stage.take_in, opened, keys, values, cost=cost)
+            except asyncio.CancelledError:
+                self._scheduler.forget(opened.slot)  # it may not have come in
+                raise
+        left = rest(request, tokens[size:])
+        assert isinstance(left, Request), "an answer that has ended is not given away"
+        return left
 
 
 class _Router:
@@ -83,41 +152,56 @@ class _Router:
         chunk: int,
         tasks: asyncio.TaskGroup,
         held: Mapping[str, int],
+        prefill: int,
     ) -> None:
         self._group, self._source, self.sink, self._policy, self._tasks = group, source, sink, policy, tasks
-        self.own = _Queue()
+        self.own, self.own_ended = Queue(), asyncio.Event()
         self._owners: dict[str, int] = {}
-        self._held = dict(held)
+        self._held, self._prefill = dict(held), prefill
+        self._targets, self._cancelled = dict[str, int](), set[str]()
         self._in_hand, self._turn = [0] * group.size, 0
         self._given = [Prefixes(chunk) for _ in self._in_hand]
         self._loads: dict[int, Load] = {}
 
     async def run(self) -> None:
         """Hand out orders until the source ends."""
-        hearing = [self._tasks.create_task(self._hear(rank)) for rank in range(1, self._group.size)]
+        size, prefill = self._group.size, self._prefill
+        hearing = {place: self._tasks.create_task(self._hear(place)) for place in range(1, size)}
         while (order := await self._source.next()) is not None:
             if isinstance(order, Cancel):
                 if order.id in self._owners:
+                    self._cancelled.add(order.id)
                     self._hand(self._owners[order.id], order)
                 continue
             if order.id in self._owners:
                 raise ValueError(f"request {order.id!r}: one with this id has not ended yet")
             place = self._held.pop(order.id, -1)
             place = self._owners[order.id] = place if place >= 0 else self._choose(order)
+            to = -1
+            if place < prefill:
+                to = self._targets[order.id] = min(range(prefill, size), key=self._in_hand.__getitem__)
+                self._in_hand[to] += 1
             self._in_hand[place] += 1
-            self._hand(place, order)
-        for place in range(self._group.size):
-            self._hand(place, None)
-        await asyncio.gather(*hearing)
+            self._hand(place, order, to)
+        for places in (
+            range(prefill),
+            range(prefill, size),
+        ):  # those that decode may still get requests from the others
+            for place in places:
+                self._hand(place, None)
+            await asyncio.gather(*(hearing[place] for place in places if place))
+            if 0 in places:
+                await self.own_ended.wait()
 
     def _choose(self, request: Request) -> int:
         self._turn += 1
+        places = range(self._prefill or self._group.size)
         if self._policy == "round_robin":
-            return (self._turn - 1) % self._group.size
-        place = min(range(self._group.size), key=self._in_hand.__getitem__)
+            return (self._turn - 1) % len(places)
+        place = min(places, key=self._in_hand.__getitem__)
         if self._policy == "prefix_aware":
             lengths = [given.longest(request.prompt)[1] for given in self._given]
-            best = max(range(self._group.size), key=lengths.__getitem__)
+            best = max(places, key=lengths.__getitem__)
             if lengths[best] and self._in_hand[best] <= self._in_hand[place] + UNEVEN:
                 place = best
             self._given[place].keep(self._turn, request.prompt)
@@ -125,11 +209,11 @@ class _Router:
                 self._given[place].drop(next(iter(self._given[place])))
         return place
 
-    def _hand(self, place: int, order: Order | None) -> None:
+    def _hand(self, place: int, order: Order | Moved | None, to: int = -1) -> None:
         if place == 0:
-            self.own.put(order)
+            self.own.put((order, to))
         else:
-            self._tasks.create_task(self._group.send(place, ORDER, _written(order)))
+            self._tasks.create_task(self._group.send(place, ORDER, written(order, to)))
 
     async def _hear(self, place: int) -> None:
         """Pass on the events of a replica until its last one."""
@@ -137,16 +221,29 @@ class _Router:
         while kind := (message := await self._group.recv(place, EVENT))["kind"]:
             if kind == "token":
                 has = "logprobs" in message.payload.values
-                logprobs = _logprobs_decoder.decode(message["logprobs"]) if has else None
+                logprobs = logprobs_decoder.decode(message["logprobs"]) if has else None
                 ends.token(message["request"], message["token"], logprobs)
             elif kind == "end":
                 ends.end(message["request"], message["reason"], message["message"])
+            elif kind == "moved":
+                ends.moved(message["request"])
             else:
-                ends.load(_load_decoder.decode(message["load"]))
+                ends.load(load_decoder.decode(message["load"]))
 
     def ended(self, place: int, request: str) -> None:
         self._in_hand[place] -= 1
         del self._owners[request]
+        self._cancelled.discard(request)
+        if request in self._targets:
+            self._in_hand[self._targets.pop(request)] -= 1
+
+    def moved(self, place: int, request: str) -> None:
+        """Note that the replica at *place* has prefilled *request*, and has sent it where it goes on."""
+        self._in_hand[place] -= 1
+        to = self._owners[request] = self._targets.pop(request)
+        self._hand(to, Moved(place))
+        if request in self._cancelled:
+            self._hand(to, Cancel(request))
 
     def loaded(self, place: int, load: Load) -> None:
         """Report all replicas together."""
@@ -183,70 +280,8 @@ class _Ends:
     def load(self, load: Load) -> None:
         self._router.loaded(self._place, load)
 
-
-class _Queue:
-    """A source in this process."""
-
-    def __init__(self) -> None:
-        self._orders: asyncio.Queue[Order | None] = asyncio.Queue()
-        self.put: Callable[[Order | None], None] = self._orders.put_nowait
-
-    async def next(self) -> Order | None:
-        return await self._orders.get()
-
-
-class _Remote:
-    """The source of a replica on another rank than the first."""
-
-    def __init__(self, group: Transport) -> None:
-        self._group = group
-
-    async def next(self) -> Order | None:
-        return _read(await self._group.recv(0, ORDER))
-
-
-class _Events:
-    """The sink of such a replica. Events leave in the order in which they happen."""
-
-    def __init__(self, group: Transport, tasks: asyncio.TaskGroup) -> None:
-        self._group, self._tasks = group, tasks
-
-    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
-        more = {} if logprobs is None else {"logprobs": msgspec.json.encode(logprobs).decode()}
-        self._send(kind="token", request=request, token=token, **more)
-
-    def end(self, request: str, reason: Reason, message: str = "") -> None:
-        self._send(kind="end", request=request, reason=reason, message=message)
-
-    def load(self, load: Load) -> None:
-        self._send(kind="load", load=msgspec.json.encode(load).decode())
+    def moved(self, request: str) -> None:
+        self._router.moved(self._place, request)
 
     def done(self) -> None:
-        self._send(kind="")
-
-    def _send(self, **values: Any) -> None:
-        self._tasks.create_task(self._group.send(0, EVENT, values))
-
-
-_load_decoder = msgspec.json.Decoder(Load)
-_logprobs_decoder = msgspec.json.Decoder(Logprobs)
-_request_decoder = msgspec.json.Decoder(Request)
-
-
-def _written(order: Order | None) -> Sendable:
-    """Return *order* as a message: a prompt is a tensor, since a header is short."""
-    if order is None:
-        return {"kind": ""}
-    if isinstance(order, Cancel):
-        return {"kind": "cancel", "request": order.id}
-    prompt = torch.tensor(order.prompt, dtype=torch.int32)
-    return pack(prompt, kind="request", request=msgspec.json.encode(replace(order, prompt=())).decode())
-
-
-def _read(message: Message) -> Order | None:
-    if not message["kind"]:
-        return None
-    if message["kind"] == "cancel":
-        return Cancel(message["request"])
-    request = _request_decoder.decode(message["request"])
-    return replace(request, prompt=tuple(message.tensor.tolist()))
+        self._router.own_ended.set()

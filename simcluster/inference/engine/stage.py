@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Protocol, TypeAlias
 
@@ -66,6 +66,12 @@ class Stage(Protocol):
     def choose(self, batch: Batch, logits: Tensor) -> Chosen:
         """Return the tokens that the pieces of *batch* that sample get, and how many each gets."""
 
+    def copy_out(self, slot: int, tokens: int) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of the first *tokens* of the sequence *slot*."""
+
+    def take_in(self, opened: Opened, keys: Tensor, values: Tensor) -> None:
+        """Begin a sequence with *keys* and *values* that `copy_out` gave elsewhere."""
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -89,8 +95,11 @@ class Costs:
 
     def _copies(self, batch: Batch, layers: int) -> Cost:
         """Return the cost of the prefixes that are copied: each is read and written."""
-        copied = sum(one.prefix for one in batch.opened)
-        return Cost(0.0, 2 * self.share * self.shape.cache_bytes(layers, copied))
+        return replace(self, layers=layers).copy_of(sum(one.prefix for one in batch.opened))
+
+    def copy_of(self, tokens: int) -> Cost:
+        """Return the cost of keys and values that are copied: each is read and written."""
+        return Cost(0.0, 2 * self.share * self.shape.cache_bytes(self.layers, tokens))
 
     def head_of(self, batch: Batch) -> Cost:
         """Return the cost of the logits of the pieces that sample."""
@@ -145,6 +154,18 @@ class Sequences:
         rows = torch.split(inputs, [piece.count for piece in batch.pieces])
         return [Part(self._caches[piece.slot], own) for piece, own in zip(batch.pieces, rows, strict=True)]
 
+    def copy_out(self, slot: int, tokens: int) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of the first *tokens* of *slot*."""
+        cache = self._caches[slot]
+        return cache.keys[:, :, :tokens].clone(), cache.values[:, :, :tokens].clone()
+
+    def take_in(self, opened: Opened, keys: Tensor, values: Tensor) -> None:
+        """Begin a sequence with *keys* and *values*."""
+        cache = self._caches[opened.slot] = self._make(opened.capacity)
+        self._opened[opened.slot] = opened
+        cache.length = keys.shape[2]
+        cache.keys[:, :, : cache.length], cache.values[:, :, : cache.length] = keys, values
+
     def choose(self, batch: Batch, logits: Tensor) -> Chosen:
         """Return (the next tokens of the pieces that sample, the number of each), from their rows of *logits*.
 
@@ -178,7 +199,8 @@ class RealStage:
         self.costs = Costs(shape, layers)
         self._share, self._sequences = share, Sequences(share.cache, sampled)
         self._held = Held(shape.cache_bytes(layers, 1))
-        self.choose = self._sequences.choose
+        self.choose, self.copy_out = self._sequences.choose, self._sequences.copy_out
+        self.take_in = self._sequences.take_in
 
     @property
     def weight_bytes(self) -> float:
@@ -219,3 +241,12 @@ class TimedStage:
 
     def choose(self, batch: Batch, logits: Tensor) -> Chosen:
         return unknown(batch, self._acceptance)
+
+    def copy_out(self, slot: int, tokens: int) -> tuple[Tensor, Tensor]:
+        half = torch.empty(
+            round(self.costs.shape.cache_bytes(self.costs.layers, tokens) / 2), dtype=torch.uint8, device="meta"
+        )
+        return half, half
+
+    def take_in(self, opened: Opened, keys: Tensor, values: Tensor) -> None:
+        return

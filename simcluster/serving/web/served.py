@@ -30,12 +30,13 @@ class Language(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One node's part of the model. *layers* is [first, last)."""
+    """One node's part of the model. *layers* is [first, last). *role*: "prefill" or "decode" if it does one of them."""
 
     node: str
     layers: tuple[int, int]
     weights_bytes: int
     cache_bytes: int
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,11 +91,37 @@ def test_the_desk_is_told_of_every_end_once_and_of_the_load() -> None:
     assert all(node.sent_bytes > 0 for node in last.nodes)
 
 
-async def replicated(node: Transport, desk: Desk, policy: Any, ran: dict[int, int]) -> None:
-    scheduler = Scheduler(LIMITS)
+async def replicated(
+    node: Transport, desk: Desk, policy: Any, ran: dict[int, int], prefill: int = 0, limits: Limits = LIMITS
+) -> None:
+    scheduler = Scheduler(limits)
     given = tuple(desk) if node.rank == 0 else None
-    await serve_replicas(node, TimedStage(SHAPE, 0, 6), range(3), scheduler, given, policy)
+    await serve_replicas(node, TimedStage(SHAPE, 0, 6), range(3), scheduler, given, policy, prefill=prefill)
     ran[node.rank] = next(scheduler._slots)
+
+
+@pytest.mark.parametrize(("prefill", "sequences"), [(1, [5, 3, 2]), (2, [3, 2, 5])])
+def test_a_prompts_keys_and_values_go_from_a_node_that_prefills_to_one_that_decodes(
+    prefill: int, sequences: list[int]
+) -> None:
+    desk, ran = Desk([Request(str(i), (0,) * 16, 4) for i in range(5)]), dict[int, int]()
+    counts = sent(partial(replicated, desk=desk, policy="least_loaded", ran=ran, prefill=prefill), 4)
+    assert {name: len(tokens) for name, tokens in desk.tokens.items()} == {str(i): 4 for i in range(5)}
+    assert set(desk.ends.values()) == {("length", "")}
+    assert [ran[rank] for rank in range(3)] == sequences
+    assert desk.loads[-1].prefilled == 5 * 16
+    # Keys and values of 6 layers, 4 heads of 8 numbers, 4 bytes each; and the ids of 16 tokens and of the first one.
+    assert counts["cache"] == 5 * (2 * 6 * 4 * 8 * 4 * 16 + 17 * 4) == 5 * (SHAPE.cache_bytes(6, 16) + 17 * 4)
+
+
+def test_a_node_that_decodes_prefills_what_it_has_no_room_for() -> None:
+    # Two blocks of 16: one request of 16 and 4 tokens at a time. All come to the same node, and each ends once.
+    desk, ran = Desk([Request(str(i), (0,) * 16, 4) for i in range(4)]), dict[int, int]()
+    limits = Limits(2, 1000, 512)
+    sent(partial(replicated, desk=desk, policy="least_loaded", ran=ran, prefill=2, limits=limits), 4)
+    assert {name: len(tokens) for name, tokens in desk.tokens.items()} == {str(i): 4 for i in range(4)}
+    assert set(desk.ends.values()) == {("length", "")}
+    assert desk.loads[-1].prefilled > 4 * 16
 
 
 @pytest.mark.parametrize("policy", ["least_loaded", "round_robin", "prefix_aware"])

@@ -19,7 +19,7 @@ export function drawShelf(found) {
     if (place) root.append(shape("path", { class: "way", d: `M${middle} ${y - GAP}V${y}` }));
     const node = shape("rect", { class: "node", x: LEFT, y, width: WIDE - LEFT - 2, height: HIGH, rx: 10 });
     const [from, to] = part.layers, inChain = to - from > 1 ? `layers ${from} to ${to - 1}` : `layer ${from}`;
-    const layers = chain ? inChain : shelf.placement === "tensor" ? `a share of ${to - from} layers` : `all ${to - from} layers`;
+    const layers = chain ? inChain : shelf.placement === "tensor" ? `a share of ${to - from} layers` : `all ${to - from} layers${part.role ? `, ${part.role}` : ""}`;
     const load = shape("text", { x: WIDE - 14, y: y + 20, "text-anchor": "end" }, "idle");
     const room = (part.weights_bytes + part.cache_bytes) / largest * inside, held = part.weights_bytes / largest * inside;
     const cache = shape("rect", { class: "cache", x: x + held, y: y + 30, width: 0, height: 8 });
