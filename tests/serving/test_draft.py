@@ -16,7 +16,7 @@ from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request, Sampling
 from simcluster.serving.asked import Asked, setup_of, shape_of_architecture
 from simcluster.serving.guessing import Guessing
-from simcluster.serving.placing import layout_of, limits_of, within
+from simcluster.serving.placing import held_bytes, layout_of, limits_of, within
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import answer_all
 from simcluster.serving.setup import Layout, Setup, SmallModel
@@ -63,7 +63,7 @@ def expected(model: str) -> dict[Sampling, Any]:
 
 @pytest.mark.parametrize("sampling", [Sampling(), WARM], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("draft", ["itself", "other", "short"])
-@pytest.mark.parametrize("name", ["alone", "three stages", "two shards", "replicas"])
+@pytest.mark.parametrize("name", ["alone", "three stages", "two shards", "replicas", "one prefills"])
 def test_a_draft_changes_no_token(
     name: str, draft: str, sampling: Sampling, model: str, drafts: Any, expected: Any
 ) -> None:
@@ -194,6 +194,17 @@ def test_the_first_node_has_less_room_by_the_draft_and_is_refused_without() -> N
         UsageError, match=r"node n0: found .* of weights, with tiny, expected room for them and a block"
     ):
         limits_of(layout, at(weights + more), shape, 1000, draft=draft)
+
+
+def test_a_node_that_prefills_has_no_draft(model: str, drafts: Any, expected: Any) -> None:
+    layout, draft = LAYOUTS["two prefill"], drafts["other"]
+    plain, found = answered(model, layout, requests()), answered(model, layout, requests(), draft=draft, guesses=3)
+    assert tokens_of(found) == expected[WARM]
+    weights = [use.weight_bytes for use in plain.nodes]
+    assert [use.weight_bytes > own for use, own in zip(found.nodes, weights, strict=True)] == [False, False, True]
+    assert found.prefilled == sum(len(one.prompt) for one in requests())
+    held = [held_bytes(layout, timed.SHAPE, place, draft) for place in range(3)]
+    assert held[0] == held[1] == held_bytes(layout, timed.SHAPE, 2) < held[2]
 
 
 def test_a_pipeline_from_the_plan_leaves_room_for_the_draft_on_its_first_node() -> None:
