@@ -62,6 +62,11 @@ class Member:
         self._expected: set[tuple[int, int, float]] = set()  # news that an alarm brings: (peer, incarnation, time)
         self._announced: set[int] = set()  # peers with such news, until they are back
 
+    @property
+    def may_freeze(self) -> bool:
+        """Whether a fault may suspend it."""
+        return self._registry.gated
+
     def die(self, fault: Fault | None = None) -> None:
         """Stop receiving."""
         self.alive, self.killed_by = False, fault

@@ -43,21 +43,27 @@ class SimTransport(Node[Outgoing, Any]):
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         check_work(work, cost)
         member, loop = self._member, self._loop
-        async with member.device_lock:
-            start_s = loop.time()
+        clock = loop.clock
+        await member.device_lock.acquire()
+        try:
+            start_s = clock._now
             # Run at the start, as a real device would: later changes are not seen, and cancelling comes too late.
             duration_s = member.device.start(cost, start_s)
             try:
                 hand_over = cost.flops >= LEAST_FLOPS and _is_of_a_replica(work)
                 piece = loop.workers.begin(member, partial(work, *args, **kwargs), hand_over=hand_over)
-                if member.cores is None or not duration_s:
+                if member.cores is not None and duration_s:
+                    await member.cores.work(duration_s)
+                elif member.may_freeze or duration_s <= 0:
                     await asyncio.sleep(duration_s)
                 else:
-                    await member.cores.work(duration_s)
+                    await loop.pause(duration_s)
             finally:
                 loop.progress()
-                member.device.stop(loop.time())
-                self.recorder.span("compute", start_s, loop.time(), -1, "", 0)
+                member.device.stop(clock._now)
+                self.recorder.span("compute", start_s, clock._now, -1, "", 0)
+        finally:
+            member.device_lock.release()
         return piece.result()
 
     def record(self, *, step: int, **metrics: float) -> None:

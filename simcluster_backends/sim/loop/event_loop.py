@@ -113,6 +113,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         assert isinstance(timer, Timer)
         timer.alarm.cancelled = True
 
+    async def pause(self, delay_s: float) -> None:
+        """Sleep for *delay_s* above 0, as asyncio does, but without a timer: for owners that are never suspended."""
+        future: asyncio.Future[None] = SimFuture(loop=self)
+        alarm = self.clock.alarm_at(self.clock._now + delay_s, _wake, future)
+        try:
+            await future
+        finally:
+            alarm.cancelled = True
+
     def create_future(self) -> asyncio.Future[Any]:
         return SimFuture(loop=self)
 
@@ -245,6 +254,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         logging.getLogger("asyncio").error(
             "%s at virtual time %r", context.get("message"), self.time(), exc_info=context.get("exception")
         )
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:

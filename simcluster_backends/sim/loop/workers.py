@@ -26,13 +26,11 @@ LEAST_FLOPS = 1e8
 class Piece(Generic[T]):
     """A call of *work* that runs once, and its outcome."""
 
-    __slots__ = ("_context", "_error", "_over", "_result", "_work")
+    __slots__ = ("_context", "_error", "_result", "_work")
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
         self._context = contextvars.copy_context()
-        self._over = threading.Lock()
-        self._over.acquire()
         self._result: T | None = None
         self._error: BaseException | None = None
 
@@ -43,6 +41,27 @@ class Piece(Generic[T]):
             raise
         except BaseException as error:
             self._error = error
+
+    def result(self) -> T:
+        """Return or raise the outcome of the finished work."""
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+
+class Handed(Piece[T]):
+    """A piece for another thread."""
+
+    __slots__ = ("_over",)
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        super().__init__(work)
+        self._over = threading.Lock()
+        self._over.acquire()
+
+    def run(self) -> None:
+        try:
+            super().run()
         finally:
             self._over.release()
 
@@ -50,12 +69,6 @@ class Piece(Generic[T]):
         """Return when the work has finished."""
         with self._over:
             return
-
-    def result(self) -> T:
-        """Return or raise the outcome of the finished work."""
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[return-value]
 
 
 class Workers:
@@ -65,23 +78,23 @@ class Workers:
         self._count = threads if threads > 1 else 0
         self._hurries = False
         self._threads: list[threading.Thread] = []
-        self._waiting: SimpleQueue[Piece[Any] | None] = SimpleQueue()
-        self.under_way: dict[object, Piece[Any]] = {}
+        self._waiting: SimpleQueue[Handed[Any] | None] = SimpleQueue()
+        self.under_way: dict[object, Handed[Any]] = {}
 
     def begin(self, owner: object, work: Callable[[], T], *, hand_over: bool) -> Piece[T]:
         """Start *work*; it has finished on return unless there are threads to *hand* it *over* to."""
-        piece = Piece(work)
-        if self._count and hand_over:
-            self.under_way[owner] = piece
-            if len(self._threads) < self._count:
-                # A daemon: endless work must not keep Ctrl-C from ending the process.
-                thread = threading.Thread(target=self._run, name=f"work-{len(self._threads)}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
-            self._waiting.put(piece)
-        else:
+        if not (self._count and hand_over):
+            piece = Piece(work)
             piece.run()
-        return piece
+            return piece
+        handed = self.under_way[owner] = Handed(work)
+        if len(self._threads) < self._count:
+            # A daemon: endless work must not keep Ctrl-C from ending the process.
+            thread = threading.Thread(target=self._run, name=f"work-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._waiting.put(handed)
+        return handed
 
     def join(self, owner: object) -> None:
         """Wait for the piece of *owner* in progress, if any."""

@@ -17,7 +17,7 @@ from simcluster.transport import Cost, Transport
 from simcluster.workloads import Replica, mnist_mlp
 from simcluster_backends.sim import transport
 from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.loop.workers import Piece, Workers
+from simcluster_backends.sim.loop.workers import Handed, Workers
 from tests.support.clusters import star
 
 LARGE = Cost(1e9)  # a second on the ideal device, and enough for a thread
@@ -205,7 +205,7 @@ def test_ctrl_c_during_work_is_not_kept_for_its_result() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         Workers(1).begin("owner", interrupted, hand_over=True)
-    piece = Piece(interrupted)
+    piece = Handed(interrupted)
     with pytest.raises(KeyboardInterrupt):
         piece.run()
     piece.wait()  # nobody is left waiting
