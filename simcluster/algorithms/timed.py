@@ -16,7 +16,7 @@ from simcluster.workloads.operator_costs import elementwise_cost
 T = TypeVar("T")
 
 FEW = 2**20
-"""Up to so many numbers, work is counted on zeros: without values, torch would first import its compiler."""
+"""The most numbers of work that is counted on zeros: without values, torch would first import its compiler."""
 
 
 async def timed(node: Transport, work: Callable[..., T], *args: Any) -> T:
