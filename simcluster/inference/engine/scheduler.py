@@ -103,7 +103,7 @@ class Scheduler:
         return True
 
     def set_aside(self) -> None:
-        """Take back the batches in flight, whose tokens will never come, and forget all requests. What is cached of
+        """Take back the batches in flight, as their tokens will never come, and forget all requests. What is cached of
         them is kept for `resume`, until others need the blocks.
 
         A stage may have computed those batches: the next pieces begin where theirs did.
