@@ -148,7 +148,7 @@ def faults_on(topology: Topology, seed: int = 0) -> tuple[Fault, ...]:
 
 
 def recovering(setup: Setup, backend: str, faults: Sequence[Fault]) -> Setup:
-    """Return *setup*, without its recovery where it is of no use: in the simulator without *faults* that lose nodes, and
+    """Return *setup*, without its recovery where none is needed: in the simulator without *faults* that lose nodes, and
     on torch, which ends a run that loses one.
     """
     recovers = any(map(may_lose, faults)) if backend == "sim" else backend != "torch"
