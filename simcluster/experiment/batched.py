@@ -35,7 +35,7 @@ def check_batched(plan: Experiment, options: Mapping[str, Any]) -> None:
     if size < 2:
         raise UsageError(Problem("batched", "true on one node", "at least 2, whose gradients make a group"))
     if in_parts(plan, size):
-        found = f"true with {plan.algorithm_name}, whose ranks hold parts of the model"
+        found = f"true with {plan.algorithm_name}: its ranks hold parts of the model"
         raise UsageError(Problem("batched", found, "an algorithm whose ranks compute gradients of the whole model"))
     check_workload(plan.workload, size, plan.seed)
 

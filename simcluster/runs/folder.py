@@ -52,7 +52,7 @@ NEEDED: Final = (CONFIG, METRICS, TRACE, SUMMARY)
 SOURCE: Final = "source"
 """The user's functions that had no file: see simcluster.documents.captured."""
 SHARDS: Final = "shards"
-SUMMARY_BYTES: Final = 64 << 20
+SUMMARY_BYTES: Final = 128 << 20
 TRACE_BYTES: Final = 2 << 30
 WEIGHTS_BYTES: Final = 64 << 30
 MOST_ROWS: Final = 200_000_000

@@ -170,11 +170,14 @@ class Bill(NamedTuple):
 
 def bills(topology: Topology, record: RunRecord) -> dict[str, Bill]:
     """Return each node's bill, by name. Nodes stay switched on until the run ends, even if they finish earlier."""
-    found = {}
+    found, alike, lasted_s = {}, dict[tuple[int, float], Bill](), record.lasted_s
     for node in record.nodes:
-        device = topology.nodes[node.name].device
+        device, compute_s = topology.nodes[node.name].device, node.compute_s
         assert device is not None, "a worker has a device"
-        found[node.name] = bill(device, node.compute_s, record.lasted_s)
+        key = (id(device), compute_s)  # only to find the same again
+        if key not in alike:
+            alike[key] = bill(device, compute_s, lasted_s)
+        found[node.name] = alike[key]
     return found
 
 

@@ -148,8 +148,8 @@ def faults_on(topology: Topology, seed: int = 0) -> tuple[Fault, ...]:
 
 
 def recovering(setup: Setup, backend: str, faults: Sequence[Fault]) -> Setup:
-    """Return *setup*, without its recovery where no node can be lost, the simulator's without such *faults*; and on
-    torch, whose launchers end a run that loses a node.
+    """Return *setup*, without its recovery where none is needed: in the simulator without *faults* that lose nodes, and
+    on torch, which ends a run that loses one.
     """
     recovers = any(map(may_lose, faults)) if backend == "sim" else backend != "torch"
     return setup if recovers else replaced(setup, recovery=None)

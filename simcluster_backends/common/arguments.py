@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Sequence
+from types import CodeType
 
 from simcluster.errors import nearest
 from simcluster.transport import Any_, Cost
@@ -29,6 +30,9 @@ def check_tag(tag: object) -> None:
 
 def check_work(work: object, cost: object) -> None:
     """Raise TypeError unless *work* can run on a device and *cost* is a Cost."""
+    code = getattr(work, "__code__", None)
+    if type(code) is CodeType and not code.co_flags & inspect.CO_COROUTINE and type(cost) is Cost:
+        return  # nearly always, and much sooner
     if not callable(work):
         raise TypeError(f"compute takes a function and its arguments, compute(f, x, cost=...), not {_shown(work)}")
     if _is_async(work):

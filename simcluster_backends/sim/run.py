@@ -32,6 +32,7 @@ from simcluster_backends.sim.cluster import Body, Cluster
 from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.faults import Faults
 from simcluster_backends.sim.loop.callbacks import owner_of_task
+from simcluster_backends.sim.loop.clock import collected_rarely
 from simcluster_backends.sim.loop.stalls import stalls_reported
 from simcluster_backends.sim.member import Member
 from simcluster_backends.sim.resting import records_of
@@ -100,7 +101,7 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
     error: RunError | None = None
     unowned: list[Noticed] = []
     try:
-        with unawaited_noticed(partial(_notice, unowned)), stalls_reported(cluster.loop):
+        with unawaited_noticed(partial(_notice, unowned)), stalls_reported(cluster.loop), collected_rarely():
             cluster.run([body] * len(cluster.members))
         error = verdict_of(cluster).error
     except RunError as stuck:

@@ -18,7 +18,7 @@ from simcluster.transport import Transport
 
 
 class Draft:
-    """The guesser with the small model *stage*, whose sequences have at most *context* tokens.
+    """The guesser with the small model *stage*, for sequences of at most *context* tokens.
 
     Before it guesses for a sequence it reads its tokens, about *chunk* of all sequences per batch; those that it has
     not read to their end get no guesses yet.

@@ -103,8 +103,10 @@ class Scheduler:
         return True
 
     def set_aside(self) -> None:
-        """Take back the batches in flight, which a stage may have computed: their tokens will never come. Forget all
-        requests; what is cached of them is kept for `resume`, until others need the blocks.
+        """Take back the batches in flight, as their tokens will never come, and forget all requests. What is cached of
+        them is kept for `resume`, until others need the blocks.
+
+        A stage may have computed those batches: the next pieces begin where theirs did.
         """
         begun = {one.slot for one in self._opened}
         for batch in reversed(self._in_flight):

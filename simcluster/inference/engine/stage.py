@@ -146,7 +146,7 @@ class Sequences:
                 cache.keys[:, :, : one.prefix] = source.keys[:, :, : one.prefix]
                 cache.values[:, :, : one.prefix] = source.values[:, :, : one.prefix]
                 cache.length = one.prefix
-        for slot in batch.closed:  # one whose batch was taken back may never have been opened
+        for slot in batch.closed:  # one of a batch that was taken back may never have been opened
             self._caches.pop(slot, None)
             self._opened.pop(slot, None)
         for piece in batch.pieces:

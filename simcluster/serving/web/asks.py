@@ -78,7 +78,7 @@ class Ask(BaseModel):
 
     @property
     def likeliest(self) -> int:
-        """The likeliest tokens whose log-probabilities come with each token; NO_LOGPROBS: not even its own."""
+        """The number of likeliest tokens that come with each token; NO_LOGPROBS: not even its own log-probability."""
         return NO_LOGPROBS
 
     @property

@@ -13,7 +13,7 @@ from simcluster.serving.web.served import Language
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A *token* of an answer, whose text begins after *start* characters, and its log-probabilities."""
+    """A *token* of an answer, with its log-probabilities; its text begins after *start* characters."""
 
     token: int
     start: int

@@ -80,6 +80,8 @@ class Routes:
 
     def _inner(self, start: int, end: int, users: tuple[int, int]) -> list[int] | None:
         """Return the first of the best paths or, with *spread*, the one that a hash of the names of *users* selects."""
+        if start == end:
+            return [start]  # as between the leaves of a star: without a search
         if self._spread and start not in self._distances_from:
             self._distances_from[start] = self._distances(start)
         distances, tree = (self._distances_from[start], {}) if self._spread else ({}, self._tree(start))

@@ -52,6 +52,20 @@ class Shape(NamedTuple):
         return {"name": self.name, "nodes": nodes, "links": links, **self.head}
 
 
+class Recipe(NamedTuple):
+    """How a document was made: by generator *name* with *settings*. *head* has its other keys."""
+
+    name: str
+    settings: Mapping[str, Any]
+    head: Mapping[str, Any]
+
+    def shape(self) -> Shape:
+        return SHAPES[self.name](**self.settings)._replace(head=self.head)
+
+    def document(self) -> Made:
+        return self.shape().document()
+
+
 def _written(shape: Callable[P, Shape]) -> Callable[P, Made]:
     @wraps(shape)
     def make(*args: P.args, **kwargs: P.kwargs) -> Made:

@@ -17,7 +17,8 @@ HEAD = ("name", "description")
 def alike(shape: Shape, check: Callable[[dict[str, Any]], Topology]) -> Topology | None:
     """Return the topology that *check* would read from the document of *shape*; None if only reading can tell.
 
-    Names that are the same twice, and nodes without a path to the others, are not looked for: no generator makes any.
+    Its source is a sample. Names that are the same twice, and nodes without a path to the others, are not looked for:
+    no generator makes any.
     """
     if any(key not in HEAD for key in shape.head):
         return None
@@ -32,7 +33,7 @@ def alike(shape: Shape, check: Callable[[dict[str, Any]], Topology]) -> Topology
     of_link = {id(keys): _after(link, 2) for (_, _, keys), link in zip(sample.links, read.links, strict=True)}
     nodes = {name: Node(name, *of_node[id(keys)]) for name, keys in shape.nodes.items()}
     links = tuple([Link(a, b, *of_link[id(keys)]) for a, b, keys in shape.links])
-    return replace(read, nodes=nodes, links=links, source=shape)
+    return replace(read, nodes=nodes, links=links)
 
 
 def _sample(shape: Shape) -> Shape:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, get_args
 
@@ -11,7 +12,7 @@ from simcluster.documents.values import extreme
 from simcluster.documents.yaml import Document, parse_value
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology.model.model import Duplex, Topology
-from simcluster.topology.presets.generators import MAKERS, MOST_WORKERS, SHAPES
+from simcluster.topology.presets.generators import MAKERS, MOST_WORKERS, SHAPES, Recipe
 from simcluster.topology.read.alike import alike
 from simcluster.topology.read.network import NETWORK_KEYS
 from simcluster.units import UnitError, parse_bandwidth, parse_latency
@@ -51,14 +52,14 @@ def expand(
         raise UsageError(problems)
     try:
         given = {key: data[key] for key in data if data[key] is not None and key not in (GENERATOR, *OF_ALL)}
-        shape = SHAPES[name](**given)
+        recipe = Recipe(name, given, {key: data[key] for key in OF_ALL if data.get(key) is not None})
+        shape = recipe.shape()
         # A wrong device is wrong at every node: check the first one ahead, so that a problem is reported once.
         check({"nodes": {first: dict(keys) for first, keys in islice(shape.nodes.items(), 1)}})
     except UsageError as error:
         raise UsageError(list(dict.fromkeys(_here(document, problem) for problem in error.problems))) from None
-    shape = shape._replace(head={key: data[key] for key in OF_ALL if data.get(key) is not None})
     if not rest and (topology := alike(shape, check)) is not None:
-        return topology
+        return replace(topology, source=recipe)
     return Document(shape.document(), document.file), rest
 
 

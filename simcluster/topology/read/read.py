@@ -125,10 +125,10 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
     generated = None
     if isinstance(document.data, dict) and GENERATOR in document.data:
         given = document
-        found = expand(document, overrides or {}, loads)
-        if isinstance(found, Topology):
-            return replace(found, generated=_plain(given.data))
-        document, overrides = found
+        expanded = expand(document, overrides or {}, loads)
+        if isinstance(expanded, Topology):
+            return replace(expanded, generated=_plain(given.data))
+        document, overrides = expanded
         generated = _plain(given.data) if not overrides else None
     reading = Reading(document)
     reading.problems = duplicates + apply(document, overrides or {})

@@ -1,4 +1,4 @@
-"""The sketch of a small model whose work never depends on values: its costs are counted on values.
+"""The sketch of a small model; its work never depends on values, so its costs are counted on some.
 
 Importing what torch needs to work without values takes longer than the work of such a model.
 """

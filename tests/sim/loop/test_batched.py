@@ -383,7 +383,7 @@ def test_other_backends_say_which_one_has_the_option(backend: str, tmp_path: Pat
             {"topology.workers": 1, "algorithm": "all_reduce_dp"},
             "batched: found true on one node, expected at least 2",
         ),
-        ({"algorithm": "zero"}, "batched: found true with zero, whose ranks hold parts of the model"),
+        ({"algorithm": "zero"}, "batched: found true with zero: its ranks hold parts of the model"),
     ],
 )
 def test_runs_without_gradients_to_group_are_refused(overrides: dict[str, Any], expected: str, tmp_path: Path) -> None:
