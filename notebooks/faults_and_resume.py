@@ -88,4 +88,4 @@ print("the same weights:", resumed.summary["weights_sha256"] == well.summary["we
 # Little, and everything. A hang costs its own length, 50 ms, since all others wait. After a crash the three survivors
 # finish even sooner than four would, because the ring is shorter, but train on fewer samples: the accuracy is the same
 # within half a percent. A node that starts again is admitted, and rejoins with the others' weights. And a stopped run
-# resumes to the weights of one that was never stopped, bit by bit.
+# resumes to the weights of one that was never stopped, bit for bit.

@@ -119,5 +119,5 @@ pd.DataFrame(waits).T.round(2)
 # are 2.3 times as fast as one, with 0.1 ms 5 times.
 #
 # A pipeline never makes one request faster. For eight at once four Pis give 3.6 times the tokens of one, and eight not
-# more than four. Under load that is what counts: with four Pis in a pipeline, the first token of a request arrives
-# five times as early as with one.
+# more than four. Under load that is what counts: with four Pis in a pipeline, a request waits a fifth as long for its
+# first token as with one.

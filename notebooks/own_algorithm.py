@@ -87,7 +87,7 @@ shelf = Topology.star(4, device="raspberry-pi-4", bandwidth="1 Gbps", latency="1
 # %% [markdown]
 # ## Always, or once in a while
 #
-# `functools.partial` sets a setting; the shipped `all_reduce_dp` averages gradients at every step.
+# `functools.partial` fixes a setting; the shipped `all_reduce_dp` averages gradients at every step.
 
 # %%
 sweep = simcluster.sweep(

@@ -69,5 +69,5 @@ simcluster.compare(predicted, real)
 # ## The answer
 #
 # Yes: it ends with the same weights, to the bit, after equally many messages and bytes. And asynchronous training
-# (`edp`) reaches 88 % more than ten times as soon as the parameter server that waits, with or without a slow Pi: the
+# (`edp`) is more than ten times as fast to 88 % as the parameter server that waits, with or without a slow Pi: the
 # Mac that serves also trains, and waits for no other node.

@@ -39,7 +39,7 @@ def catalogue(kind: str) -> dict[str, str]:
 
         presets: Mapping[str, Any] = LINKS if kind == "links" else DEVICES
         return {name: _of_preset(preset) for name, preset in sorted(presets.items())}
-    return {name: _in_words(_function(module, name)) for name, module in _homes(kind).items()}
+    return {name: _in_words(module, name) for name, module in _homes(kind).items()}
 
 
 def fields(kind: str) -> dict[str, Any]:
@@ -139,20 +139,52 @@ def _source(module: str) -> list[ast.stmt]:
     ).body
 
 
-def _function(module: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
-    for statement in _source(module):
+def _function(body: list[ast.stmt], name: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name:
             return statement
-    raise AssertionError(f"{module} has no function {name}")
+    raise AssertionError(f"no function {name}")
 
 
-def _in_words(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """Return the settings with their defaults, then the first line of the docstring."""
+def _in_words(module: str, name: str) -> str:
+    """Return the settings of the function *name* with their defaults, then the first line of its docstring."""
+    body = _source(module)
+    function = _function(body, name)
     keywords = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
     settings = ", ".join(
-        argument.arg if default is None else f"{argument.arg}={ast.literal_eval(default)!r}"
-        for argument, default in keywords
+        argument.arg if default is None else f"{argument.arg}={_shown(default, body)}" for argument, default in keywords
     )
     text = ast.get_docstring(function)
-    # Docstrings mark arguments with asterisks, which nobody needs beside their list.
+    # Docstrings mark arguments with asterisks; the list of settings needs none.
     return f"({settings})  {text.splitlines()[0].replace('*', '')}" if text else f"({settings})"
+
+
+def _shown(default: ast.expr, body: list[ast.stmt]) -> str:
+    """Return the value of *default*, also if it is the name of a constant that *body* assigns or imports from us; of
+    any other expression, its source.
+    """
+    named = default
+    while isinstance(named, ast.Name):
+        found = _constant(named.id, body)
+        if found is None:
+            break
+        named, body = found
+    try:
+        return repr(ast.literal_eval(named))
+    except ValueError:
+        return ast.unparse(default)
+
+
+def _constant(name: str, body: list[ast.stmt]) -> tuple[ast.expr, list[ast.stmt]] | None:
+    """Return (the expression that *name* stands for, the module that has it), or None if that is not in the source."""
+    for place, statement in reversed([*enumerate(body)]):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
+                return value, body[:place]
+            case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if target == name:
+                return value, body[:place]
+            case ast.ImportFrom(module=str() as module, names=names, level=0) if module.startswith("simcluster."):
+                original = next((alias.name for alias in names if name == (alias.asname or alias.name)), None)
+                if original is not None:
+                    return _constant(original, _source(module))
+    return None

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from simcluster.process.late_copies import late_copy
+from simcluster.unknown_number import UnknownNumber
 
 Scalar: TypeAlias = bool | int | float | str | None
 """The values that a message may carry besides tensors."""
@@ -185,33 +186,57 @@ def sizes_of(tag: str, content: Payload) -> tuple[int, int]:
     header_B, body_B = PREAMBLE_BYTES + 1, 0  # one byte begins the array of three
     try:
         for tensor in content.tensors:
-            header_B += _tensor_header_bytes(tensor.dtype, tensor.layout, tensor.shape)
-            body_B += tensor.nbytes
+            of_header_B, of_body_B = _tensor_sizes(tensor.dtype, tensor.layout, tensor.shape)
+            header_B += of_header_B
+            body_B += of_body_B
         count = len(content.tensors)
         header_B += 1 if count < 16 else 3 if count < 2**16 else 5
         length = len(tag) if tag.isascii() else len(tag.encode())
         header_B += length + (1 if length < 32 else 2 if length < 256 else 3 if length < 2**16 else 5)
-        if content.values:
-            header_B += len(encode_header("", Payload((), content.values))) - 3  # less the array, the tag, no tensors
-        else:
-            header_B += 1
+        header_B += _values_bytes(content.values) if content.values else 1
     except (AttributeError, KeyError, TypeError, ValueError):
         encode_header(tag, content)  # raises the detailed error
         raise
     return header_B, body_B
 
 
+def _values_bytes(values: Mapping[str, Scalar]) -> int:
+    """Return the bytes of *values* in a header: of a few numbers without encoding them."""
+    size_bytes = 1
+    if len(values) < 16:
+        for key, value in values.items():
+            kind = type(value)
+            if kind is float or kind is UnknownNumber:
+                size_bytes += 9
+            elif kind is bool:
+                size_bytes += 1
+            elif kind is int and -32 <= (number := int(value)) < 2**32:  # type: ignore[arg-type]
+                size_bytes += 1 if number < 2**7 else 2 if number < 2**8 else 3 if number < 2**16 else 5
+            else:
+                break
+            if type(key) is not str or len(key) > 31 or not key.isascii():
+                break
+            size_bytes += 1 + len(key)
+        else:
+            return size_bytes
+    return len(encode_header("", Payload((), values))) - 3  # less the array, the tag, no tensors
+
+
 @lru_cache(maxsize=4096)
-def _tensor_header_bytes(dtype: torch.dtype, layout: torch.layout, shape: torch.Size) -> int:
+def _tensor_sizes(dtype: torch.dtype, layout: torch.layout, shape: torch.Size) -> tuple[int, int]:
+    """Return the bytes of such a tensor in a header, and in the body."""
     if layout is not torch.strided or len(shape) > MAX_DIMENSIONS:
         raise ValueError
-    return len(_encoder.encode(TensorHeader(DTYPE_NAMES[dtype], list(shape))))
+    return len(_encoder.encode(TensorHeader(DTYPE_NAMES[dtype], list(shape)))), shape.numel() * dtype.itemsize
 
 
 def freeze(content: Payload) -> Payload:
     """Return a copy that is independent of the sender's tensors; those given are copied only when they are changed."""
     copy = _late_copy if isinstance(content, Given) else _copy
-    return Payload(tuple([copy(tensor) for tensor in content.tensors]), dict(content.values))
+    tensors = [
+        tensor if tensor.is_meta and not tensor.requires_grad else copy(tensor) for tensor in content.tensors
+    ]  # without values there is nothing to copy
+    return Payload(tuple(tensors), dict(content.values))
 
 
 def _copy(tensor: Tensor) -> Tensor:

@@ -48,6 +48,26 @@ class Cost:
 
     *operators* is the number of kernels that a framework launches, each with a launch overhead. *kind* names the work,
     as in "mnist_mlp/gradient": a device may have a measured time for it.
+
+    A product of two 512 x 512 matrices on a device of 100 GFLOP/s:
+
+    ```python
+    import simcluster
+    import torch
+    from simcluster import Cost, Topology
+
+
+    async def multiply(node, replica):
+        matrix = torch.ones(512, 512)
+        cost = Cost(flops=2 * 512**3, memory_bytes=3 * 4 * 512**2, operators=1)
+        await node.compute(torch.mm, matrix, matrix, cost=cost)
+        node.record(step=1)
+
+
+    cluster = Topology.star(2, device={"flops": "100 GFLOP/s"})
+    run = simcluster.run(topology=cluster, algorithm=multiply, workload="quadratic", stop={"steps": 1})
+    print(run.summary["elapsed_s"])  # 2 x 512^3 FLOP / (100 GFLOP/s) = 2.68 ms
+    ```
     """
 
     flops: float

@@ -89,7 +89,7 @@ def plain(steps: int, **keys: Any) -> dict[str, Any]:
 
 
 def half_way(folder: Path, backend: str, steps: int) -> str | None:
-    """Trains for *steps*, is killed behind half of them, goes on: the hash of the weights at the end."""
+    """Trains for *steps*, is killed after half of them, and resumes: the hash of the weights at the end."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -164,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--sockets", type=int, default=10, help="so many of them are of a launcher of real processes")
-    parser.add_argument("--steps", type=int, default=200, help="of the runs that are killed behind half of them")
+    parser.add_argument("--steps", type=int, default=200, help="of the runs that are killed after half of them")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     use_one_thread()  # a child that is forked from threads of OpenMP waits for them for ever
@@ -193,7 +193,7 @@ def main() -> None:
     print(f"{asked.kills} kills, {len(found)} complete checkpoints found, never an older one than was told")
     print(f"in {half_done} of them something was half done; {exact} of {resumed} resumed runs end with the same bits")
     for backend, same in halves.items():
-        words = f"{asked.steps} steps on {backend}, killed behind step {asked.steps // 2} and resumed"
+        words = f"{asked.steps} steps on {backend}, killed after step {asked.steps // 2} and resumed"
         print(f"{words}: {'the same' if same else 'OTHER'} bits")
     if exact != resumed or not all(halves.values()):
         raise SystemExit(1)

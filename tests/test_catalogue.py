@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import json
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import simcluster
+from simcluster import catalogue as listed
 from simcluster.algorithms import ALGORITHMS
 from simcluster.catalogue import KINDS, catalogue, names
 from simcluster.documents.settings import settings_of
@@ -41,6 +43,18 @@ def test_what_is_read_from_the_source_is_what_the_functions_have(kind: str, func
         settings = [(s.name if s.required else f"{s.name}={s.default!r}") for s in settings_of(function)]
         first_line = (inspect.getdoc(function) or "").partition("\n")[0].replace("*", "")
         assert listed[name] == f"({', '.join(settings)})  {first_line}"
+
+
+def test_a_default_that_is_named_is_listed_by_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = {
+        "simcluster.mine": "from simcluster.theirs import FAST as QUICK\n"
+        "RATE: Final = 0.5\nAGAIN = RATE\nHALF = 1 / 2\n"
+        "async def mine(node, replica, *, a=AGAIN, b=QUICK, c=HALF, d=-1, e=UNKNOWN, f): 'Do.'",
+        "simcluster.theirs": "FAST = (1, 2)\n",
+    }
+    monkeypatch.setattr(listed, "_source", lambda module: ast.parse(sources[module]).body)
+    monkeypatch.setattr(listed, "_homes", lambda kind: {"mine": "simcluster.mine"})
+    assert catalogue("algorithms") == {"mine": "(a=0.5, b=(1, 2), c=HALF, d=-1, e=UNKNOWN, f)  Do."}
 
 
 def test_links_and_devices_are_listed_with_fields_for_machines(command: Any) -> None:

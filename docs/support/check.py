@@ -1,10 +1,12 @@
-"""Every link of the built site leads to a file and an anchor, and no page loads anything from elsewhere.
+"""Every link of the built site leads to a file and an anchor, its Markdown copies included, and no page loads anything
+from elsewhere.
 
 python docs/support/check.py build/site
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -49,6 +51,17 @@ def problems(site: Path) -> Iterator[str]:
                 yield f"{path.relative_to(site)}: {target}: no such file"
             elif file in pages and unquote(parts.fragment) not in pages[file].anchors:
                 yield f"{path.relative_to(site)}: {target}: no such anchor"
+    yield from problems_of_copies(site)
+
+
+def problems_of_copies(site: Path) -> Iterator[str]:
+    """Yield each link of the Markdown files and of llms.txt below *site* that leads to no file."""
+    for path in [*site.rglob("*.md"), *site.glob("llms.txt")]:
+        prose = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+            parts = urlsplit(target)
+            if not parts.netloc and parts.path and not (path.parent / unquote(parts.path)).exists():
+                yield f"{path.relative_to(site)}: {target}: no such file"
 
 
 def main() -> int:

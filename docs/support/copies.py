@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import shutil
 import textwrap
@@ -48,11 +49,22 @@ def _text(app: Any, name: str) -> str:
     source = Path(app.env.doc2path(name))
     notebook = executed if executed.is_file() else source if source.suffix == ".ipynb" else None
     if notebook is None:
-        return plain(expand(source.read_text(encoding="utf-8")))
+        return _linked(app, name, plain(expand(source.read_text(encoding="utf-8"))))
     glued = executed.with_suffix(".glue.json")
     outputs = json.loads(glued.read_text(encoding="utf-8")) if glued.is_file() else {}
     numbers = {key: output["data"].get("text/plain", "") for key, output in outputs.items()}
-    return of_notebook(nbformat.read(notebook, as_version=4), numbers)
+    return _linked(app, name, of_notebook(nbformat.read(notebook, as_version=4), numbers))
+
+
+def _linked(app: Any, name: str, text: str) -> str:
+    """Return the *text* of page *name* with titles in its lists of pages, and links to the copies of notebooks."""
+
+    def entry(found: re.Match[str]) -> str:
+        page = posixpath.normpath(posixpath.join(posixpath.dirname(name), found[1]))
+        return f"- [{app.env.titles[page].astext()}]({found[1]}.md)"
+
+    text = re.sub(r"^- \[(\S+)\]\(\1\.md\)$", entry, text, flags=re.MULTILINE)
+    return re.sub(r"\]\(([^)\s]+)\.ipynb\)", r"](\1.md)", text)
 
 
 def _sections(app: Any) -> list[tuple[str, list[str]]]:
@@ -71,13 +83,18 @@ def _below(env: Any, name: str) -> list[str]:
 
 
 def _section(caption: str, names: list[str], env: Any, texts: dict[str, str]) -> str:
-    rows = [f"- [{env.titles[name].astext()}]({name}.md): {_summary(texts[name])}\n" for name in names]
-    return f"\n## {caption}\n\n{''.join(rows)}"
+    rows = [
+        ": ".join(filter(None, (f"- [{env.titles[name].astext()}]({name}.md)", _summary(texts[name]))))
+        for name in names
+    ]
+    return "\n".join([f"\n## {caption}\n", *rows, ""])
 
 
 def _summary(text: str) -> str:
-    """Return the first paragraph of prose of a page, without links and markup, up to SUMMARY_CHARACTERS."""
+    """Return the first sentences of a page, without links and markup, up to SUMMARY_CHARACTERS."""
     prose = [part for part in text.split("\n\n") if re.match(r"[\w*`\[]", part)]
+    if prose and len(prose[0]) < SUMMARY_CHARACTERS / 2 and not prose[0].startswith("*"):
+        prose[0] = " ".join(prose[:2])
     words = re.sub(r"\[([^\]]*)\]\([^)]*\)|\*", r"\1", " ".join((prose or [""])[0].split()))
     return textwrap.shorten(words, SUMMARY_CHARACTERS, placeholder=" ...")
 

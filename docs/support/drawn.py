@@ -6,34 +6,40 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 640, 300, 64, 46
+WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 480, 260, 58, 96, 46  # narrow, so that a phone shows letters large enough
 COLOURS = ("#4c8bf5", "#e07b39", "#2f9e77", "#a66bd4", "#c9a227")
 
 
 class Drawing:
     """An SVG that a page shows as it is."""
 
-    def __init__(self, parts: Sequence[str], height: float, title: str) -> None:
+    def __init__(self, parts: Sequence[str], height: float, title: str, words: str) -> None:
+        self.words = f"Figure: {title}, {words}"
         self.svg = (
             f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}" font-size="15"'
-            f' font-family="inherit" fill="currentColor" style="width:100%;max-width:{WIDTH}px">{"".join(parts)}</svg>'
+            f' font-family="inherit" fill="currentColor" style="width:100%;max-width:{1.15 * WIDTH:g}px">'
+            f"{''.join(parts)}</svg>"
         )
 
     def _repr_html_(self) -> str:
         return self.svg
 
+    def __repr__(self) -> str:
+        return self.words
+
 
 def bars(title: str, values: Mapping[str, float], unit: str) -> Drawing:
     """Draw a horizontal bar for each of *values*, with its number."""
-    most, start, row = max(values.values()), 190, 30
+    most, start, row = max(values.values()), 160, 28
     parts = []
     for number, (name, value) in enumerate(values.items()):
-        y, length = 6 + number * row, (WIDTH - start - 110) * value / most
+        y, length = 6 + number * row, (WIDTH - start - 80) * value / most
         parts.append(f'<text x="{start - 8}" y="{y + 16}" text-anchor="end">{escape(name)}</text>')
         parts.append(f'<rect x="{start}" y="{y}" width="{length:.1f}" height="{row - 8}" fill="{COLOURS[0]}"/>')
-        parts.append(f'<text x="{start + length + 8:.1f}" y="{y + 16}">{value:.3g} {escape(unit)}</text>')
-    return Drawing(parts, 6 + len(values) * row, title)
+        parts.append(f'<text x="{start + length + 8:.1f}" y="{y + 16}">{_digits(value)} {escape(unit)}</text>')
+    return Drawing(parts, 6 + len(values) * row, title, f"{unit}. {_listed(values)}")
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ def lines(
     """Draw a line with points for each of *series*, which map x to y."""
     xs = [value for points in series.values() for value in points]
     ys = [value for points in series.values() for value in points.values()]
-    across = Axis(x, min(xs), max(xs), log_x, LEFT, WIDTH - 130)
+    across = Axis(x, min(xs), max(xs), log_x, LEFT, WIDTH - RIGHT)
     up = Axis(y, min(ys) if log_y else 0.0, max(ys), log_y, HEIGHT - BOTTOM, 26)
     parts = _frame(across, up)
     ends: list[float] = []
@@ -92,7 +98,19 @@ def lines(
             end += 3
         ends.append(end)
         parts.append(f'<text x="{places[-1][0] + 9:.1f}" y="{end:.1f}" fill="{colour}">{escape(name)}</text>')
-    return Drawing(parts, max(HEIGHT, *ends), title)
+    listed = ". ".join(f"{name}: {_listed(points)}" for name, points in series.items())
+    return Drawing(parts, max(HEIGHT, *ends), title, f"{y} by {x}. {listed}")
+
+
+def _listed(values: Mapping[Any, float]) -> str:
+    """Return *values* with their names or places, for readers of text."""
+    names = (f"{name:,g}" if isinstance(name, (int, float)) else name for name in values)
+    return "; ".join(f"{name}: {_digits(value)}" for name, value in zip(names, values.values(), strict=True))
+
+
+def _digits(value: float) -> str:
+    """Return *value* to three digits, or to a whole number if it is larger."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 def _frame(across: Axis, up: Axis) -> list[str]:

@@ -10,7 +10,8 @@ FENCE = re.compile(r"^(\s*)(`{3,}|:{3,})(.*)$")
 DIRECTIVE = re.compile(r"^\{([\w:-]+)\}\s*(.*)$")
 DROPPED = {"py:currentmodule", "raw"}  # with all that is in them
 CODE = {"code-block", "code-cell", "literalinclude"}
-HIDDEN = {"remove-cell", "remove-input", "hide-input", "hide-cell"}
+HIDDEN = {"remove-cell", "remove-input"}
+FOLDED = {"hide-input", "hide-cell"}
 
 
 def plain(text: str, numbers: Mapping[str, str] | None = None) -> str:
@@ -33,14 +34,14 @@ def _without_gaps(lines: list[str]) -> Iterator[str]:
 
 
 def of_notebook(notebook: Any, numbers: Mapping[str, str]) -> str:
-    """Return an executed *notebook* as Markdown: what its page shows, with code that the page folds left out."""
+    """Return an executed *notebook* as Markdown: what its page shows, without code that only checks the page."""
     parts = []
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
             parts.append(cell["source"])
         elif cell["cell_type"] == "code":
             tags = set(cell["metadata"].get("tags", []))
-            if not tags & HIDDEN:
+            if not tags & HIDDEN and not (tags & FOLDED and "computed(" in cell["source"]):
                 parts.append(f"```python\n{cell['source']}\n```")
             if not tags & {"remove-cell", "remove-output"}:
                 parts.extend(map(_output, cell["outputs"]))
@@ -51,10 +52,12 @@ def _output(output: Any) -> str:
     data = output.get("data", {})
     if "text/markdown" in data:
         return str(data["text/markdown"])
-    is_picture = any(kind.startswith(("image/", "application/")) for kind in data)
-    text = output.get("text") or ("" if is_picture else data.get("text/plain", ""))
-    is_drawing = re.fullmatch(r"<.* at 0x[0-9a-f]+>", text.strip())
-    return f"```text\n{text.rstrip()}\n```" if text.strip() and not is_drawing else ""
+    if any(kind.startswith("application/") for kind in data):  # a number that the prose has
+        return ""
+    text = (output.get("text") or data.get("text/plain", "")).rstrip()
+    if text.startswith("Figure: "):
+        return text
+    return f"```text\n{text}\n```" if text.strip() else ""
 
 
 def _number(key: str, numbers: Mapping[str, str]) -> str:
@@ -98,6 +101,9 @@ def _of_directive(name: str, title: str, body: list[str]) -> list[str]:
         return [*caption, *(f"- [{entry}]({entry}.md)" for entry in body if entry), ""]
     if name == "grid":
         title = ""
+    if name == "grid-item-card":  # its list of pages, then its text: as the page shows them
+        start = next((at for at, line in enumerate(body) if line.startswith("```{toctree}")), 0)
+        body = [*body[start:], "", *body[:start]]
     if name in CODE:
         body = body[1:] if body and not body[0] else body
         file = [f"`{options['caption']}`:", ""] if "caption" in options else []
@@ -105,6 +111,7 @@ def _of_directive(name: str, title: str, body: list[str]) -> list[str]:
     if name in ("figure", "image"):
         return [f"![{options.get('alt', '')}]({title})", "", *_unfold(body)]
     if name.startswith("py:"):
+        title = " ".join([*(word for word in ("async", "classmethod", "staticmethod") if word in options), title])
         return [f"### `{title}`" if name in ("py:class", "py:exception") else f"#### `{title}`", "", *_unfold(body), ""]
     link = options.get("link")
     head = f"[{title}]({link}{'' if '.' in link else '.md'})" if link and title else title

@@ -81,7 +81,9 @@ def _table(block: dict[str, Any], known: Container[str] = ()) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    """Return *text* for a table, without bounds so large that they say nothing."""
+    text = re.sub(r"from (\d+) to \d{10,}", r"at least \1", text)
+    return re.sub(r" and at most \d{10,}", "", text).replace("|", "\\|")
 
 
 def default(schema: dict[str, Any]) -> str:

@@ -58,9 +58,12 @@ def terminal(command: str, *shows: str, until: str | None = None, exit_code: int
 
 
 def _wrapped(line: str) -> str:
-    """Return a *line* of prose as a terminal wraps it; shorter ones and tables stay as they are."""
+    """Return a *line* of prose wrapped, with further lines indented; shorter ones and tables stay as they are."""
     is_prose = len(line) > 1.2 * COLUMNS and "  " not in line.strip()
-    return "\n".join(textwrap.wrap(line, COLUMNS, break_long_words=False)) if is_prose else line
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return (
+        "\n".join(textwrap.wrap(line, COLUMNS, break_long_words=False, subsequent_indent=indent)) if is_prose else line
+    )
 
 
 def _up_to(text: str, until: str | None) -> str:

@@ -1,4 +1,4 @@
-"""A model and data of one's own: which of two spirals a point lies on."""
+"""A model and data of your own: which of two spirals a point lies on."""
 
 import torch
 from simcluster import Workload

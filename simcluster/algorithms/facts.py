@@ -66,7 +66,8 @@ class Facts:
     *places*: chooses the ranks of its stages for `order: auto`; None if there is no such setting. Its last argument:
     whether all ranks must hold one. *evenly*: why all batches must have one size; empty if averages weigh by samples.
     *idle*: whether a rank, out of a world size, takes no part. *rests*: whether each rank except 0 does nothing until
-    rank 0 first sends to it, and ends with rank 0: a simulator need not start it before.
+    rank 0 first sends to it, and ends with rank 0: a simulator need not start it before. *working*: the most ranks on
+    which anything happens, out of a world size, in a run of that many steps in which no rank is lost.
     """
 
     copies: Callable[[int, int, Settings], float] | None = None
@@ -85,6 +86,7 @@ class Facts:
     evenly: Callable[[Settings], str] = lambda settings: "its averages do not weigh by samples"
     idle: Callable[[int, int, Settings], bool] = lambda rank, size, settings: False
     rests: Callable[[Settings], bool] = never
+    working: Callable[[int, int, Settings], int] = lambda size, steps, settings: size
 
     def __call__(self, algorithm: Algorithm) -> Algorithm:
         """Attach these facts to *algorithm*, as its decorator."""

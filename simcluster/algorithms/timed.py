@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,25 +15,71 @@ from simcluster.workloads.operator_costs import elementwise_cost
 
 T = TypeVar("T")
 
+FEW = 2**20
+"""The most numbers of work that is counted on zeros: without values, torch would first import its compiler."""
+
 
 async def timed(node: Transport, work: Callable[..., T], *args: Any) -> T:
     r"""Run *work(\\*args)* on this node's device; *work* is a module-level function, *args* are tensors, lists of them,
     or numbers.
 
-    The cost is counted on tensors without values, so it never depends on them, nor on whether anything is computed.
+    The cost depends on shapes alone, not on values, nor on whether anything is computed. So does the result for tensors
+    without values: it is found once for all nodes.
     """
-    return await node.compute(work, *args, cost=cost_of(work, *args))
+    counted = _counted(work, tuple([_shape(arg) for arg in args]))
+    if counted.is_known and _lack_values(args):
+        again: T = await node.compute(_again, counted.found, cost=counted.cost)
+        return again
+    return await node.compute(work, *args, cost=counted.cost)
 
 
 def cost_of(work: Callable[..., Any], *args: Any) -> Cost:
     r"""Return the device cost of *work(\\*args)*, at one FLOP per element that an operator writes."""
-    return _counted(work, tuple(_shape(arg) for arg in args))
+    return _counted(work, tuple([_shape(arg) for arg in args])).cost
+
+
+class Counted(NamedTuple):
+    """The *cost* of a kind of work, and what it returns without values, if that is None or tensors."""
+
+    cost: Cost
+    is_known: bool
+    found: Any
 
 
 @lru_cache(maxsize=1024)
-def _counted(work: Callable[..., Any], shapes: tuple[Any, ...]) -> Cost:
-    empty = [_empty(shape) for shape in shapes]
-    return elementwise_cost(lambda: work(*empty))
+def _counted(work: Callable[..., Any], shapes: tuple[Any, ...]) -> Counted:
+    device = "cpu" if _numbers(shapes) <= FEW else "meta"
+    args, results = [_empty(shape, device) for shape in shapes], []
+    cost = elementwise_cost(lambda: results.append(work(*args)))
+    found = results[0]
+    parts = found if type(found) in (list, tuple) else () if found is None else (found,)
+    is_known = all(type(part) is Tensor for part in parts)
+    return Counted(cost, is_known, _again(found) if is_known else None)
+
+
+def _again(found: Any) -> Any:
+    """Return *found*, None or tensors, without values, in separate tensors: reshaping one in place affects no other."""
+    if isinstance(found, Tensor):
+        return found.detach() if found.is_meta else found.new_empty(found.shape, device="meta")
+    return found if found is None else type(found)([_again(part) for part in found])
+
+
+def _lack_values(args: Any) -> bool:
+    """Return whether there are tensors among *args*, and none has values."""
+    found = False
+    for tensor in _tensors(args):
+        if not tensor.is_meta:
+            return False
+        found = True
+    return found
+
+
+def _tensors(args: Any) -> Iterator[Tensor]:
+    for arg in args:
+        if isinstance(arg, Tensor):
+            yield arg
+        elif isinstance(arg, (list, tuple)):
+            yield from _tensors(arg)
 
 
 class _Tensor(tuple[torch.Size, torch.dtype]):
@@ -42,10 +89,17 @@ class _Tensor(tuple[torch.Size, torch.dtype]):
 def _shape(arg: Any) -> Any:
     if isinstance(arg, Tensor):
         return _Tensor((arg.shape, arg.dtype))
-    return tuple(_shape(part) for part in arg) if isinstance(arg, (list, tuple)) else arg
+    return tuple([_shape(part) for part in arg]) if isinstance(arg, (list, tuple)) else arg
 
 
-def _empty(shape: Any) -> Any:
+def _empty(shape: Any, device: str) -> Any:
     if isinstance(shape, _Tensor):
-        return torch.empty(shape[0], dtype=shape[1], device="meta")
-    return [_empty(part) for part in shape] if isinstance(shape, tuple) else shape
+        return torch.zeros(shape[0], dtype=shape[1], device=device)
+    return [_empty(part, device) for part in shape] if isinstance(shape, tuple) else shape
+
+
+def _numbers(shapes: Any) -> int:
+    """Return how many numbers the tensors of *shapes* have together."""
+    if isinstance(shapes, _Tensor):
+        return math.prod(shapes[0])
+    return sum(map(_numbers, shapes)) if isinstance(shapes, tuple) else 0

@@ -95,7 +95,7 @@ Compute = Annotated[
     str | None,
     Option(
         metavar="NAME",
-        help="What every node computes on: cpu, cuda, cuda:N, mps, or auto for what is there.",
+        help="What every node computes on: cpu, cuda, cuda:N, mps, or auto for an accelerator, if there is one.",
         autocompletion=one_of("auto", "cpu", "cuda", "mps"),
     ),
 ]
@@ -104,9 +104,9 @@ BackendOptions = Annotated[
     Option(
         "--option",
         metavar="KEY=VALUE",
-        help="A setting of the backend, e.g. threads=2 (sim): compute in two threads; limit_s=600 or loop_s=900 "
-        "(sockets): timeouts of the run; portable=true: the same bits on different x86-64 CPUs. "
-        "May be repeated.",
+        help="A setting of the backend, e.g. threads=2 (sim): compute in two threads; batched=true (sim): compute "
+        "small gradients in groups, with other rounding; limit_s=600 or loop_s=900 (sockets): timeouts of the run; "
+        "portable=true: the same bits on different x86-64 CPUs. May be repeated.",
     ),
 ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -61,7 +60,7 @@ def verify(
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
     else:
-        print(found.table(shutil.get_terminal_size().columns if sys.stdout.isatty() else 120))
+        print(found.table(shutil.get_terminal_size((120, 24)).columns))
     raise typer.Exit(0 if found.ok else 1)
 
 

@@ -16,7 +16,6 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-import torch
 from torch import Tensor
 
 from simcluster.collectives.flat import summed
@@ -40,7 +39,7 @@ async def bandwidth_aware_all_reduce(
         raise ValueError(f"{pieces} pieces: expected at least 1")
     if min(weights) == max(weights):
         return await ring_all_reduce(node, vector, tag)
-    own, result = _cut(vector, weights, pieces), torch.empty_like(vector)
+    own, result = _cut(vector, weights, pieces), vector.new_empty(len(vector))
     sums = _cut(result, weights, pieces)
     others = [rank for rank in range(node.size) if rank != node.rank]
     async with asyncio.TaskGroup() as group:

@@ -10,6 +10,11 @@ from torch import Tensor
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
     """Return all *tensors* concatenated in one new vector."""
+    if tensors and tensors[0].is_meta and not torch._C._len_torch_dispatch_stack():  # else operators are counted
+        first = tensors[0]
+        if all(tensor.is_meta and tensor.dtype is first.dtype for tensor in tensors):
+            # Without values, torch's own concatenation takes 30 us, and first imports its compiler.
+            return first.new_empty(sum([tensor.numel() for tensor in tensors]))
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 

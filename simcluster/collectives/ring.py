@@ -34,7 +34,7 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
     if size == 1:
         return vector.clone()
     right, left = (rank + 1) % size, (rank - 1) % size
-    result = BUFFERS.empty(vector.shape, vector.dtype) if vector.is_cpu else torch.empty_like(vector)
+    result = BUFFERS.empty(vector.shape, vector.dtype) if vector.is_cpu else vector.new_empty(len(vector))
     own, chunks = vector.detach().tensor_split(size), result.tensor_split(size)
     outgoing = own[rank]
     with Landings(node, left) as landings:

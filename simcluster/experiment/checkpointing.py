@@ -18,7 +18,7 @@ from simcluster.experiment.read import Experiment
 from simcluster.experiment.restarts import later
 from simcluster.runs.folder import CHECKPOINTS, SUMMARY
 from simcluster.runs.record import RunRecord
-from simcluster.runs.samples import Samples, is_known, samples_of
+from simcluster.runs.samples import Samples, are_known, samples_of
 from simcluster.runs.summary import keep_those_that_stand
 
 
@@ -121,7 +121,7 @@ def conclude(record: RunRecord, plan: Experiment, keeping: Keeping) -> Samples |
         if begun.world_size != len(record.nodes):
             record.extra["resumed"]["world_size"] = begun.world_size
     record.extra["checkpoints"] = keeping.end()
-    if plan.numerics != "real" or not all(is_known(node, record.nodes) for node in record.nodes):
+    if plan.numerics != "real" or not are_known(record.nodes):
         return None
     samples = samples_of(record.nodes, plan.workload, plan.seed)
     record.extra["samples"] = samples.totals

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from simcluster.algorithms.facts import facts_of
@@ -13,7 +13,9 @@ from simcluster.documents.reading import Reading
 from simcluster.documents.user_code import calling
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.keys import ExperimentBlock
+from simcluster.fault_plans.kinds import Fault
 from simcluster.process.memory import memory_bytes, return_freed_memory
+from simcluster.runs.schema import MOST_NODES
 from simcluster.topology import Topology
 from simcluster.units import format_size
 from simcluster.workloads import Replica, Workload
@@ -157,6 +159,21 @@ def report_settings(reading: Reading, check: Callable[[], object]) -> None:
     except UsageError as error:
         for problem in error.problems:
             reading.bad(("algorithm", problem.key), problem.expected, problem.found)
+
+
+def check_size(
+    reading: Reading, cluster: Topology, steps: int, function: Callable[..., Any], settings: Mapping[str, Any],
+    faults: Sequence[Fault],
+) -> None:  # fmt: skip
+    """Report a run in which something may happen on more nodes than a run directory can list."""
+    size = len(cluster.workers)
+    working = size if faults else facts_of(function).working(size, steps, settings)
+    if working > MOST_NODES:
+        expected = (
+            f"at most {MOST_NODES:,}, which the files of a run can list; a larger cluster only if few of its nodes "
+            "work (fedbuff with concurrency, without faults)"
+        )
+        reading.bad(("topology",), expected, f"{working:,} nodes that may work, of {size:,}")
 
 
 def check_fit(

@@ -53,24 +53,32 @@ def _needed(plan: Experiment) -> dict[str, Needed]:
         if parted and not facts.whole(settings):
             judged = _judged_by_layer(replica, memory)
     else:
-        phases = [[_whole(facts, rank, size, plan, memory)] for rank in range(size)]
+        phases = _whole(facts, size, plan, memory)
     is_known = facts.phases is not None or facts.copies is not None
-    found = {}
+    found, peaks = {}, dict[int, Needed]()  # by the id of phases, which many ranks share
     for rank, name in enumerate(plan.topology.workers):
         if rank == OBSERVED_RANK or may_stand(rank, plan.faults):
             phases[rank] = _evaluated(phases[rank], *judged, plan)
-        found[name] = Needed(max(phases[rank], key=lambda phase: phase.total), is_known)
+        if (needed := peaks.get(id(phases[rank]))) is None:
+            needed = peaks[id(phases[rank])] = Needed(max(phases[rank], key=lambda phase: phase.total), is_known)
+        found[name] = needed
     return found
 
 
-def _whole(facts: Facts, rank: int, size: int, plan: Experiment, memory: Memory) -> Memory:
-    """Return what a rank with a whole model holds."""
+def _whole(facts: Facts, size: int, plan: Experiment, memory: Memory) -> list[list[Memory]]:
+    """Return the only phase of each of *size* ranks with a whole model."""
     if can_regroup(plan):
         captures = CAPTURES + facts.apart(plan.algorithm_settings)
         memory = replace(memory, captures=captures * (memory.weights + memory.optimizer))
     if facts.copies is None:
-        return memory
-    return replace(memory, messages=round(facts.copies(rank, size, plan.algorithm_settings) * memory.gradients))
+        return [[memory]] * size
+    found, by_copies = [], dict[float, list[Memory]]()
+    for rank in range(size):
+        copies = facts.copies(rank, size, plan.algorithm_settings)
+        if copies not in by_copies:
+            by_copies[copies] = [replace(memory, messages=round(copies * memory.gradients))]
+        found.append(by_copies[copies])
+    return found
 
 
 def _judged_by_layer(replica: Replica, memory: Memory) -> tuple[int, int]:

@@ -20,6 +20,8 @@ from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.experiment.warm_up import warm_up
 from simcluster.process.kernels import numerics
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
+from simcluster.process.places import is_own
+from simcluster.process.unawaited import close_unawaited
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.transport import Transport
@@ -44,6 +46,9 @@ _SAID_BY_TORCH = re.compile(
     re.IGNORECASE,
 )
 """The errors that torch raises when a tensor without values is read, materialised, or mixed with a real one."""
+
+_SAID_OF_COROUTINES = re.compile(r"\bcoroutine\b")
+"""The errors that Python and torch raise where the result of a call without `await` is used."""
 
 # The first pydantic validator takes a while to import its modules. It is created here, so that the process from which
 # nodes are forked pays once, instead of each node during its run.
@@ -153,7 +158,9 @@ def _device(experiment: Experiment, name: str) -> torch.device:
 
 
 def _explained(error: BaseException, experiment: Experiment) -> BaseException:
-    """Return *error*, or its remedy if a timing-only run lacks the value that caused it."""
+    """Return *error*, or its remedy if a timing-only run lacks the value that caused it. Note a missing `await`."""
+    if isinstance(error, (AttributeError, TypeError)) and _SAID_OF_COROUTINES.search(str(error)):
+        error.add_note(_without_await(error))
     by_torch = isinstance(error, (RuntimeError, TypeError)) and _SAID_BY_TORCH.search(str(error))
     if experiment.numerics != "none" or not (by_torch or isinstance(error, Undecidable)):
         return error
@@ -164,6 +171,16 @@ def _explained(error: BaseException, experiment: Experiment) -> BaseException:
     ]
     where = f"{own[-1].filename}:{own[-1].lineno} ({own[-1].name})" if own else "the algorithm"
     return NeedsValues(where, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+
+
+def _without_await(error: BaseException) -> str:
+    """Return the remedy for *error*, which says that a coroutine is no result of its call."""
+    for name, made_at in close_unawaited(error):
+        if made_at:
+            return f"{made_at} calls {name.rpartition('.')[2]} without await: write `await` in front of it"
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
+    at = f"{lines[-1].filename}:{lines[-1].lineno} ({lines[-1].name})" if lines else "the algorithm"
+    return f"{at} has a coroutine in place of its result: write `await` in front of the call that made it"
 
 
 def _time_is_up(error: BaseException, time_s: float | None, recorder: Recorder) -> bool:

@@ -20,7 +20,7 @@ from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment import batches
 from simcluster.experiment.batches import check_weighed
 from simcluster.experiment.blocks import read_algorithm, read_topology, read_workload
-from simcluster.experiment.fit import check_cut, check_fit, count_steps, put_numbers, put_order
+from simcluster.experiment.fit import check_cut, check_fit, check_size, count_steps, put_numbers, put_order
 from simcluster.experiment.given import (
     AnyAlgorithm,
     AnyExperiment,
@@ -246,6 +246,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any], home: Home | None) -
     assert cluster is not None, "a topology that is missing was a problem"
     assert function is not None
     assert workload is not None
+    check_size(reading, cluster, steps, function, settings, faults)
     put_order(reading, function, algorithm_block, settings, workload, cluster, steps, top)
     if reading.problems:
         raise UsageError(reading.problems)

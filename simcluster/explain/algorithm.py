@@ -34,6 +34,9 @@ COUNTED: Final = ("interval", "pull_interval", "warmup")
 MOST_WORDS: Final = 10_000
 """Limit on the characters that are taken of a docstring or of comments."""
 
+NO_WORDS: Final = "it has no docstring, so what follows is only counted, in short runs without numerics."
+"""What is said of an algorithm that neither its function nor its file describes."""
+
 _PHASE: Final = re.compile(r"^ *# (Phases? [\d, and]+), ([^:\n]+): ((?:.*)(?:\n *# (?!Phase).*)*)", re.MULTILINE)
 _IN_DOCSTRING: Final = re.compile(r'"""(Phases? [\d, and]+)(): ((?:[^"]|"(?!""))*)"""')
 _MENTION: Final = r"\*{name}\*[^.]*?: "
@@ -83,7 +86,9 @@ class Explained:
 
     def sentences(self) -> list[str]:
         """Return the explanation, a paragraph per entry."""
-        found = [f"{self.name}: {self.about}", self.summary]
+        found = [f"{self.name}: {self.about or self.summary or NO_WORDS}"]
+        if self.about and self.summary:
+            found.append(self.summary)
         named = [f"{phase.number}, {phase.name}" if phase.name else phase.number for phase in self.phases]
         found += [f"{name}: {phase.text}" for name, phase in zip(named, self.phases, strict=True)]
         found.append(self._wire())
@@ -119,7 +124,7 @@ def explain_algorithm(name: str, nodes: int = 4, settings: Mapping[str, Any] | N
     function = _function(name)
     module = sys.modules[function.__module__] if name in ALGORITHMS else None
     source = inspect.getsource(function if module is None else module)
-    text = _paragraphs(None if module is None else inspect.getdoc(module))
+    text = _paragraphs(function.__globals__.get("__doc__") if module is None else inspect.getdoc(module))
     own = _paragraphs(inspect.getdoc(function))
     parameters = inspect.signature(function).parameters.values()
     given = dict(settings or {})
@@ -135,7 +140,7 @@ def explain_algorithm(name: str, nodes: int = 4, settings: Mapping[str, Any] | N
         name=name,
         summary=_plain(own[0]) + "." if own else "",
         about=text[0] if text else "",
-        paper=" ".join(text[1:]),
+        paper="" if module is None else " ".join(text[1:]),
         phases=tuple(_phases(source)),
         settings=tuple(found),
         nodes=nodes,

@@ -82,15 +82,25 @@ class ExplainedRun:
     def _times(self) -> list[str]:
         found = [dominated(self.run.summary, self.topology)]
         if self.uses:
-            slowest = max(self.uses, key=lambda use: use.compute)
-            idlest = min(self.uses, key=lambda use: use.compute)
-            when = "" if self.covers_all else f" of the first {words.seconds(self.covered_s)}, which the trace covers"
-            found.append(f"{slowest.node} computed most: {_shares(slowest)}{when}.")
-            if idlest.node != slowest.node:
-                found.append(f"{idlest.node} computed least: {_shares(idlest)}.")
+            found += self._computed()
         summary = self.run.summary
         sent = f"{words.plural(summary['messages_sent'], 'message')}, {words.size(summary['bytes_sent'])}"
         return [*found, f"All nodes together sent {sent}."]
+
+    def _computed(self) -> list[str]:
+        """Return which nodes computed most and least; nodes with the same rounded share did equally."""
+        span = "time" if self.covers_all else f"first {words.seconds(self.covered_s)}, which the trace covers"
+        by_share: dict[str, list[Use]] = {}
+        for use in sorted(self.uses, key=lambda use: -use.compute):
+            by_share.setdefault(words.share(use.compute), []).append(use)
+        (share, most), *others = by_share.items()
+        if len(self.uses) == 1:
+            return [f"{most[0].node}: {_shares(most[0])}, of the {span}."]
+        if not others:
+            return [f"All {len(most)} nodes computed equally, {share} of the {span}."]
+        found = [f"{_names(most)} computed most{_each(most, share)}, of the {span}."]
+        share, least = others[-1]
+        return [*found, f"{_names(least)} computed least{_each(least, share)}."]
 
     def _path(self) -> list[str]:
         told = [part for part in self.parts if part.share >= LEAST_SHARE][:MOST_PARTS]
@@ -180,6 +190,17 @@ def _use(name: str, spans: Sequence[Span], covered_s: float) -> Use:
         float(covered_by([span for span in spans if span.kind in those], whole_s)[0]) for those in kinds
     )
     return Use(name, computing, sending - computing, all_kinds - sending, 1 - all_kinds)
+
+
+def _names(uses: Sequence[Use]) -> str:
+    names = [use.node for use in uses]
+    more = [f"{len(names) - MOST_NODES} more"] if len(names) > MOST_NODES else []
+    return words.listing([*names[:MOST_NODES], *more])
+
+
+def _each(uses: Sequence[Use], share: str) -> str:
+    """Return the shares of the only one of *uses*, or the *share* that all of them computed."""
+    return f": {_shares(uses[0])}" if len(uses) == 1 else f", each {share}"
 
 
 def _shares(use: Use) -> str:

@@ -39,7 +39,7 @@ def read_faults(reading: Reading, cluster: Topology | None, seed: int) -> tuple[
     joins: set[int] = set()
     # Looked up once for all faults. A link has either spelling.
     ranks = links = None
-    if cluster is not None:
+    if cluster is not None and faults:
         ranks = {name: rank for rank, name in enumerate(cluster.workers)}
         links = {either: link for link in cluster.links for either in (link.name, f"{link.b}-{link.a}")}
     spells = 0

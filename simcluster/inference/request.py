@@ -26,11 +26,24 @@ class Sampling:
     seed: int = 0
 
 
+NO_LOGPROBS: Final = -1
+"""No log-probabilities are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """The log-probability of a chosen token, *own*, and the ids and log-probabilities of the likeliest in its place."""
+
+    own: float
+    top: tuple[tuple[int, float], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """The token ids of a prompt, and the answer asked for: at most *max_tokens*, up to one of *ends*.
 
-    *arrival_s* counts from when the model is loaded on all nodes.
+    *arrival_s* counts from when the model is loaded on all nodes. Each token comes with its log-probability and those
+    of the *logprobs* likeliest in its place; with none if that is NO_LOGPROBS.
     """
 
     id: str
@@ -39,6 +52,7 @@ class Request:
     sampling: Sampling = Sampling()
     ends: frozenset[int] = frozenset()
     arrival_s: float = 0.0
+    logprobs: int = NO_LOGPROBS
 
 
 def rest(request: Request, tokens: Sequence[int]) -> Request | Reason:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 from pathlib import Path
 from types import FrameType
 
 _PYTHON = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _PACKAGE = Path(__file__).parent.parent
-_LIBRARY = (str(_PACKAGE), str(_PACKAGE.parent / "simcluster_backends"))
+_LIBRARY = tuple(str(folder) + os.sep for folder in (_PACKAGE, _PACKAGE.parent / "simcluster_backends"))
 
 
 def place(frame: FrameType | None) -> str:
@@ -19,15 +20,15 @@ def place(frame: FrameType | None) -> str:
     while caller is not None:
         name = caller.f_code.co_filename
         if not name.startswith(("<", *_PYTHON)) and "/simcluster_backends/" not in name.replace("\\", "/"):
-            return _written(caller)
+            return written(caller)
         caller = caller.f_back
-    return "an unknown place" if here is None else _written(here)
+    return "an unknown place" if here is None else written(here)
 
 
 def own_place(frame: FrameType | None) -> str:
     """Return "file:line (function)" of the innermost frame in user code; "" if there is none."""
     own = own_frame(frame)
-    return "" if own is None else _written(own)
+    return "" if own is None else written(own)
 
 
 def own_frame(frame: FrameType | None) -> FrameType | None:
@@ -42,5 +43,10 @@ def is_own(file: str) -> bool:
     return not file.startswith(("<", *_PYTHON, *_LIBRARY))
 
 
-def _written(frame: FrameType) -> str:
+def is_library(file: str) -> bool:
+    """Return whether *file* is the library's, a backend's excepted, or code without a file, such as a cell's."""
+    return file.startswith(("<", _LIBRARY[0]))
+
+
+def written(frame: FrameType) -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError
-from simcluster.reports.figure_style import LINES, Figures, log_axis, styled, time_scale
+from simcluster.reports.figure_style import LINES, Figures, log_axis, styled
+from simcluster.reports.scales import time_scale
 from simcluster.runs import words
 from simcluster.runs.prediction import Predicted, steps
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from simcluster.reports.figure_style import is_wide
 from simcluster.reports.html_page import page_of
+from simcluster.reports.scales import is_wide
 from simcluster.reports.sweep_plots import MEASURES
 from simcluster.reports.swept_lines import swept_scale
 from simcluster.runs.flat_config import flat

@@ -11,6 +11,8 @@ from typing import Any, Final
 import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb
 
+from simcluster.reports.scales import is_wide
+
 COMPUTE, SEND, RECV = "#2f7fb8", "#e0862b", "#9aa5b1"
 FAULT = "#d1495b"
 # Distinguishable for colour-blind readers, and on white as well as on dark grey.
@@ -51,27 +53,6 @@ TEMPLATE: Final = go.layout.Template(
 )
 
 
-LOGARITHMIC_FROM = 20.0
-"""The largest over the smallest number from which an axis is logarithmic."""
-
-
-def time_scale(longest_s: float) -> tuple[float, str]:
-    """Return (seconds per unit, unit) that make *longest_s* easy to read."""
-    scales = ((1e-3, 1e-6, "us"), (1.0, 1e-3, "ms"), (600.0, 1.0, "s"), (4 * 3600.0, 60.0, "min"))
-    return next(((unit_s, unit) for limit_s, unit_s, unit in scales if longest_s < limit_s), (3600.0, "h"))
-
-
-def size_scale(largest_bytes: float) -> tuple[float, str]:
-    """Return (bytes per unit, unit) that make *largest_bytes* easy to read."""
-    scales = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-    return next((scale for scale in scales if largest_bytes >= 2 * scale[0]), (1.0, "B"))
-
-
-def energy_scale(most_J: float) -> tuple[float, str]:
-    """Return (joules per unit, unit) that make *most_J* easy to read."""
-    return next((scale for scale in ((1e6, "MJ"), (1e3, "kJ")) if most_J >= 2 * scale[0]), (1.0, "J"))
-
-
 def measure_axis(title: str, heights: Sequence[float]) -> dict[str, Any]:
     """Return the layout of a y axis for *heights*: logarithmic if they are wide, else from zero."""
     return {"title": {"text": title}, **(log_axis(heights) if is_wide(heights) else {"rangemode": "tozero"})}
@@ -82,11 +63,6 @@ def log_axis(heights: Sequence[float]) -> dict[str, Any]:
     if heights and max(heights) / min(heights) >= 300:
         return {"type": "log", "dtick": 1}
     return {"type": "log", "dtick": "D2", "tickformat": "~g"}
-
-
-def is_wide(numbers: Sequence[float]) -> bool:
-    """Whether *numbers* span enough magnitudes for a logarithmic axis."""
-    return bool(numbers) and min(numbers) > 0 and max(numbers) / min(numbers) >= LOGARITHMIC_FROM
 
 
 def styled(figure: go.Figure, **layout: Any) -> go.Figure:

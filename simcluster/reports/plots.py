@@ -8,30 +8,25 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from simcluster.errors import Problem, UsageError
 from simcluster.reports import timeline as timelines
 from simcluster.reports.figure_style import LINES, SEND, Figures, log_axis, styled
 from simcluster.reports.link_map import link_map
-from simcluster.reports.x_axis import XAxis, XScale, node_lines, run_line, thinned
+from simcluster.reports.scales import RECORDED, XAxis
+from simcluster.reports.sections.activity import Activity, activity_of, end_of_first_steps, windows_of
+from simcluster.reports.x_axis import XScale, node_lines, run_line, thinned
 from simcluster.runs import words
 from simcluster.runs.steps import STALENESS
 from simcluster.runs.summary import ACCURACY, CONSENSUS, LOSS
-from simcluster.runs.trace import bands
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
 
 Panel = Literal["loss", "accuracy"]
 
-RECORDED = "consensus"
-"""The consensus distance in algorithms that measure it themselves, at the network's cost."""
-
 MAX_LINKS = 40
-FIRST_STEPS = 10
 
 
 class RunPlots(Figures):
@@ -51,18 +46,12 @@ class RunPlots(Figures):
 
         At most *max_bars* spans are drawn, the earliest; the figure states where it stops.
         """
-        until_s = self._end_of_first_steps(start_s) if end_s is None else end_s
+        until_s = end_of_first_steps(self._run, start_s) if end_s is None else end_s
         return timelines.gantt(self.activity, start_s, until_s, max_bars)
 
     def windows(self) -> dict[str, tuple[float, float]]:
         """Return (start, length), in s, of the first, middle and last ten steps and of the whole run, by name."""
-        elapsed_s = float(self._run.summary["elapsed_s"])
-        width_s = min(self._end_of_first_steps(0.0), elapsed_s)
-        whole = {"whole run": (0.0, elapsed_s)}
-        if width_s >= elapsed_s:
-            return whole
-        middle_s, last_s = (elapsed_s - width_s) / 2, elapsed_s - width_s
-        return {"first steps": (0.0, width_s), "middle": (middle_s, width_s), "last steps": (last_s, width_s)} | whole
+        return windows_of(self._run)
 
     def busy(self) -> go.Figure:
         """Busy share of every node's device over the run."""
@@ -93,16 +82,16 @@ class RunPlots(Figures):
 
     def staleness(self) -> go.Figure:
         """Number of each node's updates by staleness, stacked. Raises UsageError if none was recorded."""
-        rows = _rows(self._run, STALENESS)
-        if rows.empty:
+        rows = self._run.rows.named(STALENESS)
+        if not len(rows):
             raise UsageError(Problem(STALENESS, "none recorded", "an algorithm that records staleness"))
-        values = rows["value"].to_numpy()
+        values = rows["value"]
         low, high = values.min(), values.max()
         whole = bool(np.all(values == np.round(values))) and high - low <= 60
         edges = np.arange(low - 0.5, high + 1.5) if whole else np.linspace(low, high, 31)
         figure = go.Figure()
         for index, node in enumerate(dict.fromkeys(rows["node"])):
-            counts, _ = np.histogram(rows.loc[rows["node"] == node, "value"], bins=edges)
+            counts, _ = np.histogram(values[rows["node"] == node], bins=edges)
             marker = {"color": LINES[index % len(LINES)]}
             figure.add_bar(x=(edges[:-1] + edges[1:]) / 2, y=counts, name=escape(str(node)), marker=marker)
         return styled(
@@ -128,25 +117,8 @@ class RunPlots(Figures):
         return consensus([self._run], x)
 
     @cached_property
-    def activity(self) -> timelines.Activity:
-        from simcluster.topology import load
-
-        run, elapsed_s = self._run, self._run.summary["elapsed_s"]
-        # The nodes of a large run on which nothing happened are not in its summary: the others have later ranks.
-        of_rank = load(run.config["topology"]).workers if "resting" in run.summary else run.summary["nodes"]
-        names = [escape(name) for name in of_rank]
-        faults = bands(run.summary.get("faults", ()), elapsed_s)
-        return timelines.Activity(names, run.spans, elapsed_s, run.rests, faults)
-
-    def _end_of_first_steps(self, start_s: float) -> float:
-        metrics = self._run.metrics
-        later = metrics[metrics["time_s"] > start_s]
-        if later.empty:
-            return float(self._run.summary["elapsed_s"])
-        reached = later[later["step"] >= later["step"].min() + FIRST_STEPS - 1]
-        first_s = reached.groupby("node")["time_s"].min()
-        missing = set(later["node"]) - set(first_s.index)
-        return float(self._run.summary["elapsed_s"] if missing or first_s.empty else first_s.max())
+    def activity(self) -> Activity:
+        return activity_of(self._run)
 
 
 def convergence(
@@ -161,41 +133,43 @@ def convergence(
     traces = {panel: _curves(runs, axis, panel) for panel in panels}
     shown = [panel for panel in panels if traces[panel]]
     if not shown:
-        found = sorted({str(name) for run in runs for name in run.metrics["name"].unique()})
+        found = sorted({str(name) for run in runs for name in run.rows["name"]})
         expected = f"{LOSS}, {ACCURACY} or loss to have been recorded"
         raise UsageError(Problem("metrics", words.listing(found) or "none", expected))
-    figure = make_subplots(rows=1, cols=len(shown), horizontal_spacing=0.12)
+    figure = go.Figure() if len(shown) == 1 else _panels(len(shown))
     for column, panel in enumerate(shown, start=1):
+        place = {"row": 1, "col": column} if len(shown) > 1 else {}
         for trace in traces[panel]:
             trace.showlegend = trace.showlegend is not False and (column == 1 or len(runs) == 1)
-            figure.add_trace(trace, row=1, col=column)
-        figure.update_xaxes(title_text=axis.title, rangemode="tozero", row=1, col=column)
+            figure.add_trace(trace, **place)
+        figure.update_xaxes(title_text=axis.title, rangemode="tozero", **place)
         percent = {"tickformat": ".0%", "minallowed": 0, "maxallowed": 1.02} if panel == "accuracy" else {}
-        figure.update_yaxes(title_text=panel, **percent, row=1, col=column)
+        figure.update_yaxes(title_text=panel, **percent, **place)
     return styled(figure, height=360, hovermode="closest")
+
+
+def _panels(count: int) -> go.Figure:
+    from plotly.subplots import make_subplots
+
+    return make_subplots(rows=1, cols=count, horizontal_spacing=0.12)
 
 
 def _curves(runs: Sequence[RunFolder], axis: XScale, panel: Panel) -> list[go.Scatter]:
     traces: list[go.Scatter] = []
     for index, run in enumerate(runs):
         if panel == "accuracy":
-            rows, alone, colour = _rows(run, ACCURACY), "accuracy of rank 0", LINES[2]
+            rows, alone, colour = run.rows.named(ACCURACY), "accuracy of rank 0", LINES[2]
         else:
-            rows, alone, colour = _rows(run, LOSS), "evaluated at rank 0", LINES[1]
-            training = _rows(run, "loss")
+            rows, alone, colour = run.rows.named(LOSS), "evaluated at rank 0", LINES[1]
+            training = run.rows.named("loss")
             if len(runs) == 1:
                 traces += node_lines(run, axis, training, "training, each node")
-            if rows.empty:
-                rows, alone = training.groupby("step", as_index=False)[["time_s", "value"]].mean(), "training, mean"
-        if not rows.empty:
+            if not len(rows):
+                rows, alone = training.by_step(), "training, mean"
+        if len(rows):
             line = run_line(runs, index, axis, thinned(rows), alone, colour)
             traces.append(line.update(legendgroup=line.name))
     return traces
-
-
-def _rows(run: RunFolder, name: str) -> pd.DataFrame:
-    metrics = run.metrics
-    return metrics[metrics["name"] == name]
 
 
 def consensus(runs: Sequence[RunFolder], x: XAxis = "time") -> go.Figure:
@@ -206,7 +180,7 @@ def consensus(runs: Sequence[RunFolder], x: XAxis = "time") -> go.Figure:
     """
     scale, tables = XScale(runs, x), []
     for run in runs:  # taken off the clock, or else by its algorithm
-        own = next((rows for name in (CONSENSUS, RECORDED) if not (rows := _rows(run, name)).empty), None)
+        own = next((rows for name in (CONSENSUS, RECORDED) if len(rows := run.rows.named(name))), None)
         if own is None:
             expected = "`evaluate_consensus: true` in the experiment, or an algorithm with consensus_every"
             raise UsageError(Problem("consensus", f"none recorded by {run.label}", expected))
@@ -215,7 +189,7 @@ def consensus(runs: Sequence[RunFolder], x: XAxis = "time") -> go.Figure:
     for index, (run, rows) in enumerate(zip(runs, tables, strict=True)):
         if len(runs) == 1:
             figure.add_traces(node_lines(run, scale, rows, "each node"))
-        means = rows.groupby("step", as_index=False).agg({"time_s": "max", "value": "mean"})
+        means = rows.by_step(latest=True)
         figure.add_trace(run_line(runs, index, scale, means, "mean of all nodes", LINES[1], "after"))
     values = [float(value) for rows in tables for value in rows["value"]]
     # Exponents instead of prefixes: a squared distance has no unit to prefix.

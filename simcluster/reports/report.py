@@ -14,12 +14,13 @@ import yaml
 
 from simcluster.reports import report_tables as tables
 from simcluster.reports.html_page import CURVES, choice, page, place, section
-from simcluster.reports.plots import RECORDED, RunPlots
+from simcluster.reports.scales import RECORDED, axes_of
 from simcluster.reports.sections import spread
+from simcluster.reports.sections.activity import activity_of, windows_of
 from simcluster.reports.sections.windows import timeline
-from simcluster.reports.x_axis import axes_of
 from simcluster.runs import words
 from simcluster.runs.folder import REPORT, RunFolder
+from simcluster.runs.steps import STALENESS
 from simcluster.runs.summary import CONSENSUS
 from simcluster.runs.write import replace_files
 
@@ -45,8 +46,7 @@ def render(run: RunFolder, topology: Topology) -> str:
     """Return the page as a string of about 2 MB, nearly all of it plotly.js."""
     from simcluster.topology.draw.draw import draw_svg
 
-    plots = RunPlots(run)
-    figures, (where, data, packed) = _figures(run, plots), timeline(plots.activity, plots.windows())
+    figures, (where, data, packed) = _figures(run), timeline(activity_of(run), windows_of(run))
     use = {name: (link["busy_fraction"], link["bytes"]) for name, link in run.summary["links"].items()}
     nodes = tables.nodes_spread(run, topology)
     if nodes:
@@ -73,11 +73,15 @@ def render(run: RunFolder, topology: Topology) -> str:
     return page(run.label, "\n".join(body), figures, data, packed)
 
 
-def _figures(run: RunFolder, plots: RunPlots) -> dict[str, go.Figure]:
-    recorded = set(run.metrics["name"])
+def _figures(run: RunFolder) -> dict[str, go.Figure]:
+    recorded = set(run.rows["name"])
     if words.timed_only(run.summary):
         recorded -= {"loss", "eval_loss", "eval_accuracy"}
-    figures: dict[str, go.Figure] = {}
+    if not recorded & {"loss", "eval_loss", "eval_accuracy", CONSENSUS, RECORDED, STALENESS}:
+        return {}
+    from simcluster.reports.plots import RunPlots  # and plotly, which takes longer to import than a page to write
+
+    plots, figures = RunPlots(run), dict[str, "go.Figure"]()
     for x in axes_of([run]):
         if recorded & {"loss", "eval_loss"}:
             figures[f"loss-{x}"] = plots.convergence(x, ["loss"])
@@ -85,7 +89,7 @@ def _figures(run: RunFolder, plots: RunPlots) -> dict[str, go.Figure]:
             figures[f"accuracy-{x}"] = plots.convergence(x, ["accuracy"])
     if recorded & {CONSENSUS, RECORDED}:
         figures |= {f"consensus-{x}": plots.consensus(x) for x in axes_of([run])}
-    if "staleness" in recorded:
+    if STALENESS in recorded:
         figures["staleness"] = plots.staleness()
     return figures
 

@@ -11,12 +11,13 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.reports.figure_style import Figures, is_wide, log_axis, measure_axis, named, styled, titled
+from simcluster.reports.figure_style import Figures, log_axis, measure_axis, named, styled, titled
+from simcluster.reports.scales import XAxis, axes_of, is_wide
 from simcluster.reports.speedup import By, counts_nodes, draw_efficiency, draw_speedup, speed_ups
 from simcluster.reports.swept_figures import draw_band, draw_lines, meetings, soonest_lines, swept_line, time_to_target
 from simcluster.reports.swept_lines import TARGET, Crossing, first_of, groups, scale_of, short, swept_lines
 from simcluster.reports.winner import draw_winners
-from simcluster.reports.x_axis import XAxis, XScale, axes_of
+from simcluster.reports.x_axis import XScale
 from simcluster.runs import words
 from simcluster.runs.summary import ACCURACY, LOSS
 from simcluster.runs.swept_columns import key_of
@@ -229,12 +230,8 @@ class SweepPlots(Figures):
 
 def _curves(runs: Sequence[RunFolder], scale: XScale, metric: str) -> list[tuple[Any, Any]]:
     """Return (places, values of *metric*) of each of the *runs* that has more than one."""
-    tables = [(run, run.metrics[run.metrics["name"] == metric]) for run in runs]
-    return [
-        (np.asarray(scale.of(run, rows), dtype=float), rows["value"].to_numpy())
-        for run, rows in tables
-        if len(rows) > 1
-    ]
+    tables = [(run, run.rows.named(metric)) for run in runs]
+    return [(np.asarray(scale.of(run, rows), dtype=float), rows["value"]) for run, rows in tables if len(rows) > 1]
 
 
 def _short(values: Any) -> Any:

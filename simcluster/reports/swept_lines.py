@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from simcluster import units
-from simcluster.reports.figure_style import MAX_LINES, is_wide
+from simcluster.reports.figure_style import MAX_LINES
+from simcluster.reports.scales import is_wide
 from simcluster.runs import swept_columns
 
 MAX_TICKS = 8

@@ -6,43 +6,27 @@ is cut off in time, and the figure says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from html import escape
 
 import numpy as np
 import plotly.graph_objects as go
 
-from simcluster.reports.figure_style import COMPUTE, FAULT, RECV, SEND, rgba, styled, time_scale
+from simcluster.reports.figure_style import COMPUTE, FAULT, RECV, SEND, rgba, styled
+from simcluster.reports.scales import time_scale
+from simcluster.reports.sections.activity import MAX_BANDS, Activity
 from simcluster.runs import words
 from simcluster.runs.coverage import busy_shares, rest_shares
 from simcluster.runs.record import Span
-from simcluster.runs.spans import Rest
 from simcluster.runs.trace import Band, nanoseconds
 
 MAX_NODES = 40
-MAX_BANDS = 60
-"""Spells of faults drawn in one figure: a flap has thousands."""
 LANES = {
     "compute": ("computing", COMPUTE, -0.24, 0.36),
     "send": ("sending", SEND, 0.06, 0.2),
     "recv": ("waiting to receive", RECV, 0.28, 0.2),
 }
 """Kind of a span -> its name, its colour, and the offset and width of its bars in a node's row."""
-
-
-@dataclass(frozen=True)
-class Activity:
-    """A run's *spans* as (rank, span); *names* by rank, escaped for HTML; *elapsed_s* of the whole run.
-
-    *rests*, by rank, sum up the other spans; *faults* are spells of faults.
-    """
-
-    names: Sequence[str]
-    spans: Sequence[tuple[int, Span]]
-    elapsed_s: float
-    rests: Mapping[int, Rest] = field(default_factory=dict)
-    faults: Sequence[Band] = ()
 
 
 def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go.Figure:

@@ -5,29 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError
-from simcluster.reports.figure_style import LINES, energy_scale, rgba, size_scale, time_scale
+from simcluster.reports.figure_style import LINES, rgba
 from simcluster.reports.report_tables import clock_name
+from simcluster.reports.scales import XAxis, energy_scale, size_scale, time_scale
 from simcluster.runs import words
 from simcluster.runs.coverage import FloatArray
 from simcluster.runs.trace import nanoseconds
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
-
-XAxis = Literal["time", "step", "bytes", "energy"]
-
-
-def axes_of(runs: Sequence[RunFolder]) -> list[XAxis]:
-    """Return the axes that all *runs* have: energy only if the power of every device is known."""
-    known = all(run.summary.get("joules") is not None for run in runs)
-    return [x for x in get_args(XAxis) if known or x != "energy"]
+    from simcluster.runs.rows import Rows
 
 
 class XScale:
@@ -54,10 +47,10 @@ class XScale:
             self._unit, unit = energy_scale(most_J)
         self.title = f"{name} ({unit})" if unit else name
 
-    def of(self, run: RunFolder, rows: pd.DataFrame) -> FloatArray:
+    def of(self, run: RunFolder, rows: Rows) -> FloatArray:
         if self.x == "step":
-            return rows["step"].to_numpy(dtype=float)
-        times_s = rows["time_s"].to_numpy(dtype=float)
+            return np.asarray(rows["step"], dtype=float)
+        times_s = np.asarray(rows["time_s"], dtype=float)
         if self.x == "time":
             return np.asarray(times_s / self._unit)
         # The curves of a run share one count, since a long run has many sends.
@@ -70,7 +63,7 @@ MAX_NODE_LINES = 12
 MAX_POINTS = 1500
 
 
-def node_lines(run: RunFolder, scale: XScale, rows: pd.DataFrame, name: str) -> list[go.Scatter]:
+def node_lines(run: RunFolder, scale: XScale, rows: Rows, name: str) -> list[go.Scatter]:
     """Return thin lines of *rows*, one per node, under one *name*; none if the nodes are too many to tell apart."""
     nodes = list(dict.fromkeys(rows["node"]))
     if len(nodes) > MAX_NODE_LINES:
@@ -78,7 +71,7 @@ def node_lines(run: RunFolder, scale: XScale, rows: pd.DataFrame, name: str) -> 
     return [
         go.Scatter(
             x=scale.of(run, own),
-            y=own["value"].to_numpy(),
+            y=own["value"],
             name=name,
             legendgroup=name,
             showlegend=index == 0,
@@ -88,12 +81,12 @@ def node_lines(run: RunFolder, scale: XScale, rows: pd.DataFrame, name: str) -> 
             hovertemplate="%{meta}: %{y:.4g}<extra></extra>",
         )
         for index, node in enumerate(nodes)
-        for own in [thinned(rows[rows["node"] == node])]
+        for own in [thinned(rows.where(rows["node"] == node))]
     ]
 
 
 def run_line(
-    runs: Sequence[RunFolder], index: int, scale: XScale, rows: pd.DataFrame, alone: str, colour: str, word: str = "at"
+    runs: Sequence[RunFolder], index: int, scale: XScale, rows: Rows, alone: str, colour: str, word: str = "at"
 ) -> go.Scatter:
     """Return the line of *rows* of runs[index]: called *alone* and in *colour* if it is the only run. A hover has the
     step after *word*.
@@ -101,8 +94,11 @@ def run_line(
     name = alone if len(runs) == 1 else escape(runs[index].label)
     return go.Scatter(
         x=scale.of(runs[index], rows),
-        y=rows["value"].to_numpy(),
-        customdata=[[step, words.seconds(time_s)] for step, time_s in zip(rows["step"], rows["time_s"], strict=True)],
+        y=rows["value"],
+        customdata=[
+            [step, words.seconds(time_s)]
+            for step, time_s in zip(rows["step"].tolist(), rows["time_s"].tolist(), strict=True)
+        ],
         name=name,
         mode="lines+markers" if len(rows) <= 60 else "lines",
         line={"width": 2.5, "color": colour if len(runs) == 1 else LINES[index % len(LINES)]},
@@ -111,10 +107,10 @@ def run_line(
     )
 
 
-def thinned(rows: pd.DataFrame) -> pd.DataFrame:
+def thinned(rows: Rows) -> Rows:
     """Return every k-th row and the last, so that the figure of a long run stays small."""
     stride = -(-len(rows) // MAX_POINTS)
-    return rows if stride <= 1 else pd.concat([rows.iloc[::stride], rows.iloc[[-1]]])
+    return rows if stride <= 1 else rows.where(np.array([*range(0, len(rows), stride), len(rows) - 1]))
 
 
 def bytes_sent(run: RunFolder) -> Callable[[FloatArray], FloatArray]:

@@ -8,17 +8,16 @@ weights of such runs are judged by a tolerance, not by bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from simcluster.documents.captured.source import is_captured
 from simcluster.errors import UsageError
 from simcluster.runs.prediction import Predicted, PredictedMemory, links, memory, phases
+from simcluster.runs.settings import ABSENT, Setting, differences
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
@@ -34,24 +33,6 @@ TOLERANCE: Final = 1e-3
 """Relative, in the Euclidean norm of all final weights. Rounding alone is near 1e-7 and grows with the steps."""
 
 KERNELS = ("torch", "blas", "cpu_capability", "device")
-
-
-class Absent:
-    """Stands for a setting that one of two runs lacks, since None is a value."""
-
-    def __repr__(self) -> str:
-        return "absent"
-
-
-ABSENT = Absent()
-
-
-class Setting(NamedTuple):
-    """A dotted key of the configuration, and its values in the two runs."""
-
-    key: str
-    a: Any
-    b: Any
 
 
 class MetricDifference(NamedTuple):
@@ -114,14 +95,8 @@ class Pair:
 
     @cached_property
     def settings(self) -> list[Setting]:
-        """Every setting that differs, in the order of a's configuration, then of b's."""
-        a, b = dict(_flat(self.a.config)), dict(_flat(self.b.config))
-        keys = dict.fromkeys([*a, *b])
-        found = [Setting(key, a.get(key, ABSENT), b.get(key, ABSENT)) for key in keys]
-        # 1, 1.0 and True are equal in Python, but as settings True and 1 differ.
-        return [
-            one for one in found if _named(one.a) != _named(one.b) or isinstance(one.a, bool) != isinstance(one.b, bool)
-        ]
+        """Every setting that differs: see `differences`."""
+        return differences(self.a.config, self.b.config)
 
     @cached_property
     def same_weights(self) -> bool | None:
@@ -287,24 +262,6 @@ def weights_difference(a: RunFolder, b: RunFolder) -> float | None:
     if apart != apart or whole != whole:  # NaN is within no tolerance
         return float("inf")
     return float((apart / whole) ** 0.5) if whole else (float("inf") if apart else 0.0)
-
-
-def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, leaf) for each leaf of nested mappings and lists; an empty one is a leaf."""
-    if isinstance(value, Mapping) and value:
-        for name, item in value.items():
-            yield from _flat(item, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list) and value:
-        for index, item in enumerate(value):
-            yield from _flat(item, f"{key}[{index}]")
-    else:
-        yield key, value
-
-
-def _named(value: Any) -> Any:
-    """Return *value*; for captured source only what identifies it, since each run's directory has a copy."""
-    file = Path(value.rpartition(":")[0]) if isinstance(value, str) else None
-    return (file.parent.name, value.rpartition("/")[2]) if file is not None and is_captured(file) else value
 
 
 def _beside(

@@ -18,7 +18,7 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
         for name, inner in value.items():
             yield from _leaves(f"{key}.{name}" if key else str(name), inner)
     elif isinstance(value, (list, tuple)) and any(isinstance(inner, (Mapping, list)) for inner in value):
-        for name, inner in zip(_names(value), value, strict=True):
+        for name, inner in zip(names_of(value), value, strict=True):
             yield from _leaves(f"{key}.{name}", inner)
     elif isinstance(value, (Mapping, list, tuple)):
         yield key, msgspec.json.encode(value).decode()
@@ -26,7 +26,7 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
-def _names(items: Sequence[Any]) -> list[str]:
+def names_of(items: Sequence[Any]) -> list[str]:
     """Return names: links by their two ends, other items by number; all by number if names repeat."""
     names = [
         "-".join(map(str, item["between"]))

@@ -19,6 +19,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import PARTIAL, links, open_file, read
 from simcluster.process.platforms import need_unix
 from simcluster.runs.record import Span
+from simcluster.runs.rows import Rows, read_rows
 from simcluster.runs.schema import summary_of, trace_of
 from simcluster.runs.spans import Rest
 from simcluster.runs.trace import rests_of, spans_of
@@ -51,7 +52,7 @@ NEEDED: Final = (CONFIG, METRICS, TRACE, SUMMARY)
 SOURCE: Final = "source"
 """The user's functions that had no file: see simcluster.documents.captured."""
 SHARDS: Final = "shards"
-SUMMARY_BYTES: Final = 64 << 20
+SUMMARY_BYTES: Final = 128 << 20
 TRACE_BYTES: Final = 2 << 30
 WEIGHTS_BYTES: Final = 64 << 30
 MOST_ROWS: Final = 200_000_000
@@ -93,6 +94,17 @@ class RunFolder:
     def metrics(self) -> pd.DataFrame:
         """One row per number recorded by a node: time_s, step, node, name, value; by time, then rank."""
         return read_table(self._same(), METRICS, METRIC_COLUMNS)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The same as `metrics`, without pandas."""
+        import pyarrow as pa
+
+        folder = self._same()
+        try:
+            return read_rows(folder, METRICS, METRIC_COLUMNS, MOST_ROWS)
+        except (OSError, ValueError, TypeError, KeyError, NotImplementedError, pa.ArrowException) as error:
+            raise _damaged(folder / METRICS, f"a Parquet table ({error})") from error
 
     @cached_property
     def samples(self) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Predicted against measured: where a simulated run and a real one of the same experiment spend their time.
 
-Phases of a node: `compute`, `send` and `recv` are the times with at least one such activity; `wait` is the time of
-sending or receiving without computing, the cost of communication. A send ends when the last byte has left the node: in
+Phases of a node: `compute`, `send` and `recv` are the times with at least one such activity; `wait` is the time until
+the node finished in which its device was idle, as in every table. A send ends when the last byte has left the node: in
 the simulator when the network has it, on sockets when the operating system does, which may be sooner. So `wait` should
 agree, and `send` and `recv` show its origin.
 
@@ -100,10 +100,7 @@ def _phases_by_node(run: RunFolder) -> dict[str, dict[str, float]]:
     found = {}
     for name, node in run.summary["nodes"].items():
         kinds = {kind: merged(spans[node["rank"]][kind]) for kind in ("compute", "send", "recv")}
-        times = {kind: length(intervals) for kind, intervals in kinds.items()}
-        talking = merged([*kinds["send"], *kinds["recv"]])
-        busy = merged([*talking, *kinds["compute"]])
-        times["wait"] = length(busy) - times["compute"]
+        times = {kind: length(intervals) for kind, intervals in kinds.items()} | {"wait": node["wait_s"]}
         # Without the residue of rounding: spans are recorded to the nanosecond.
         found[name] = {phase: round(time_s, 12) for phase, time_s in times.items()}
     return found

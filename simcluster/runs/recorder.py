@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from simcluster.process.unawaited import first_step_made
 from simcluster.runs.record import KEPT_SPANS, Metric, NodeRecord
 from simcluster.runs.spans import Adder, Span, SpanKind
 from simcluster.transport import OWN_TAGS
@@ -114,6 +115,8 @@ class Recorder:
         for name, value in values.items():
             self.metric_at(time_s, step, name, value)
         self._record.steps = max(self._record.steps, step)
+        if not self._record.trained:
+            first_step_made()
         self._record.trained = True
         self._record.first_step = self._record.first_step or (step, time_s)
         self._record.last_step = (step, time_s)

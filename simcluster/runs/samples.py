@@ -23,27 +23,37 @@ NOTHING: Final[Notes] = {
 }  # fmt: skip
 
 
-def notes_of(node: NodeRecord, nodes: Sequence[NodeRecord]) -> list[Notes]:
+class Cluster:
+    """The *nodes* of a run, the *groups* that it re-formed, and the place of the node that stands for it."""
+
+    def __init__(self, nodes: Sequence[NodeRecord]) -> None:
+        self.nodes, self.groups = nodes, regroups(nodes)
+        stands = standing(nodes)
+        self.stands = next(place for place, node in enumerate(nodes) if node is stands)
+
+
+def notes_of(node: NodeRecord, cluster: Cluster) -> list[Notes]:
     """Return the notes of *node*, for each of its lives and groups in turn.
 
     If a life ended without final notes, the state that the next group began with is used, with the node's own batches:
     it had done its part of that.
     """
     lives = [*node.samples] or [{**NOTHING}]
-    rows = [row for row in regroups(nodes) if node.name in row["lost"]]
+    rows = [row for row in cluster.groups if node.name in row["lost"]]
     found: list[Notes] = []
     for life in lives:
         parts = [*life.get("earlier", ()), life]
         for row in rows if life["partial"] else ():
-            if number_of(parts[-1]) <= row["after"][0] and _was_in(row["after"][0], node, nodes):
-                parts = _completed(parts, row, node, nodes)
+            if number_of(parts[-1]) <= row["after"][0] and _was_in(row["after"][0], node, cluster):
+                parts = _completed(parts, row, node, cluster)
         found += parts
     return found
 
 
-def is_known(node: NodeRecord, nodes: Sequence[NodeRecord]) -> bool:
-    """Whether anything is known about the batches of *node*."""
-    return bool(node.samples) or any(node.name in row["lost"] for row in regroups(nodes))
+def are_known(nodes: Sequence[NodeRecord]) -> bool:
+    """Return whether something is known about the batches of every node."""
+    lost = {name for row in regroups(nodes) for name in row["lost"]}  # only for membership tests
+    return all(node.samples or node.name in lost for node in nodes)
 
 
 def number_of(notes: Mapping[str, Any]) -> int:
@@ -52,28 +62,27 @@ def number_of(notes: Mapping[str, Any]) -> int:
     return int(place[0]) if place else 0
 
 
-def _was_in(number: int, node: NodeRecord, nodes: Sequence[NodeRecord]) -> bool:
+def _was_in(number: int, node: NodeRecord, cluster: Cluster) -> bool:
     """Whether *node* was in the group *number*; the first group has all nodes that did not join later."""
-    rows = regroups(nodes)
     if number:
-        return any(row["group"] == number and node.name in row["members"] for row in rows)
-    first = next((row for row in rows if node.name in (*row["lost"], *row["joined"])), None)
+        return any(row["group"] == number and node.name in row["members"] for row in cluster.groups)
+    first = next((row for row in cluster.groups if node.name in (*row["lost"], *row["joined"])), None)
     return first is None or node.name in first["lost"]
 
 
-def _completed(
-    parts: Sequence[Notes], row: Mapping[str, Any], node: NodeRecord, nodes: Sequence[NodeRecord]
-) -> list[Notes]:
+def _completed(parts: Sequence[Notes], row: Mapping[str, Any], node: NodeRecord, cluster: Cluster) -> list[Notes]:
     number, batches = row["after"]
     own = next((notes for notes in parts if number_of(notes) == number), None)
     if own is None:
         own = {**NOTHING, "incarnation": parts[-1]["incarnation"]}
-        members = next((row["members"] for row in regroups(nodes) if row["group"] == number), None)
+        members = next((row["members"] for row in cluster.groups if row["group"] == number), None)
         if members is not None:  # in the first group it has its own rank
             own["place"] = [number, members.index(node.name), len(members)]
         parts = [*parts, own]
     settled = [run for run in own["runs"] if run[3] != Fate.IN_HAND]
-    all_parts = [part for other in nodes for notes in other.samples for part in (*notes.get("earlier", ()), notes)]
+    all_parts = [
+        part for other in cluster.nodes for notes in other.samples for part in (*notes.get("earlier", ()), notes)
+    ]
     begun = [part["runs"][0][0] for part in all_parts if number_of(part) == number and part["runs"]]
     end = max((first + count * width for first, count, width, _ in settled), default=min(begun, default=0))
     if end >= batches:
@@ -115,11 +124,11 @@ Place = tuple[int, int, int]
 
 def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Samples:
     """Return the samples of the run of *nodes*."""
-    size = len(nodes)
-    noted = [notes_of(node, nodes) for node in nodes]
+    size, cluster = len(nodes), Cluster(nodes)
+    noted = [notes_of(node, cluster) for node in nodes]
     # A server's life with the run's weights is the last if it stands for the run, else the last that served others.
     serving = [notes for notes in noted[0] if any(rank != OWN for rank, *_ in notes["judged"])]
-    if standing(nodes) is nodes[0] or not serving:
+    if cluster.stands == 0 or not serving:
         serving = noted[0]
     books = closed(noted, serving[-1:])
     if any(notes["joined"] for notes in books[0]):
@@ -129,7 +138,7 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
         found: dict[Place, list[Batches]] = {(0, node.rank, size): []}
         for notes in lives:
             place = tuple(notes.get("place") or (0, node.rank, size))
-            found.setdefault(place, []).extend(_settled(notes, _end_of(notes, books, nodes)))
+            found.setdefault(place, []).extend(_settled(notes, _end_of(notes, books, cluster)))
         for (_, rank, of_size), groups in found.items():
             draws = partial(_draws, workload, of_size, seed, rank)
             parts.append(_positions(node.name, groups, workload.sizes(of_size)[rank], draws))
@@ -137,13 +146,13 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
     return Samples({name: np.concatenate([part[name] for part in parts]) for name in names}, len(parts) > size)
 
 
-def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], nodes: Sequence[NodeRecord]) -> float | None:
+def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], cluster: Cluster) -> float | None:
     """Return the number of batches of each rank in the weights, for the group that *notes* are from; None if its ranks
     were not in step.
     """
     number = number_of(notes)
     ends: list[float] = []
-    for row in regroups(nodes):
+    for row in cluster.groups:
         after, batches = row["after"]
         if row["group"] > number:
             ends.append(batches if after == number else 0 if after < number else inf)
@@ -151,8 +160,7 @@ def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], nodes: S
         return min(ends)
     if not notes["in_step"]:
         return None
-    stands = nodes.index(standing(nodes))
-    settled = [group for own in books[stands] if number_of(own) == number for group in groups_of(own)]
+    settled = [group for own in books[cluster.stands] if number_of(own) == number for group in groups_of(own)]
     return max((first + width for first, width, fate in settled if fate is not Fate.IN_HAND), default=0)
 
 

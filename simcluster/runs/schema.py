@@ -54,6 +54,14 @@ class Checkpoints(Struct):
     failed: list[Row] = []
 
 
+class Batched(Struct):
+    """The small gradients of a run: all, those that were computed in groups, the largest group."""
+
+    gradients: Count
+    together: Count
+    largest: Count
+
+
 class Resumed(Struct):
     step: Count
     time_s: Seconds
@@ -156,6 +164,7 @@ class Summary(Struct):
     checkpoints: Checkpoints | UnsetType = UNSET
     resumed: Resumed | UnsetType = UNSET
     replay: Row | UnsetType = UNSET
+    batched: Batched | UnsetType = UNSET
     left_out: list[Word] = []
     lost: dict[str, Word] = {}
     faults: list[FaultRow] = []
@@ -224,6 +233,9 @@ def trace_of(content: bytes, ranks: int) -> dict[str, Any]:
     told = _as(found, Trace)
     if not told.rest.keys() <= {str(rank) for rank in range(ranks)}:
         raise ValueError("ranks that the summary does not have - at `$.rest`")
+    for rank, row in told.rest.items():
+        if not row.width_s and (any(row.busy_s) or any(row.sent_bytes)):
+            raise ValueError(f"activity in parts of no width - at `$.rest[{rank}]`")
     for number, event in enumerate(told.traceEvents):
         words = [event.get(key) for key in (("ph", "cat") if event.get("ph") == "X" else ("ph",))]
         if not all(isinstance(word, str) for word in words):

@@ -33,7 +33,7 @@ class Rest:
     """The sum of *spans* spans that the record does not hold: *compute_s* seconds of work; *digest* hashes all of them.
 
     Part i begins at i * *width_s*: during it the device worked for busy_s[i] seconds, and sends of sent_bytes[i] bytes
-    ended. *width_s* is a power of two, so that nodes with different widths compare.
+    ended. *width_s* is a power of two, so that nodes with different widths compare; 0 without any work or send.
     """
 
     spans: int = 0
@@ -52,6 +52,8 @@ class Rest:
 
     def later(self, by_s: float) -> Rest:
         """Return the same rest *by_s* later: each part's content is moved to its middle."""
+        if not self.width_s:
+            return self
         moved = Rest(self.spans, 0.0, self.digest, self.width_s)
         for part in range(PARTS):
             middle_s = (part + 0.5) * self.width_s + by_s

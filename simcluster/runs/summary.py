@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
@@ -25,7 +26,7 @@ CONSENSUS = "eval_consensus"
 """The metric computed from copies of weights: |x_i - mean|^2 of node i, the consensus distance."""
 
 AS_THEY_ARE = (
-    *("samples", "checkpoints", "resumed", "replay", "portable"),
+    *("samples", "checkpoints", "resumed", "replay", "portable", "batched"),
     *("one_machine", "left_out", "lost", "faults", "restarts"),
 )
 """Keys that a run has only where there is something to say."""
@@ -34,20 +35,23 @@ REGROUPED = ("time_s", "step", "lost", "joined", "members")
 """Fields of a re-formed group of ranks."""
 
 
-def link_use(topology: Topology, record: RunRecord) -> dict[str, dict[str, float]]:
+def link_use(topology: Topology, record: RunRecord, *, idle: bool = True) -> dict[str, dict[str, float]]:
     """Return the bytes over every link of *topology*, both ways, and the share of the run it was busy, in file order.
 
-    Each pair's bytes follow the topology's route. A full-duplex link is as busy as its busier direction, a half-duplex
-    one as both together; both relative to its nominal bandwidth, which faults may have changed meanwhile.
+    Links that carried nothing are there only if *idle*. Each pair's bytes follow the topology's route. A full-duplex
+    link is as busy as its busier direction, a half-duplex one as both together; both relative to its nominal bandwidth,
+    which faults may have changed meanwhile.
     """
-    carried = {link.name: [0, 0] for link in topology.links}
+    carried: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for node in record.nodes:
         for peer, (_, size_bytes) in node.sent_to.items():
             for hop in topology.route(node.name, topology.workers[peer]):
-                carried[hop.link.name][0 if hop.forward else 1] += size_bytes
+                carried[hop.link.a, hop.link.b][0 if hop.forward else 1] += size_bytes
     use = {}
     for link in topology.links:
-        forward, backward = carried[link.name]
+        forward, backward = carried.get((link.a, link.b), (0, 0))
+        if not (idle or forward or backward):
+            continue
         busiest = forward + backward if link.duplex == "half" else max(forward, backward)
         capacity_bytes = link.bandwidth_Bps * record.lasted_s
         busy_fraction = busiest / capacity_bytes if capacity_bytes else 0.0
@@ -102,13 +106,11 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
             summary[key] = record.extra[key]
     if formed := regroups(record.nodes):
         summary["regroups"] = [{key: row[key] for key in REGROUPED} for row in formed]
-    resting, links = [node for node in record.nodes if node.is_idle], link_use(topology, record)
-    if len(record.nodes) > LISTED and 0 < len(resting) < len(record.nodes):
+    resting, listed = [node for node in record.nodes if node.is_idle], record.nodes
+    if in_short := len(record.nodes) > LISTED and 0 < len(resting) < len(record.nodes):
         summary["resting"] = _resting(resting, of_nodes)
         listed = [node for node in record.nodes if not node.is_idle]
-        links = {name: use for name, use in links.items() if use["bytes"]}
-    else:
-        listed = record.nodes
+    links = link_use(topology, record, idle=not in_short)
     summary["nodes"] = {node.name: _node(node, of_nodes[node.name]) for node in listed}
     return summary | {"links": links}
 
@@ -168,11 +170,14 @@ class Bill(NamedTuple):
 
 def bills(topology: Topology, record: RunRecord) -> dict[str, Bill]:
     """Return each node's bill, by name. Nodes stay switched on until the run ends, even if they finish earlier."""
-    found = {}
+    found, alike, lasted_s = {}, dict[tuple[int, float], Bill](), record.lasted_s
     for node in record.nodes:
-        device = topology.nodes[node.name].device
+        device, compute_s = topology.nodes[node.name].device, node.compute_s
         assert device is not None, "a worker has a device"
-        found[node.name] = bill(device, node.compute_s, record.lasted_s)
+        key = (id(device), compute_s)  # only to find the same again
+        if key not in alike:
+            alike[key] = bill(device, compute_s, lasted_s)
+        found[node.name] = alike[key]
     return found
 
 

@@ -72,7 +72,7 @@ def _process(node: NodeRecord) -> Iterator[dict[str, Any]]:
             yield _counter(metric.name, metric.time_s, node.rank, metric.value)
     # The rest: one value per part, up to the first of the empty parts at the end.
     rest = node.rest
-    if rest is not None:
+    if rest is not None and rest.width_s:  # else it sums up nothing but receives
         after = max((part + 1 for part in range(PARTS) if rest.busy_s[part] or rest.sent_bytes[part]), default=0)
         for part in range(min(after + 1, PARTS)):
             time_s = part * rest.width_s

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.experiment.keys import BACKENDS
+from simcluster.inference.engine.limits import CHUNK_TOKENS
 from simcluster.inference.models.architecture import Architecture, Precision
 from simcluster.inference.models.model_file import ModelFile
 from simcluster.inference.models.open import open_model
@@ -14,16 +17,15 @@ from simcluster.inference.plan.header import shape_of
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import MOST_TOKENS, Request, Sampling
+from simcluster.serving.guessing import NO_GUESSES, Guessing
 from simcluster.serving.placing import AUTO, layout_of, limits_of
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.setup import Setup
 from simcluster.topology import Topology
 
 WEIGHT_BYTES: Mapping[Precision, float] = {"f32": 4.0, "bf16": 2.0, "int8": 1.0}
-BACKENDS = ("sim", "sockets")
 ID = "0"
 GREEDY = Sampling()
-MOST_GUESSES = 64
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Asked:
     """One request: a text, or the number of tokens of one if only times are wanted, and how it is answered.
 
     *weights* None: f32, or the format of a preset if only times are wanted. *raw*: the model continues the text
-    instead of answering it as a user's message. *guesses*: the tokens that are guessed per pass, and checked.
+    instead of answering it as a user's message. *chunk_tokens*: the most tokens of the prompt per pass.
     """
 
     model: str
@@ -43,7 +45,8 @@ class Asked:
     placement: str = AUTO
     backend: str = "sim"
     raw: bool = False
-    guesses: int = 0
+    guessing: Guessing = NO_GUESSES
+    chunk_tokens: int = CHUNK_TOKENS
 
     @property
     def is_timed(self) -> bool:
@@ -60,14 +63,13 @@ class Asked:
             ("--top-k", sampling.top_k, "a whole number of at least 0; 0 for all tokens", 0 <= sampling.top_k < 2**31),
             ("--top-p", sampling.top_p, "a number above 0, up to 1", 0 < sampling.top_p <= 1),
             ("--seed", sampling.seed, "a whole number from 0 to 2**63 - 1", 0 <= sampling.seed < 2**63),
-            ("--guesses", self.guesses, "a whole number from 0 to 64; none for times alone",
-             0 <= self.guesses <= (0 if self.is_timed else MOST_GUESSES)),
             ("--prompt", "none" if self.prompt is None else "one, and --prompt-tokens",
              "a text; or --prompt-tokens for times alone", (self.prompt is None) == self.is_timed),
             ("--prompt-tokens", f"it with --backend {self.backend}", "--backend sim, which needs no numbers",
              not self.is_timed or self.backend == "sim"),
         )  # fmt: skip
         wrong = [Problem(flag, str(found), expected) for flag, found, expected, is_well in checks if not is_well]
+        wrong += self.guessing.problems(only_times=self.is_timed) + problems_of_chunks(self.chunk_tokens)
         return wrong + problems_of_names(self.backend, self.weights)
 
 
@@ -76,9 +78,11 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
 
     Raises UsageError with all that is wrong.
     """
-    problems, file, shape = asked.problems(), None, None
+    problems, file, shape, draft = asked.problems(), None, None, None
+    read = partial(model_of, weights=asked.weights, only_times=asked.is_timed)
     try:
-        file, shape, context = model_of(asked.model, asked.weights, only_times=asked.is_timed)
+        file, shape, context = read(asked.model)
+        draft = asked.guessing.opened((file, shape, context), read)
     except UsageError as error:
         problems += error.problems
     prompt: tuple[int, ...] = (0,) * (asked.prompt_tokens or 0)
@@ -87,8 +91,9 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
             if file is not None and asked.prompt is not None:
                 prompt = tuple(_prompt(file, asked.prompt, asked.raw))
             lengths = Lengths(max(len(prompt), 1), max(asked.max_tokens, 1))
-            layout = layout_of(asked.placement, topology, shape, lengths)
-            limits = limits_of(layout, topology, shape, context, guesses=asked.guesses)
+            layout = layout_of(asked.placement, topology, shape, lengths, draft=draft)
+            settings = {"guesses": asked.guessing.most, "chunk_tokens": asked.chunk_tokens}
+            limits = limits_of(layout, topology, shape, context, draft=draft, **settings)
         except UsageError as error:
             problems += error.problems
     if problems:
@@ -101,7 +106,7 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
     recovery = recovery_of(topology, lengths)
     return Setup(
         asked.model, shape, asked.weights or "f32", numerics, layout, limits, is_real, requests=(request,),
-        recovery=recovery,
+        recovery=recovery, draft=draft,
     ), file  # fmt: skip
 
 
@@ -128,6 +133,12 @@ def model_of(model: str, weights: Precision | None, *, only_times: bool = False)
     if weights is not None:
         shape = replace(shape, weight_bytes=WEIGHT_BYTES.get(weights, shape.weight_bytes))
     return None, shape, 2 * MOST_TOKENS
+
+
+def problems_of_chunks(tokens: int) -> list[Problem]:
+    """Return what is wrong with *tokens*, the most prompt tokens of a pass."""
+    is_well = 0 < tokens <= MOST_TOKENS
+    return [] if is_well else [Problem("--chunk-tokens", str(tokens), f"a number from 1 to {MOST_TOKENS:,}")]
 
 
 def problems_of_names(backend: str, weights: str | None) -> list[Problem]:

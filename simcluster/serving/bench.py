@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal
 
 import numpy as np
 from msgspec.structs import replace as replaced
 
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.inference.engine.limits import CHUNK_TOKENS
 from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.load.answers import Answer
 from simcluster.inference.load.arrivals import Offered
@@ -19,11 +21,12 @@ from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request
 from simcluster.rng import numpy_stream
-from simcluster.serving.asked import model_of, problems_of_names
+from simcluster.serving.asked import model_of, problems_of_chunks, problems_of_names
+from simcluster.serving.guessing import NO_GUESSES, Guessing
 from simcluster.serving.placing import layout_of, limits_of, policy_of
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import Answers, answer_all
-from simcluster.serving.setup import Layout, Setup
+from simcluster.serving.setup import Layout, Setup, SmallModel
 from simcluster.topology import Topology
 
 NUMERICS: Final = ("none", "real")
@@ -40,6 +43,7 @@ class Served:
     """A model on a cluster: its name or file, the *weights*' format, the *placement*, and where the load runs.
 
     *weights* None: f32, or the format of a preset without numerics. *policy*: which replica gets a request.
+    *chunk_tokens*: the most prompt tokens per pass.
     """
 
     model: str
@@ -48,6 +52,8 @@ class Served:
     placement: str = "auto"
     weights: Precision | None = None
     policy: Policy | None = None
+    chunk_tokens: int = CHUNK_TOKENS
+    guessing: Guessing = NO_GUESSES
 
     def problems(self) -> list[Problem]:
         """Return what is wrong with the names, whatever the model."""
@@ -57,6 +63,7 @@ class Served:
              self.backend == "sim" or self.numerics == "real"),
         )  # fmt: skip
         wrong = [Problem(flag, repr(found), expected) for flag, found, expected, is_well in checks if not is_well]
+        wrong += self.guessing.problems(only_times=self.numerics == "none") + problems_of_chunks(self.chunk_tokens)
         return wrong + problems_of_names(self.backend, self.weights)
 
 
@@ -107,27 +114,34 @@ def _setup(served: Served, topology: Topology, load: Sequence[Offered]) -> Setup
     if sum(one.prompt_tokens for one in load) > MOST_PROMPTS:
         problems.append(Problem("--requests", "too many tokens of prompts", f"at most {MOST_PROMPTS:,} in all"))
     only_times = served.numerics == "none"
-    model = collected(problems, lambda: model_of(served.model, served.weights, only_times=only_times))
+    read = partial(model_of, weights=served.weights, only_times=only_times)
+    model = collected(problems, lambda: read(served.model))
+    draft = None if model is None else collected(problems, lambda: served.guessing.opened(model, read))
     if problems or model is None:
         raise UsageError(problems)
     _, shape, context = model
     mean = Lengths(*(round(float(np.mean(one))) for one in _columns(load)))
-    layout = _layout(served.placement, topology, shape, mean, len(load))
-    limits, is_real = limits_of(layout, topology, shape, context), served.backend != "sim"
+    layout = _layout(served.placement, topology, shape, mean, len(load), draft)
+    settings = {"guesses": served.guessing.most, "chunk_tokens": served.chunk_tokens}
+    limits = limits_of(layout, topology, shape, context, draft=draft, **settings)
+    is_real = served.backend != "sim"
     numerics: Literal["real", "none"] = "none" if only_times else "real"
     policy = policy_of(served.policy, layout)
     recovery = recovery_of(topology, mean, min(AT_ONCE, len(load)))
     return Setup(
-        served.model, shape, served.weights or "f32", numerics, layout, limits, is_real, policy, recovery=recovery
+        served.model, shape, served.weights or "f32", numerics, layout, limits, is_real, policy, recovery=recovery,
+        draft=draft,
     )  # fmt: skip
 
 
-def _layout(placement: str, topology: Topology, shape: Shape, lengths: Lengths, requests: int) -> Layout:
+def _layout(
+    placement: str, topology: Topology, shape: Shape, lengths: Lengths, requests: int, draft: SmallModel | None
+) -> Layout:
     """Return the best placement for many of *requests* at once; if none has room for their caches, for one."""
     try:
-        return layout_of(placement, topology, shape, lengths, min(AT_ONCE, requests))
+        return layout_of(placement, topology, shape, lengths, min(AT_ONCE, requests), draft)
     except UsageError:
-        return layout_of(placement, topology, shape, lengths)
+        return layout_of(placement, topology, shape, lengths, draft=draft)
 
 
 def _columns(load: Sequence[Offered]) -> tuple[list[int], list[int]]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from simcluster.errors import RunError
 from simcluster.inference.engine.desk import Cancel, Load, Order
-from simcluster.inference.request import Reason, Request
+from simcluster.inference.request import Logprobs, Reason, Request
 from simcluster.serving import lines
 from simcluster.serving.front import Front
 from simcluster.serving.setup import Placed
@@ -91,8 +91,8 @@ class Bridge:
         try:
             while message is not None:
                 match message:
-                    case lines.Token(id, token):
-                        front.token(id, token)
+                    case lines.Token(id, token, logprobs):
+                        front.token(id, token, logprobs)
                     case lines.Loaded(load):
                         front.load(load)
                     case lines.End(id, reason, words):
@@ -156,8 +156,8 @@ class FarFront:
                 return Cancel(id)
         return None
 
-    def token(self, request: str, token: int) -> None:
-        self._write(lines.Token(request, token))
+    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
+        self._write(lines.Token(request, token, logprobs))
 
     def end(self, request: str, reason: Reason, message: str = "") -> None:
         self._write(lines.End(request, reason, message))

@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Iterable
 
 from simcluster.inference.engine.desk import Load, Order, Sink, Source
-from simcluster.inference.request import Reason, Request, rest
+from simcluster.inference.request import Logprobs, Reason, Request, rest
 from simcluster.transport import Transport
 
 TOKEN, END, BEGAN = "token/", "end/", "began"
 """Prefixes of the rows about a request, before its id; and the row of the moment from which arrivals count."""
 
-PREEMPTIONS = "preemptions"
+COUNTS = ("preemptions", "proposed", "accepted")
+"""Numbers of engines that are recorded as rows."""
 
 PREFILLED = "prefilled"
 """The tokens that went through the model in chunks, on a node with an engine."""
@@ -48,6 +49,7 @@ class GivenDesk:
     follower of the run sees at once.
 
     Every `begin` is for another engine: it first gets what is left of the requests that the one before had in hand.
+    *counts* are those of all engines together.
     """
 
     def __init__(self, node: Transport, requests: Iterable[Request]) -> None:
@@ -56,13 +58,15 @@ class GivenDesk:
         self._open: dict[str, tuple[Request, list[int]]] = {}
         self._again = deque[Request]()
         self._began_s: float | None = None
-        self.last: Load | None = None
+        self._last: Load | None = None
+        self.counts = dict.fromkeys(COUNTS, 0)
 
     def begin(self, began_s: float | None = None) -> None:
         """Count arrivals from *began_s*, by default from now; from the first call on they stay as they are."""
         if self._began_s is None:
             self._began_s = asyncio.get_running_loop().time() if began_s is None else began_s
         self._again.clear()
+        self._last = None
         for request, tokens in list(self._open.values()):
             left = rest(request, tokens)
             if isinstance(left, Request):
@@ -82,7 +86,7 @@ class GivenDesk:
         self._open[request.id] = request, []
         return request
 
-    def token(self, request: str, token: int) -> None:
+    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
         tokens = self._open[request][1]
         tokens.append(token)
         self._node.record(step=len(tokens), **{f"{TOKEN}{request}": token})
@@ -92,4 +96,6 @@ class GivenDesk:
         self._node.record(step=len(tokens), **{f"{END}{request}": REASONS.index(reason)})
 
     def load(self, load: Load) -> None:
-        self.last = load
+        for name in COUNTS:
+            self.counts[name] += getattr(load, name) - getattr(self._last, name, 0)  # an engine counts from its start
+        self._last = load

@@ -38,7 +38,11 @@ class Foretold:
         self._reduce = all_reduce(topology, names) if setup.layout.kind == "tensor" else None
 
     def __call__(self, prompt: int, answer: int) -> Predicted | None:
-        """Return what a *prompt* of that number of tokens and its *answer* take."""
+        """Return what a *prompt* of that number of tokens and its *answer* take; None with guesses, of which the number
+        that will be right is unknown.
+        """
+        if self._setup.limits.guesses:
+            return None
         most = self._setup.limits.chunk_tokens
         chunks = [(begin, min(most, prompt - begin)) for begin in range(0, prompt, most)]
         middle = prompt + answer // 2  # a decoded token is timed in the middle of the answer

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from simcluster.inference.engine.desk import Cancel, Load, Order
-from simcluster.inference.request import Reason, Request, rest
+from simcluster.inference.request import NO_LOGPROBS, Logprobs, Reason, Request, rest
 from simcluster.serving.setup import Placed
 
 MOST_OPEN: Final = 256
@@ -38,7 +38,8 @@ class Answer:
     """An answer in progress. The engine's thread adds to it; `more` waits in the loop that asked.
 
     *times_s* has the time of each token, on the clock of *asked_s*; *begun_s* is when its prompt was first computed.
-    The request's *max_tokens* bounds its size.
+    *logprobs* has those of the tokens, for the one that waits to take out, if the request asks for them. The request's
+    *max_tokens* bounds its size.
     """
 
     request: Request
@@ -47,6 +48,7 @@ class Answer:
     begun_s: float | None = None
     tokens: list[int] = field(default_factory=list)
     times_s: list[float] = field(default_factory=list)
+    logprobs: deque[Logprobs | None] = field(default_factory=deque)
     outcome: End | None = None
     is_cancelled: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -87,7 +89,7 @@ class Front:
     """A Source and a Sink for one engine, and a desk for the server. Its methods may be called from any thread.
 
     At most *most* requests are open. It takes none before `open` and none after `close`. *engines* counts those so far,
-    *placed* is the placement of the last one; *preemptions* and *prefilled* are those of all of them.
+    *placed* is the placement of the last one; *preemptions*, *prefilled*, *proposed* and *accepted* are of all of them.
     """
 
     def __init__(self, most: int = MOST_OPEN, now: Callable[[], float] = time.monotonic) -> None:
@@ -96,7 +98,7 @@ class Front:
         self.last_load: Load | None = None
         self.lag_s = 0.0
         self.placed: Placed | None = None
-        self.engines = self.preemptions = self.prefilled = 0
+        self.engines = self.preemptions = self.prefilled = self.proposed = self.accepted = 0
         self._counted = NOTHING
         self._changed = threading.Condition()
         self._answers: dict[str, Answer] = {}
@@ -225,12 +227,14 @@ class Front:
             if self.is_idle:
                 self._changed.wait(most_s)
 
-    def token(self, request: str, token: int) -> None:
+    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
         answer = self._answers.get(request)
         if answer is None:
             return
         now_s = self.now()
         self._begin(answer, now_s)
+        if answer.request.logprobs != NO_LOGPROBS:
+            answer.logprobs.append(logprobs)  # before the token: the other thread takes them by tokens
         answer.times_s.append(now_s)
         answer.tokens.append(token)
         if self.observer is not None:
@@ -255,8 +259,11 @@ class Front:
             begun = self._answers.get(self._queued.popleft())
             if begun is not None and begun.begun_s is None:
                 begun.begun_s = now_s
-        self.preemptions += max(0, load.preemptions - self._counted.preemptions)
-        self.prefilled += max(0, load.prefilled - self._counted.prefilled)
+        before = self._counted
+        self.preemptions += max(0, load.preemptions - before.preemptions)
+        self.prefilled += max(0, load.prefilled - before.prefilled)
+        self.proposed += max(0, load.proposed - before.proposed)
+        self.accepted += max(0, load.accepted - before.accepted)
         self.last_load = self._counted = load
         with self._changed:
             watchers = list(self._watchers)

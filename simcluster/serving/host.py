@@ -49,10 +49,16 @@ def prepare(config_json: str) -> None:
 
 @contextmanager
 def in_this_process(front: Front, key: str) -> Iterator[None]:
-    """Let programs with *key* in this process serve *front*."""
+    """Let programs with *key* in this process serve *front*; close it if they fail.
+
+    A node that fails does not close it: the others may continue its answers.
+    """
     _fronts[key] = front
     try:
         yield
+    except BaseException as error:
+        front.close(_why(error))
+        raise
     finally:
         del _fronts[key]
 
@@ -79,11 +85,7 @@ async def _paced(node: Transport, part: Part, front: Front) -> NodeRecord:
         finally:
             pacing.cancel()
 
-    try:
-        return await part.take(node, desk)
-    except BaseException as error:
-        front.close(_why(error))
-        raise
+    return await part.take(node, desk)
 
 
 async def _bridged(node: Transport, part: Part, hosting: Hosting) -> NodeRecord:

@@ -16,27 +16,32 @@ from msgspec.structs import replace as replaced
 
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob, places
+from simcluster.experiment.keys import BACKENDS
 from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.load.asked import collected
 from simcluster.inference.models.architecture import Precision
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.runs.record import RunRecord
-from simcluster.serving.asked import model_of, problems_of_names
+from simcluster.serving.asked import model_of, problems_of_chunks, problems_of_names
 from simcluster.serving.bridge import Bridge
 from simcluster.serving.foretold import Foretold
 from simcluster.serving.front import Front
+from simcluster.serving.guessing import NO_GUESSES, Guessing
 from simcluster.serving.host import PROGRAM, Hosting, in_this_process
 from simcluster.serving.language import FileLanguage
 from simcluster.serving.placing import AUTO, held_bytes, layout_of, limits_of, names_of, policy_of, within
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import faults_on, recovering, run_nodes
-from simcluster.serving.setup import Placed, Setup
+from simcluster.serving.setup import Placed, Setup, SmallModel
 from simcluster.serving.web.served import Lost, Part, Placement, Served
 from simcluster.topology import Topology
 
 LENGTHS: Final = Lengths()
 """The prompt and the answer for which the placement is chosen."""
+
+SERVING: Final = ("sim", "sockets")
+"""The backends that take requests while they run."""
 
 
 CHUNK_TOKENS: Final = 128
@@ -47,7 +52,7 @@ CHUNK_TOKENS: Final = 128
 class Wanted:
     """A *model* to serve in *weights* (None: f32) at *placement*, with at most *cache_bytes* of cache on every node.
 
-    *policy*: which replica gets a request.
+    *policy*: which replica gets a request. *chunk_tokens*: the most prompt tokens per pass.
     """
 
     model: str
@@ -56,17 +61,25 @@ class Wanted:
     weights: Precision | None = None
     cache_bytes: int = 10**9
     policy: Policy | None = None
+    chunk_tokens: int = CHUNK_TOKENS
+    guessing: Guessing = NO_GUESSES
 
 
 def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
     """Return the setup of *wanted* on *topology*, and the model for the server. Raise UsageError with all problems."""
-    problems = problems_of_names(wanted.backend, wanted.weights)
-    model = collected(problems, lambda: model_of(wanted.model, wanted.weights))
+    problems = problems_of_chunks(wanted.chunk_tokens) + problems_of_names(wanted.backend, wanted.weights)
+    problems += wanted.guessing.problems(only_times=False)
+    if wanted.backend in BACKENDS and wanted.backend not in SERVING:
+        expected = f"{' or '.join(SERVING)}, which serve; {wanted.backend} answers `generate` and `bench serving`"
+        problems.append(Problem("--backend", f"{wanted.backend!r}", expected))
+    read = partial(model_of, weights=wanted.weights)
+    model = collected(problems, lambda: read(wanted.model))
+    draft = None if model is None else collected(problems, lambda: wanted.guessing.opened(model, read))
     if problems or model is None:
         raise UsageError(problems)
     file, shape, _ = model
     assert file is not None, "it was opened"
-    setup = _setup(wanted, topology, shape, file.architecture.context)
+    setup = _setup(wanted, topology, shape, file.architecture.context, draft)
     served = Served(
         name=file.name,
         vocabulary=file.architecture.vocabulary,
@@ -87,7 +100,7 @@ def _placement(setup: Setup, topology: Topology, placed: Placed | None) -> Place
     tokens = setup.limits.blocks * setup.limits.block_tokens
     for place, name in enumerate(names_of(layout, topology)):
         first = layout.first_layer(place) if layout.kind == "pipeline" else 0
-        weights_bytes, token_bytes = held_bytes(layout, setup.shape, place)
+        weights_bytes, token_bytes = held_bytes(layout, setup.shape, place, setup.draft)
         layers = first, first + layout.layers[place]
         role = ("prefill" if place < layout.prefill else "decode") if layout.prefill else ""
         parts.append(Part(name, layers, round(weights_bytes), round(tokens * token_bytes), role))
@@ -101,15 +114,17 @@ def _placement(setup: Setup, topology: Topology, placed: Placed | None) -> Place
     )
 
 
-def _setup(wanted: Wanted, topology: Topology, shape: Shape, context: int) -> Setup:
-    layout = layout_of(wanted.placement, topology, shape, LENGTHS)
-    limits = limits_of(layout, topology, shape, context, chunk_tokens=CHUNK_TOKENS)
-    limits = within(limits, layout, shape, wanted.cache_bytes)
+def _setup(wanted: Wanted, topology: Topology, shape: Shape, context: int, draft: SmallModel | None) -> Setup:
+    layout = layout_of(wanted.placement, topology, shape, LENGTHS, draft=draft)
+    settings = {"guesses": wanted.guessing.most, "chunk_tokens": wanted.chunk_tokens}
+    limits = limits_of(layout, topology, shape, context, draft=draft, **settings)
+    limits = within(limits, layout, shape, wanted.cache_bytes, draft)
     policy, is_real = policy_of(wanted.policy, layout), wanted.backend != "sim"
     firsts = _here(topology) if is_real else ()
     recovery = recovery_of(topology, LENGTHS, cache_bytes=wanted.cache_bytes, firsts=firsts)
     return Setup(
-        wanted.model, shape, wanted.weights or "f32", "real", layout, limits, is_real, policy, recovery=recovery
+        wanted.model, shape, wanted.weights or "f32", "real", layout, limits, is_real, policy, recovery=recovery,
+        draft=draft,
     )  # fmt: skip
 
 

@@ -27,6 +27,9 @@ class FileLanguage:
     def decode(self, tokens: Sequence[int]) -> str:
         return self._tokens.decode(tokens)
 
+    def octets(self, tokens: Sequence[int]) -> bytes:
+        return self._tokens.octets(tokens)
+
     def decoder(self) -> Detokenizer:
         return Detokenizer(self._tokens)
 

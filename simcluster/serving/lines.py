@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from simcluster.inference.engine.desk import Load
-from simcluster.inference.request import Reason, Request
+from simcluster.inference.request import Logprobs, Reason, Request
 from simcluster.serving.setup import Placed
 
 MOST_BYTES: Final = 16 << 20
@@ -44,11 +44,12 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
     placed: Placed | None = None
 
 
-class Token(msgspec.Struct, tag=True, frozen=True):
-    """From the engine: the next token of the request *id*."""
+class Token(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
+    """From the engine: the next token of the request *id*, with *logprobs* if it asks for them."""
 
     id: str
     token: int
+    logprobs: Logprobs | None = None
 
 
 class End(msgspec.Struct, tag=True, frozen=True):

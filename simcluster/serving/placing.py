@@ -16,7 +16,7 @@ from simcluster.inference.plan.placements import Kind, Placement, rank
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import Lengths
-from simcluster.serving.setup import Layout
+from simcluster.serving.setup import Layout, SmallModel
 from simcluster.topology import Topology
 from simcluster.units import format_size
 
@@ -25,14 +25,22 @@ AUTO: Final = "auto"
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 
 
-def layout_of(placement: str, topology: Topology, shape: Shape, lengths: Lengths, requests: int = 1) -> Layout:
+def layout_of(
+    placement: str,
+    topology: Topology,
+    shape: Shape,
+    lengths: Lengths,
+    requests: int = 1,
+    draft: SmallModel | None = None,
+) -> Layout:
     """Return the placement of *shape* that *placement* asks for: auto, a kind, or the path of a file.
 
-    Raises UsageError with all that is wrong, or with the memory that is missing.
+    The first two leave room for *draft*. Raises UsageError with all that is wrong, or with the memory that is missing.
     """
     if placement != AUTO and placement not in KINDS:
         return _of_file(placement, topology, shape)
-    ranking = rank(Shelf(topology, shape, lengths), max(requests, 2) if placement == "replicas" else requests)
+    shelf = Shelf(topology, shape, lengths, None if draft is None else draft.shape)
+    ranking = rank(shelf, max(requests, 2) if placement == "replicas" else requests)
     fitting = [one for one in ranking.placements if placement in (AUTO, one.kind)]
     if fitting:
         return layout_of_plan(fitting[0], topology)
@@ -111,12 +119,19 @@ def _layers_of(kind: Kind, nodes: Any, shape: Shape) -> Mapping[str, int] | None
 
 
 def limits_of(
-    layout: Layout, topology: Topology, shape: Shape, context: int, *, batches: int | None = None, **settings: int
+    layout: Layout,
+    topology: Topology,
+    shape: Shape,
+    context: int,
+    *,
+    batches: int | None = None,
+    draft: SmallModel | None = None,
+    **settings: int,
 ) -> Limits:
     """Return the limits of an engine: as many blocks as fit the node of *layout* with the least room.
 
     Raises UsageError with what a node's memory lacks for its weights. *settings* are other fields of Limits. As many
-    *batches* are in flight as there are stages, by default.
+    *batches* are in flight as there are stages, by default. *draft* takes room, too.
     """
     limits = Limits(0, context, shape.vocabulary, **settings)
     counts, problems = [], []
@@ -124,12 +139,13 @@ def limits_of(
         name = topology.workers[rank_]
         device = topology.nodes[name].device
         memory = device.memory_bytes if device is not None else None
-        weights_bytes, token_bytes = held_bytes(layout, shape, place)
+        weights_bytes, token_bytes = held_bytes(layout, shape, place, draft)
         if memory is None:
             continue
         room = memory - weights_bytes
         if room < token_bytes * limits.block_tokens:
-            found = f"{format_size(memory)} of memory for {format_size(weights_bytes)} of weights"
+            with_draft = f", with {draft.shape.name}" if draft is not None and layout.has_engine(place) else ""
+            found = f"{format_size(memory)} of memory for {format_size(weights_bytes)} of weights{with_draft}"
             problems.append(Problem(f"node {name}", found, "room for them and a block of the cache"))
         counts.append(math.floor(room / (token_bytes * limits.block_tokens)))
     if problems:
@@ -139,9 +155,9 @@ def limits_of(
     return Limits(min([whole, *counts]), context, shape.vocabulary, batches=batches or stages, **settings)
 
 
-def within(limits: Limits, layout: Layout, shape: Shape, cache_bytes: int) -> Limits:
+def within(limits: Limits, layout: Layout, shape: Shape, cache_bytes: int, draft: SmallModel | None = None) -> Limits:
     """Return *limits* with at most *cache_bytes* of cache on every node of *layout*. Raise UsageError for no block."""
-    most = max(held_bytes(layout, shape, place)[1] for place in range(len(layout.ranks)))
+    most = max(held_bytes(layout, shape, place, draft)[1] for place in range(len(layout.ranks)))
     blocks = math.floor(cache_bytes / (most * limits.block_tokens))
     if blocks < 1:
         expected = f"room for {limits.block_tokens} tokens, {math.ceil(most * limits.block_tokens)} B"
@@ -160,8 +176,11 @@ def policy_of(policy: Policy | None, layout: Layout) -> Policy:
     return policy
 
 
-def held_bytes(layout: Layout, shape: Shape, place: int) -> tuple[float, float]:
-    """Return (bytes of weights, bytes of cache per token) of the *place*-th node of *layout*."""
+def held_bytes(layout: Layout, shape: Shape, place: int, draft: SmallModel | None = None) -> tuple[float, float]:
+    """Return (bytes of weights, bytes of cache per token) of the *place*-th node of *layout*, with its *draft*."""
+    if draft is not None and layout.has_engine(place):
+        weights, cache = held_bytes(layout, shape, place)
+        return weights + draft.shape.whole_bytes, cache + draft.shape.cache_bytes(draft.shape.layers, 1)
     layers, count = layout.layers[place], len(layout.ranks)
     if layout.kind == "tensor":
         return shape.shard_bytes(1 / count), shape.cache_bytes(layers, 1) / count

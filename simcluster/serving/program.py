@@ -18,9 +18,11 @@ import torch
 
 from simcluster.collectives import barrier, subgroup
 from simcluster.inference.engine.desk import Sink, Source
+from simcluster.inference.engine.draft import Draft
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.generate import generate
 from simcluster.inference.engine.generate_tensor import generate_tensor
+from simcluster.inference.engine.guesses import Guesser, LookUp
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.serve_replicas import serve_replicas
 from simcluster.inference.engine.sharded import RealShard, Shard, TimedShard
@@ -35,7 +37,7 @@ from simcluster.payload import pack
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
-from simcluster.serving.desks import BEGAN, EMPTY, PREEMPTIONS, PREFILLED, Attended, GivenDesk
+from simcluster.serving.desks import BEGAN, EMPTY, PREFILLED, Attended, GivenDesk
 from simcluster.serving.seat import Seat
 from simcluster.serving.setup import Placed, Setup, read_setup
 from simcluster.transport import FREE, Transport
@@ -57,6 +59,8 @@ def prepare(config_json: str) -> None:
     setup = read_setup(config_json)
     if setup.numerics == "real":
         _file(setup.model)
+        if setup.draft is not None:
+            _file(setup.draft.model)
 
 
 async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
@@ -71,17 +75,19 @@ async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeR
         yield given, given
 
     record = await part.take(node, desk)
-    if given.last is not None:
-        recorder.metric_at(recorder.now(), 0, PREEMPTIONS, given.last.preemptions)
+    for name, count in given.counts.items():
+        if count:
+            recorder.metric_at(recorder.now(), 0, name, count)
     return record
 
 
 @dataclass(frozen=True)
 class _Loaded:
-    """What a node has *made* of its part, and the scheduler of the engine that it may have."""
+    """What a node has *made* of its part, and the scheduler and the guesser of the engine that it may have."""
 
     made: Stage | Shard
     scheduler: Scheduler
+    guesser: Guesser
 
     def fits(self, setup: Setup) -> bool:
         """Whether it is a whole model with room for what *setup* asks of one."""
@@ -141,14 +147,18 @@ class Part:
                     await node.send(rank, DONE, None)
         finally:
             self._prefilled += loaded.scheduler.prefilled - before
-        self._note("weight_bytes", loaded.made.weight_bytes)
-        self._note("cache_bytes", loaded.made.peak_cache_bytes)
+        self._note("weight_bytes", loaded.made.weight_bytes + loaded.guesser.weight_bytes)
+        self._note("cache_bytes", loaded.made.peak_cache_bytes + loaded.guesser.peak_cache_bytes)
         self._note("layers", layout.layers[place])
 
     async def _loaded(self, node: Transport, setup: Setup, place: int) -> _Loaded:
-        """Return this node's part: the one of the group before, if it is the same, with what is cached there."""
+        """Return this node's part: the one of the group before, if it is the same, with what is cached there.
+
+        A small model's cache may lack what was in flight, so it begins empty.
+        """
         if self._whole is not None and self._whole.fits(setup):
             self._whole.scheduler.set_aside()
+            self._whole = replace(self._whole, guesser=_guesser(setup, place))
             return self._whole
         return await self._load(node, setup, place)
 
@@ -161,11 +171,11 @@ class Part:
             self._note(EMPTY, rss_bytes() or 0)
         if setup.is_real:
             _share.cache_clear()  # of another placement
-        made = await node.compute(_made, setup, place, cost=FREE)
+        made, guesser = await node.compute(_parts, setup, place, cost=FREE)
         self._loading_s += record.compute_s - before_s
         self._note("loading_s", self._loading_s)
         # Prompts of sizes alone would all be equal.
-        loaded = _Loaded(made, Scheduler(setup.limits, keeps_prefixes=setup.numerics == "real"))
+        loaded = _Loaded(made, Scheduler(setup.limits, keeps_prefixes=setup.numerics == "real"), guesser)
         self._whole = loaded if setup.layout.kind in WHOLE else None
         return loaded
 
@@ -234,12 +244,18 @@ async def _answer(
     ranks, made, scheduler = setup.layout.ranks, loaded.made, loaded.scheduler
     if setup.layout.kind == "replicas":
         assert isinstance(made, RealStage | TimedStage), "a replica holds all layers"
-        return await serve_replicas(node, made, ranks, scheduler, desk, setup.policy, held, setup.layout.prefill)
-    engine = Engine(scheduler, *desk) if desk is not None else None
+        prefill = setup.layout.prefill
+        return await serve_replicas(node, made, ranks, scheduler, desk, setup.policy, held, loaded.guesser, prefill)
+    engine = Engine(scheduler, *desk, loaded.guesser) if desk is not None else None
     if isinstance(made, RealShard | TimedShard):
         return await generate_tensor(node, made, ranks, engine)
     assert isinstance(made, RealStage | TimedStage), "a stage holds whole layers"
     await generate(node, made, ranks, engine)
+
+
+def _parts(setup: Setup, place: int) -> tuple[Stage | Shard, Guesser]:
+    """Return the share of the model on the *place*-th node of the placement, and its guesser."""
+    return _made(setup, place), _guesser(setup, place)
 
 
 def _made(setup: Setup, place: int) -> Stage | Shard:
@@ -247,15 +263,31 @@ def _made(setup: Setup, place: int) -> Stage | Shard:
     layout, shape, count = setup.layout, setup.shape, len(setup.layout.ranks)
     if layout.kind == "tensor":
         if setup.numerics == "none":
-            return TimedShard(shape, place, count)
+            return TimedShard(shape, place, count, _acceptance(setup))
         file = _file(setup.model)
         weights = ShardWeights(file.architecture, file.read, place, count, setup.precision)
         return RealShard(weights, shape, count, sampled)
     first = 0 if layout.kind == "replicas" else layout.first_layer(place)
     last = first + layout.layers[place]
     if setup.numerics == "none":
-        return TimedStage(shape, first, last)
+        return TimedStage(shape, first, last, _acceptance(setup))
     return RealStage(_share(setup.model, first, last, setup.precision), shape, sampled)
+
+
+def _acceptance(setup: Setup) -> float:
+    return 0.0 if setup.draft is None else setup.draft.acceptance
+
+
+def _guesser(setup: Setup, place: int) -> Guesser:
+    """Return the guesser of the *place*-th node, with the small model if there is one and the node makes batches."""
+    draft = setup.draft
+    if draft is None or not setup.layout.has_engine(place):
+        return LookUp()
+    layers = draft.shape.layers
+    stage: Stage = TimedStage(draft.shape, 0, layers)
+    if setup.numerics == "real":
+        stage = RealStage(_share(draft.model, 0, layers, setup.precision), draft.shape, sampled)
+    return Draft(stage, draft.context, setup.limits.chunk_tokens)
 
 
 @lru_cache(maxsize=32)

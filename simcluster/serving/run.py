@@ -19,11 +19,11 @@ from simcluster.experiment.job import ClusterJob, places
 from simcluster.fault_plans.kinds import Fault, may_lose
 from simcluster.fault_plans.plan import planned
 from simcluster.fault_plans.read import read_faults
+from simcluster.inference.digest import ids_sha256
 from simcluster.inference.engine.stage import UNKNOWN
 from simcluster.inference.request import Reason
 from simcluster.runs.record import NodeRecord, RunRecord
-from simcluster.serving.desks import BEGAN, EMPTY, END, PREEMPTIONS, PREFILLED, REASONS, TOKEN
-from simcluster.serving.digest import ids_sha256
+from simcluster.serving.desks import BEGAN, COUNTS, EMPTY, END, PREFILLED, REASONS, TOKEN
 from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology
 from simcluster.watching.board import RunInfo
@@ -78,8 +78,9 @@ class NodeUse:
 @dataclass(frozen=True)
 class Answers:
     """The answers by id, the first placement, the nodes' parts, and how often a sequence lost its blocks to an older
-    one. *lost*: the nodes that were lost on the way, and why. *prefilled*: the tokens that went through the model in
-    chunks, on the nodes that served to the end; a token counts again if its cache was lost.
+    one. Of the *proposed* guesses those *accepted* were right. *lost*: the nodes that were lost on the way, and why.
+    *prefilled*: the tokens that went through the model in chunks, on the nodes that served to the end; a token counts
+    again if its cache was lost.
     """
 
     answers: Mapping[str, Answer]
@@ -87,6 +88,8 @@ class Answers:
     nodes: tuple[NodeUse, ...]
     elapsed_s: float
     preemptions: int
+    proposed: int
+    accepted: int
     record: RunRecord = field(repr=False)
     lost: Mapping[str, str] = field(default_factory=dict)
     prefilled: int = 0
@@ -102,16 +105,16 @@ def answer_all(
     on_token: Callable[[str, int], None] | None = None,
     program: str = PROGRAM,
 ) -> Answers:
-    """Answer the requests of *setup* on *backend*. *on_token* is called with (id, token) as they come. Every node runs
-    *program*, a "module:function".
+    """Answer the requests of *setup* on *backend*. *on_token* is called with (id, token) as they come; on torch at the
+    end. Every node runs *program*, a "module:function".
 
     The faults of `simcluster.faults()` hold. Raises UsageError for requests that can never be answered, RunError if a
-    node is lost without which the model does not fit.
+    node is lost without which the model does not fit; on torch any that still has work. There, ranks other than 0
+    raise WrittenElsewhere if a launcher has started them.
     """
     faults = faults_on(topology, seed)
     setup = recovering(setup, backend, faults)
-    limits = setup.limits
-    refused = [Problem(f"request {one.id}", why, "") for one in setup.requests if (why := limits.refusal(one))]
+    refused = [Problem(f"request {one.id}", why, "") for one in setup.requests if (why := setup.limits.refusal(one))]
     if refused:
         raise UsageError(refused)
     given = dict(options or {})
@@ -145,8 +148,11 @@ def faults_on(topology: Topology, seed: int = 0) -> tuple[Fault, ...]:
 
 
 def recovering(setup: Setup, backend: str, faults: Sequence[Fault]) -> Setup:
-    """Return *setup*, without its recovery where no node can be lost: the simulator's, without such *faults*."""
-    return setup if backend != "sim" or any(map(may_lose, faults)) else replaced(setup, recovery=None)
+    """Return *setup*, without its recovery where none is needed: in the simulator without *faults* that lose nodes, and
+    on torch, which ends a run that loses one.
+    """
+    recovers = any(map(may_lose, faults)) if backend == "sim" else backend != "torch"
+    return setup if recovers else replaced(setup, recovery=None)
 
 
 def run_nodes(job: ClusterJob, backend: str, requests: Collection[str] | None = None) -> RunRecord:
@@ -186,17 +192,15 @@ def _answers(setup: Setup, topology: Topology, record: RunRecord) -> Answers:
     layout = setup.layout
     tokens: dict[str, dict[int, tuple[float, int]]] = {one.id: {} for one in setup.requests}
     reasons: dict[str, Reason] = {}
-    preemptions = prefilled = 0
+    counts = dict.fromkeys((*COUNTS, PREFILLED), 0)
     # Another first node may have made tokens again that were out already: the first ones count.
     for row in sorted((row for node in record.nodes for row in node.metrics), key=lambda row: row.time_s):
         if row.name.startswith(TOKEN):
             tokens[row.name.removeprefix(TOKEN)].setdefault(row.step, (row.time_s, int(row.value)))
         elif row.name.startswith(END):
             reasons.setdefault(row.name.removeprefix(END), REASONS[int(row.value)])
-        elif row.name == PREEMPTIONS:
-            preemptions = int(row.value)
-        elif row.name == PREFILLED:
-            prefilled += int(row.value)
+        elif row.name in counts:
+            counts[row.name] += int(row.value)  # of each node that had the desk, or of each that had an engine
     began = [row.time_s for row in record.nodes[layout.ranks[0]].metrics if row.name == BEGAN]
     began_s = min(began, default=0.0)
     found = {}
@@ -208,7 +212,7 @@ def _answers(setup: Setup, topology: Topology, record: RunRecord) -> Answers:
     used += [node.rank for node in record.nodes if _has_part(node) and node.rank not in used]
     nodes = tuple(_use(record.nodes[rank], topology.workers[rank]) for rank in used)
     lost = dict(record.extra.get("lost", {}))
-    return Answers(found, layout, nodes, record.elapsed_s, preemptions, record, lost, prefilled)
+    return Answers(found, layout, nodes, record.elapsed_s, record=record, lost=lost, **counts)
 
 
 def _has_part(record: NodeRecord) -> bool:

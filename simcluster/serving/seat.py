@@ -1,6 +1,6 @@
 """A node's part in serving, group after group: when a node is lost or returns, all others place the model again.
 
-The groups are those of simcluster.regroup, whose members agree on the remaining nodes. They carry no state over: the
+The groups are those of simcluster.regroup: their members agree on the remaining nodes. They carry no state over: the
 desk hands out what is left of every request. A program may keep its engine from one group to the next.
 """
 

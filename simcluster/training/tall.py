@@ -58,7 +58,7 @@ def short_replica(workload: Workload, sizes: Sequence[int], rank: int = 0) -> Ti
 
 def sized(workload: Workload, sizes: Sequence[int]) -> Workload:
     made = workload.with_batches(sizes)
-    made.__dict__["sketch"] = workload.sketch  # does not depend on the batches
+    made.__dict__["_sketches"] = workload._sketches  # which do not depend on the batches
     return made
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from simcluster.catalogue import files, names
 from simcluster.errors import UsageError
 from simcluster.paths.inside import read
-from simcluster.reports.x_axis import XAxis
+from simcluster.reports.scales import XAxis
 from simcluster.ui.children import Children, Wanted
 from simcluster.ui.compared import MOST_RUNS, compared
 from simcluster.ui.guard import COOKIE, Guard

@@ -9,7 +9,7 @@ import msgspec
 
 from simcluster.errors import Problem, UsageError
 from simcluster.reports.plots import Panel, convergence
-from simcluster.reports.x_axis import XAxis, axes_of
+from simcluster.reports.scales import XAxis, axes_of
 from simcluster.results import Run
 from simcluster.runs import words
 from simcluster.runs.flat_config import flat

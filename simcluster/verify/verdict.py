@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 Verdict = Literal["holds", "fails", "not claimed"]
+
+_ERROR: Final = re.compile(r"\b(?P<kind>[A-Z][a-z][A-Za-z]+): .*", re.DOTALL)
+"""The error of a run in a reason: its type and its message."""
+
+_TIME: Final = re.compile(r" at [0-9.e+-]+ s\b")
 
 
 class Failed(Exception):
@@ -55,12 +61,29 @@ class Verification:
         """Return the table with one check per line, wrapped to *width*."""
         name_width = max([len(check.name) for check in self.checks], default=0)
         lines = [f"{self.algorithm} on {self.workload}"]
-        for check in self.checks:
+        for check, reason in zip(self.checks, self._reasons(), strict=True):
             head = f"  {check.name:<{name_width}}  {check.verdict:<11}  "
             lines += textwrap.wrap(
-                check.reason, max(width, len(head) + 30), initial_indent=head, subsequent_indent=" " * len(head)
+                reason, max(width, len(head) + 30), initial_indent=head, subsequent_indent=" " * len(head)
             )
         return "\n".join([*lines, self.counts])
+
+    def _reasons(self) -> list[str]:
+        """Return the reason of each check. An error that failed an earlier check is named, not repeated.
+
+        Runs of other sizes fail at other times, so times are not compared.
+        """
+        found = []
+        first: dict[str, str] = {}  # an error, without its time -> the check that it failed first
+        for check in self.checks:
+            error = _ERROR.search(check.reason) if check.verdict == "fails" else None
+            key = "" if error is None else _TIME.sub("", error[0])
+            if error is not None and key in first:
+                found.append(f"{check.reason[: error.start()]}the same {error['kind']} as in {first[key]!r}")
+            else:
+                first[key] = check.name
+                found.append(check.reason)
+        return found
 
     @property
     def counts(self) -> str:
@@ -76,7 +99,8 @@ class Verification:
     def _repr_html_(self) -> str:
         from simcluster.reports.notebook import card
 
-        rows = [[check.name, check.verdict, check.reason] for check in self.checks]
+        reasons = zip(self.checks, self._reasons(), strict=True)
+        rows = [[check.name, check.verdict, reason] for check, reason in reasons]
         return card(f"{self.algorithm} on {self.workload}: {self.counts}", ["check", "verdict", "why"], rows, [])
 
     def __repr__(self) -> str:

@@ -129,7 +129,8 @@ def link_telemetry(names: Sequence[str], topology: Topology | None, sent: Mappin
 
     With more than MOST_LINKS, those without traffic are left out.
     """
-    links = list(topology.links) if topology is not None else []
+    few = topology is None or len(topology.links) <= MOST_LINKS
+    links = topology.links if topology is not None and few else ()
     carried = {link.name: [0, 0] for link in links}
     capacities = {link.name: link.bandwidth_Bps for link in links}
     for rank, sent_to in sent.items():
@@ -139,11 +140,13 @@ def link_telemetry(names: Sequence[str], topology: Topology | None, sent: Mappin
                 carried.setdefault(f"{names[low]}-{names[high]}", [0, 0])[rank > peer] += size_bytes
                 continue
             for hop in topology.route(names[rank], names[peer]):
-                carried[hop.link.name][not hop.forward] += size_bytes
+                link = hop.link
+                carried.setdefault(link.name, [0, 0])[not hop.forward] += size_bytes
+                capacities[link.name] = link.bandwidth_Bps
     return [
         LinkTelemetry(name=name, bytes_forward=there, bytes_backward=back, capacity_Bps=capacities.get(name))
         for name, (there, back) in carried.items()
-        if there or back or len(carried) <= MOST_LINKS
+        if there or back or few
     ]
 
 

@@ -9,7 +9,7 @@ from simcluster.runs import words
 from simcluster.topology import Topology
 from simcluster.units import format_bandwidth, format_latency
 from simcluster.what_if.critical_path import CriticalPath, Part
-from simcluster.what_if.effects import LEAST, Effect, by_gain, by_price, is_part, ranked
+from simcluster.what_if.effects import LEAST, Effect, by_gain, by_price, is_part, ranked, sufficient
 from simcluster.what_if.free import FREE
 from simcluster.what_if.goal import Goal
 from simcluster.what_if.perturb import Kind
@@ -66,10 +66,13 @@ def sentences(
         what = "change" if goal.learns else "change of a link or a device"
         tried = sum(e.relative is not None and _counts(e, goal) for e in effects)
         found.append(f"No single {what} gains a percent, of {tried}: there are several bottlenecks, or none.")
-    others = [e for e in by_gain(effects) if is_part(e) and e.is_certain and e is not best][:2]
+    parts = [e for e in by_gain(effects) if is_part(e) and e.is_certain and e is not best]
+    alike = [e for e in parts if best is not None and _alike(e, best, goal)]
+    if alike:
+        found.append(f"Any of these changes alone gains the same: {_some([e.change.label for e in alike])}.")
+    others = [e for e in parts if e not in alike]
     if others:
-        listed = words.listing([f"{e.change.label} ({less(e)})" for e in others])
-        found.append(f"Next, each alone: {listed}.")
+        found.append(f"Next, each alone: {_next(others, goal)}.")
     found += _uncertain(effects, best)
     found += _path(path, topology)
     needed = _needed_steps(effects)
@@ -80,6 +83,26 @@ def sentences(
     if steps is not None:
         found.insert(-1, _measured_over(steps, brief))
     return found
+
+
+def _next(effects: Sequence[Effect], goal: Goal) -> str:
+    """List the first two gains of *effects*, with all changes that have the same."""
+    groups: list[list[Effect]] = []
+    for effect in effects:
+        if groups and _alike(effect, groups[-1][0], goal):
+            groups[-1].append(effect)
+        else:
+            groups.append([effect])
+    each = ["each " * (len(group) > 1) + less(group[0]) for group in groups]
+    listed = [f"{_some([e.change.label for e in group])} ({gain})" for group, gain in zip(groups, each, strict=True)][
+        :2
+    ]
+    return "; ".join(listed) if max(map(len, groups[:2])) > 1 else words.listing(listed)
+
+
+def _alike(effect: Effect, other: Effect, goal: Goal) -> bool:
+    """Return whether the answer has the same numbers for both."""
+    return less(effect) == less(other) and goal.value(effect.value) == goal.value(other.value)
 
 
 def _uncertain(effects: Sequence[Effect], best: Effect | None) -> Iterator[str]:
@@ -216,7 +239,10 @@ def _purchase(purchases: Sequence[Effect], goal: Goal, seeds: int | None) -> str
         f"{less(best)}, {words.share(best.per_usd)} for each dollar"
     )
     text += f"{_spread(best, seeds) if seeds != 1 else ''}."
-    most = by_gain(worth)[0]
-    if most.gain > best.gain + 0.01:
+    same = [e for e in worth if e is not best and e.change.price_usd == price and _alike(e, best, goal)]
+    if same:
+        text += f" Any of these is as good: {_some([e.change.label for e in same])}."
+    most = sufficient(worth)
+    if most.gain > best.gain + LEAST:
         text += f" The most is gained by {most.change.label}, {most.change.price_usd:g} USD: {less(most)}."
     return text

@@ -112,6 +112,13 @@ def by_gain(effects: Sequence[Effect]) -> list[Effect]:
     return sorted(worth, key=lambda found: (-found.gain, found.change.label))
 
 
+def sufficient(effects: Sequence[Effect]) -> Effect:
+    """Return the cheapest of the purchases that gain most, or less than that by no more than is worth a purchase."""
+    most = max(found.gain for found in effects)
+    enough = (found for found in effects if found.gain >= most - LEAST)
+    return min(enough, key=lambda found: (found.change.price_usd or 0.0, -found.gain, found.change.label))
+
+
 def by_price(effects: Sequence[Effect]) -> list[Effect]:
     """Return purchases by gain per dollar, the best first."""
     return sorted(effects, key=lambda found: (-(found.per_usd or 0.0), found.change.price_usd or 0.0))

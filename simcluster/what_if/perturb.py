@@ -17,7 +17,7 @@ from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology import Device, Topology
 from simcluster.topology.model.device import profile_block
 from simcluster.topology.model.model import Link
-from simcluster.topology.presets.links import DEVICES, LINKS, LinkType
+from simcluster.topology.presets.links import BETWEEN_MACHINES, DEVICES, LINKS, LinkType
 from simcluster.topology.read.devices import DEVICE_KEYS
 from simcluster.units import write_bandwidth, write_latency, write_rate
 
@@ -221,15 +221,15 @@ def _new_links(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator[C
     for link, block in zip(topology.links, blocks, strict=True):
         for offer in parts.links if link.name in wanted else ():
             new = LINKS[offer.name]
-            no_worse = new.bandwidth_Bps >= link.bandwidth_Bps and new.latency_s <= link.latency_s
-            better = new.bandwidth_Bps > link.bandwidth_Bps or new.latency_s < link.latency_s
             wired = link.medium is None and link.duplex != "half"
-            if not ((no_worse and better) or (not wired and new.bandwidth_Bps >= link.bandwidth_Bps)):
+            as_wide = new.bandwidth_Bps == link.bandwidth_Bps and (new.latency_s < link.latency_s or not wired)
+            # A cable with more latency may still gain: the simulation decides.
+            if not (new.bandwidth_Bps > link.bandwidth_Bps or as_wide) or _is_there(link, new):
                 continue
-            if _is_there(link, new):
+            ends = [topology.nodes[end] for end in (link.a, link.b)]
+            if offer.name in BETWEEN_MACHINES and any(end.kind == "switch" for end in ends):
                 continue
-            ends = [topology.nodes[end].device for end in (link.a, link.b)]
-            names = [device.name for device in ends if device is not None and device.name != "custom"]
+            names = [end.device.name for end in ends if end.device is not None and end.device.name != "custom"]
             if not all(any(fnmatchcase(name, fit) for fit in offer.fits) for name in names):
                 continue
             overrides = {f"topology.links.{link.name}": {"between": block["between"], "type": offer.name}}

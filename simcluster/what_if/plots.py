@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from simcluster.reports.figure_style import COMPUTE, FAULT, LINES, RECV, SEND, Figures, styled, time_scale
+from simcluster.reports.figure_style import COMPUTE, FAULT, LINES, RECV, SEND, Figures, styled
+from simcluster.reports.scales import time_scale
 from simcluster.runs import words
 
 if TYPE_CHECKING:

@@ -34,6 +34,9 @@ class Weights(Progress):
     _gathered: WeightsFile | None = None
     """The whole model as it was last put together here, where only a part of it is held."""
 
+    _dropped: tuple[str | None, list[tuple[int, ...]]] | None = None
+    """The hash and the strides of weights that were dropped, until others come."""
+
     def _hold(
         self, model: nn.Module, deferred: Deferred | None, make_optimizer: MakeOptimizer, device: torch.device
     ) -> None:
@@ -53,6 +56,8 @@ class Weights(Progress):
     @property
     def parameters(self) -> list[Tensor]:
         """The live weights, all of them; those that are not held here are as they were last gathered."""
+        if self._dropped is not None:
+            self._give_memory(self._dropped[1])
         if self._deferred is not None:
             for place, parameter in enumerate(self._trainable):
                 if self._gathered is not None and not is_present(parameter):
@@ -80,6 +85,28 @@ class Weights(Progress):
         """Free the memory of the weights at *places*, if only the parts of the model in use are held."""
         if self._deferred is not None:
             self._deferred.drop([self._trainable[place] for place in places])
+
+    def drop_weights(self) -> None:
+        """Free the weights of a rank that gets others before it next trains; until then they are NaN.
+
+        Buffers and the optimizer's state stay. Weights that share memory stay, too, and those of a model held in parts,
+        which has `free`.
+        """
+        memory = {live.untyped_storage().data_ptr(): live.untyped_storage().nbytes() for live in self._live}
+        is_apart = len(memory) == len(self._live) and sum(memory.values()) == sum(live.nbytes for live in self._live)
+        if self._deferred is None and self._dropped is None and is_apart:
+            self._dropped = self.weights_sha256(), [live.stride() for live in self._live]
+            for place, live in enumerate(self._live):
+                self._replace(place, live.new_full((), torch.nan).expand(live.shape))
+
+    def _give_memory(self, strides: Sequence[tuple[int, ...]]) -> None:
+        self._dropped = None
+        for place, live in enumerate(self._live):
+            self._replace(place, live.new_empty_strided(live.shape, strides[place]).fill_(torch.nan))
+
+    def _replace(self, place: int, values: Tensor) -> None:
+        self._trainable[place].data = self._live[place].data = values
+        torch.autograd.graph.increment_version(self._trainable[place])
 
     @property
     def is_in_parts(self) -> bool:
@@ -112,7 +139,9 @@ class Weights(Progress):
         return self._gathered or weights_file(self.names, self.parameters)
 
     def weights_sha256(self) -> str | None:
-        """Return `weights_sha256` of the weights; None if nothing is computed."""
+        """Return `weights_sha256` of the weights, dropped ones too; None if nothing is computed."""
+        if self._dropped is not None:
+            return self._dropped[0]
         if self._handed_in is not None and self._handed_in.is_complete:
             return self._handed_in.hexdigest()
         if self._gathered is not None:

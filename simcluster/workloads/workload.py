@@ -33,6 +33,7 @@ from simcluster.workloads.costs.counter import Counted, Counter
 from simcluster.workloads.costs.in_parts import CounterInParts
 from simcluster.workloads.costs.memory import Memory
 from simcluster.workloads.costs.sketch import Sketch
+from simcluster.workloads.costs.small import SmallSketch, is_small
 from simcluster.workloads.data.datasets import Data, as_samples, is_iterable_only
 from simcluster.workloads.data.iterable import Stream
 from simcluster.workloads.data.partition import Indices, Partition, iid
@@ -72,6 +73,8 @@ class Workload:
     - *weights_bytes*: size of the weights, if known without making the model: a run that cannot fit is then refused
       early.
     - *tokens*: tokens per sample, of a language model.
+    - *value_free*: whether model, loss and optimizer do the same work whatever the values. With `numerics: none` the
+      costs of a small one are then counted on values, which takes less time than to import what does without them.
 
     Raises UsageError with all problems at once.
     """
@@ -89,10 +92,12 @@ class Workload:
     tokens: int | None = None
     batch_sizes: tuple[int, ...] = ()
     schedule: MakeSchedule | None = None
+    value_free: bool = False
     # Shared by all replicas; a simulator makes hundreds of them in one process.
     _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
     _counted: Counted = field(default_factory=Counted, init=False, repr=False)
     _equal_sizes: dict[int, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
+    _sketches: dict[type[Sketch], Sketch] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         problems = wrong_parts(self.model, self.loss, self.optimizer, self.schedule)
@@ -116,8 +121,7 @@ class Workload:
         if self.name:
             return self
         twin = copy.copy(self)
-        twin.__dict__.update(name=name, _counted=Counted())
-        twin.__dict__.pop("sketch", None)
+        twin.__dict__.update(name=name, _counted=Counted(), _sketches={})
         return twin
 
     def with_batches(self, sizes: Sequence[int]) -> Workload:
@@ -167,12 +171,20 @@ class Workload:
         """*loss*, or the function that reads it from the model's outputs."""
         return own_loss if self.loss is None else self.loss
 
-    @cached_property
+    @property
     def sketch(self) -> Sketch:
         """Sizes and costs of the model, found without computing it; one for all replicas."""
-        with borrowed(0):
-            known = Counted(draws=False)
-            return Sketch(self.model, self.loss_function, self.make_optimizer, self.clip_norm, self.name, known)
+        return self._sketch(max(self.batch_sizes, default=self.batch_size))
+
+    def _sketch(self, samples: int) -> Sketch:
+        """Return the sketch for batches of up to *samples*."""
+        bytes_ = self.weights_bytes if self.value_free else None
+        kind = SmallSketch if bytes_ is not None and is_small(bytes_, samples * (self.tokens or 1)) else Sketch
+        if kind not in self._sketches:
+            making = self.model, self.loss_function, self.make_optimizer
+            with borrowed(0):
+                self._sketches[kind] = kind(*making, self.clip_norm, self.name, Counted(draws=False))
+        return self._sketches[kind]
 
     def _counter(self, seed: int) -> Counter:
         make_model = partial(self._initial_model, seed)
@@ -217,7 +229,9 @@ class Workload:
             raise ValueError(f"rank {rank} of {size}")
         if numerics == "none":
             steps = self._steps(size, steps, epochs)
-            return TimingReplica(self.sketch, self.train_samples, self.test_samples, self.sizes(size), steps, rank)
+            sizes = self.sizes(size)
+            sketch = self._sketch(sum(sizes))  # of a batch that joins those of all ranks
+            return TimingReplica(sketch, self.train_samples, self.test_samples, sizes, steps, rank)
         if any(tensor.is_meta for tensor in self.train_samples.tensors):
             raise UsageError(Problem("train", "tensors without values", "values, or numerics: none"))
         counter, deferred = self._counter(seed), None

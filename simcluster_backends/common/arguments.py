@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Sequence
+from types import CodeType
 
 from simcluster.errors import nearest
 from simcluster.transport import Any_, Cost
@@ -29,13 +30,22 @@ def check_tag(tag: object) -> None:
 
 def check_work(work: object, cost: object) -> None:
     """Raise TypeError unless *work* can run on a device and *cost* is a Cost."""
+    code = getattr(work, "__code__", None)
+    if type(code) is CodeType and not code.co_flags & inspect.CO_COROUTINE and type(cost) is Cost:
+        return  # nearly always, and much sooner
     if not callable(work):
         raise TypeError(f"compute takes a function and its arguments, compute(f, x, cost=...), not {_shown(work)}")
-    if inspect.iscoroutinefunction(work):
+    if _is_async(work):
         name = getattr(work, "__name__", "this one")
         raise TypeError(f"a device runs plain functions, but {name} is async: await it instead")
     if not isinstance(cost, Cost):
         raise TypeError(f"compute takes cost=Cost(flops, memory_bytes) or FREE, not {_shown(cost)}")
+
+
+def _is_async(work: object) -> bool:
+    """Return whether calling *work* makes a coroutine; a function or a method, the usual case, is seen by its code."""
+    code = getattr(getattr(work, "__func__", work), "__code__", None)
+    return bool(code.co_flags & inspect.CO_COROUTINE) if code is not None else inspect.iscoroutinefunction(work)
 
 
 def name_of(work: object) -> str:

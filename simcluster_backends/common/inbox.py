@@ -7,12 +7,16 @@ from collections.abc import Callable, Sequence
 
 from simcluster.errors import ENDED, PeerLost
 from simcluster.payload import Message
+from simcluster.runs import words
 from simcluster.transport import ANY, Any_
 from simcluster_backends.common.arguments import check_tag, wrong_peer
 from simcluster_backends.common.mailbox import Mailbox
 
 Waiting = asyncio.Future[Message]
 OnWait = Callable[[Waiting], object]
+
+MOST_UNREAD = 4
+"""Limit on the kinds of unread messages, by source and tag, that a report lists."""
 
 INBOX_BYTES = 64 * 1024**2
 """Default limit of bytes per peer that a real node accepts before its algorithm has received them."""
@@ -145,6 +149,15 @@ class Inbox:
         self._untold = [other for other in self._untold if other != rank]
         self.mailbox.drop(rank)
 
+    def unread(self) -> list[str]:
+        """Describe the messages that no recv has taken, for the report of a run that does not end. In any thread."""
+        found = [
+            f"{words.plural(number, 'message')} from rank {source} ({self.names[source]}) with tag {tag!r}"
+            for source, tag, number in self.mailbox.unread()
+        ]
+        more = [f"{len(found) - MOST_UNREAD} more kinds"] if len(found) > MOST_UNREAD else []
+        return [*found[:MOST_UNREAD], *more]
+
     def close(self) -> None:
         """Stop receiving: drop queued and future messages."""
         self.is_closed = True
@@ -152,7 +165,7 @@ class Inbox:
 
     async def _arrival(self, source: int | Any_, tag: str | Any_, on_wait: OnWait | None) -> Message:
         check_tag(tag)  # not before: a message that was found has a valid tag
-        receiver: Waiting = self._loop.create_future()
+        receiver: Waiting = asyncio.Future(loop=self._loop)  # never hashed: the simulated loop's, which are, cost more
         self.mailbox.wait(source, tag, receiver)
         if on_wait is not None:
             on_wait(receiver)

@@ -173,6 +173,11 @@ class Mailbox(Generic[R]):
         shown = [w for w in self._waiting if isinstance(w.tag, Any_) or not w.tag.startswith(OWN_TAGS)]
         return [f"recv(source={w.source!r}, tag={w.tag!r})" for w in shown]
 
+    def unread(self) -> list[tuple[int, str, int]]:
+        """Return (source, tag, number) of the queued messages; those with OWN_TAGS are left out. In any thread."""
+        queues = list(self._queues.items())
+        return [(source, tag, len(queue)) for (source, tag), queue in queues if not tag.startswith(OWN_TAGS)]
+
     def _count(self, message: Message, sign: int) -> None:
         total = self._queued_bytes.get(message.source, 0) + sign * message.size_bytes
         if total:

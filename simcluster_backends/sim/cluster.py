@@ -7,7 +7,6 @@ import contextvars
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from simcluster.errors import ABSENT, ENDED, Deadlock, Left, NeverFinished
@@ -16,8 +15,10 @@ from simcluster.process.interrupts import PATIENCE_S, CtrlC
 from simcluster.runs.record import kept_spans
 from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.inbox import INBOX_BYTES
+from simcluster_backends.common.waiting import wait_in_words, waiting_at
 from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.lookahead import Ring
+from simcluster_backends.sim.loop.batched import Waiting
 from simcluster_backends.sim.loop.clock import Endless, collected_rarely
 from simcluster_backends.sim.loop.event_loop import Drained, SimLoop, SimTask
 from simcluster_backends.sim.member import Member
@@ -53,6 +54,7 @@ class Cluster:
     """The workers of *topology*, in rank order, subject to *faults*.
 
     *inbox_bytes* and *model* default to the topology's. *rests*: each rank except 0 rests until it is sent a message.
+    *batched*: gradients are computed in groups.
     """
 
     def __init__(
@@ -65,9 +67,11 @@ class Cluster:
         threads: int = 1,
         faults: Disturbance | None = None,
         rests: bool = False,
+        batched: bool = False,
     ) -> None:
         self.topology, self.seed, self._rests = topology, seed, rests
         self.loop = SimLoop(threads, len(topology.workers))  # type: ignore[abstract]  # rejects by name any call that leaves the simulation
+        self.loop.gradients = Waiting() if batched else None
         self.network = Network(self.loop.clock)
         self.routes = Routes(topology, seed, self.loop.clock, self.network, MODELS[model or topology.network])
         self.membership = Membership(len(topology.workers), self._latency_s)
@@ -300,20 +304,7 @@ class Cluster:
         lines = []
         for node in self.members:
             if not (task := self.tasks[node.rank]).done():
-                what = ", ".join(node.waits()) or "something outside the transport"
-                lines.append(f"rank {node.rank} ({node.name}) waits for {what}{_place(task)}")
+                places = waiting_at([task, *self.loop.unfinished_of(node)])
+                label = f"rank {node.rank} ({node.name})"
+                lines.append(wait_in_words(label, node.waits(), places, node.inbox.unread()))
         return lines
-
-
-def _place(task: SimTask[Any]) -> str:
-    """Return ' at file:line' of the innermost frame in the algorithm's code."""
-    place = ""
-    awaited: Any = task.get_coro()
-    while isinstance(awaited, CoroutineType):
-        frame = awaited.cr_frame
-        if frame is not None:
-            file = frame.f_code.co_filename
-            if "/simcluster_backends/" not in file.replace("\\", "/") and "asyncio" not in file:
-                place = f" at {file}:{frame.f_lineno} ({frame.f_code.co_name})"
-        awaited = awaited.cr_await
-    return place

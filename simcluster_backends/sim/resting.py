@@ -8,7 +8,7 @@ before the message arrives, and waits for it like a rank that has waited since t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from copy import copy
 from typing import TYPE_CHECKING
 
 from simcluster.runs.record import NodeRecord
@@ -46,8 +46,8 @@ def records_of(
     """
     awake = {member.rank: member.recorder.record for member in members}
     like = next((record for record in reversed(awake.values()) if record.is_idle), None)
-    latencies_s: dict[object, float] = {}
-    ends = _ends(topology) if len(awake) < len(members) else {}
+    ends_s: dict[object, float] = {}
+    only = _only_links(topology) if len(awake) < len(members) else {}
     found = []
     for rank, name in enumerate(topology.workers):
         record = awake.get(rank)
@@ -56,21 +56,24 @@ def records_of(
         elif record is None:
             assert like is not None
             assert left_s is not None
-            key = ends.get(name, name)
-            if key not in latencies_s:
-                latencies_s[key] = latency_s(0, rank)
-            record = replace(like, rank=rank, name=name, finished_s=left_s + latencies_s[key])
+            key = _end(name, only.get(name))
+            if key not in ends_s:
+                ends_s[key] = left_s + latency_s(0, rank)
+            record = copy(like)
+            record.rank, record.name, record.finished_s = rank, name, ends_s[key]
         found.append(record)
     return found
 
 
-def _ends(topology: Topology) -> dict[str, tuple[object, ...]]:
-    """Return, for each node with one link, what its routes depend on: equal for nodes that are equally far away."""
-    links: dict[str, list[Link]] = {}
+def _only_links(topology: Topology) -> dict[str, Link | None]:
+    """Return the link of each node that has one, None for a node with several."""
+    found: dict[str, Link | None] = {}
     for link in topology.links:
-        links.setdefault(link.a, []).append(link)
-        links.setdefault(link.b, []).append(link)
-    only = {name: of_it[0] for name, of_it in links.items() if len(of_it) == 1}
-    return {
-        name: (link.b if link.a == name else link.a, link.latency_s, link.bandwidth_Bps) for name, link in only.items()
-    }
+        for end in (link.a, link.b):
+            found[end] = None if end in found else link
+    return found
+
+
+def _end(name: str, link: Link | None) -> object:
+    """Return what the routes of node *name* with only *link* depend on: equal for nodes that are equally far away."""
+    return name if link is None else (link.b if link.a == name else link.a, link.latency_s, link.bandwidth_Bps)

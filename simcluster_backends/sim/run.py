@@ -32,6 +32,7 @@ from simcluster_backends.sim.cluster import Body, Cluster
 from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.faults import Faults
 from simcluster_backends.sim.loop.callbacks import owner_of_task
+from simcluster_backends.sim.loop.clock import collected_rarely
 from simcluster_backends.sim.loop.stalls import stalls_reported
 from simcluster_backends.sim.member import Member
 from simcluster_backends.sim.resting import records_of
@@ -49,6 +50,9 @@ __all__ = ["Cluster", "run_bodies", "run_cluster", "verdict_of"]
 
 OPTIONS = {"inbox_bytes": (0, 2**50), "threads": (1, 4096), "dead_s": LIMITS_S, "max_restarts": (0, 1_000_000)}
 """Name -> (least, most); integer limits demand an integer value."""
+
+SWITCHES = ("batched", "portable")
+"""Options that are true or false."""
 
 
 Wrap: TypeAlias = "Callable[[SimTransport], Any] | None"
@@ -97,7 +101,7 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
     error: RunError | None = None
     unowned: list[Noticed] = []
     try:
-        with unawaited_noticed(partial(_notice, unowned)), stalls_reported(cluster.loop):
+        with unawaited_noticed(partial(_notice, unowned)), stalls_reported(cluster.loop), collected_rarely():
             cluster.run([body] * len(cluster.members))
         error = verdict_of(cluster).error
     except RunError as stuck:
@@ -111,6 +115,8 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
         record.samples = record.samples or [Ledger().notes()]  # a node that never began has drawn nothing
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
     extra = {"lost": verdict_of(cluster).lost, "faults": faults.log.rows(), "noticed": unowned}
+    if cluster.loop.gradients is not None:
+        extra["batched"] = cluster.loop.gradients.told()
     return RunRecord(records, elapsed_s, time.perf_counter() - started, error, extra)
 
 
@@ -230,11 +236,12 @@ def _node_telemetry(cluster: Cluster, node: Member, noted: Noted) -> NodeTelemet
 
 def _check_options(options: Mapping[str, Any]) -> None:
     """Raise UsageError listing every invalid option."""
-    expected = f"one of {', '.join([*OPTIONS, 'portable', 'replicas'])}; is it meant for sockets?"
-    unknown = sorted(set(options) - {*OPTIONS, "portable"})
+    expected = f"one of {', '.join([*OPTIONS, *SWITCHES, 'replicas'])}; is it meant for sockets?"
+    unknown = sorted(set(options) - {*OPTIONS, *SWITCHES})
     problems = [Problem(name, "unknown option of the simulator", expected) for name in unknown]
-    if not isinstance(options.get("portable", False), bool):
-        problems.append(Problem("portable", describe(options["portable"]), "true or false"))
+    for name in SWITCHES:
+        if not isinstance(options.get(name, False), bool):
+            problems.append(Problem(name, describe(options[name]), "true or false"))
     for name, (least, most) in OPTIONS.items():
         value, is_whole = options.get(name, least), isinstance(least, int)
         kinds = int if is_whole else (int, float)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from simcluster.payload import Message
 from simcluster_backends.common.inbox import fail
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.loop.clock import Clock
     from simcluster_backends.sim.network.flows import Network
     from simcluster_backends.sim.network.routes import Way
+
+
+NOTHING: Final[deque[Outgoing]] = deque()
+"""The queue of a stream on which no message has waited: it stays empty, and takes less memory than one for each."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,13 +53,14 @@ class Stream:
     on_drop: Callable[[Fault | None, int], None]
     gate: Gate | None
     transit: Transit = field(init=False)
-    _preparing: deque[Outgoing] = field(default_factory=deque)
-    _queue: deque[Outgoing] = field(default_factory=deque)
+    _preparing: list[Outgoing] = field(default_factory=list)
+    _queue: deque[Outgoing] = field(init=False)
     _offered: Outgoing | None = None  # announced, but not asked for yet
     _current: Outgoing | None = None  # being injected
     _is_pumping: bool = False
 
     def __post_init__(self) -> None:
+        self._queue = NOTHING
         self.transit = Transit(self.clock, self.receiver, self.way, self.gate, self._queue, self.on_drop, self._landed)
 
     # the stages, in order
@@ -64,8 +69,7 @@ class Stream:
         """Take *outgoing* through all stages."""
         overhead = self.way.sender
         if overhead is None:
-            self._queue.append(outgoing)
-            self.pump()
+            self._enqueue(outgoing)
         else:
             self._preparing.append(outgoing)
             overhead.handle(overhead.send_s, self._prepared, outgoing)
@@ -73,8 +77,22 @@ class Stream:
     def _prepared(self, outgoing: Outgoing) -> None:
         if outgoing in self._preparing:  # else it was withdrawn or an end is gone
             self._preparing.remove(outgoing)
-            self._queue.append(outgoing)
-            self.pump()
+            self._enqueue(outgoing)
+
+    def _enqueue(self, outgoing: Outgoing) -> None:
+        """Inject *outgoing* if nothing is before it and nothing holds it back, else let it wait."""
+        unhindered = self.gate is None and self.receiver.rendezvous is None
+        if unhindered and not self._queue and self._current is None and not self._is_pumping and self._has_room():
+            self._inject(outgoing)
+            return
+        if self._queue is NOTHING:
+            self._queue = self.transit.queue = deque()
+        self._queue.append(outgoing)
+        self.pump()
+
+    def _has_room(self) -> bool:
+        """Return whether the receiver accepts another message."""
+        return self.receiver.inbox.mailbox.queued_bytes(self.sender.rank) + self.transit.under_way_B < self.limit_B
 
     def pump(self) -> None:
         """Inject the next message if none is being injected, the gate is open and the receiver accepts it."""
@@ -85,7 +103,7 @@ class Stream:
             if self.receiver.rendezvous is not None:
                 if not self._is_taken(self._queue[0]):
                     break
-            elif self.receiver.inbox.mailbox.queued_bytes(self.sender.rank) + self.transit.under_way_B >= self.limit_B:
+            elif not self._has_room():
                 break
             self._inject(self._queue.popleft())
         self._is_pumping = False

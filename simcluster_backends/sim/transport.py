@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from simcluster_backends.common.inbox import Waiting
+    from simcluster_backends.sim.loop.workers import Outcome
     from simcluster_backends.sim.member import Member
 
 T = TypeVar("T")
@@ -37,28 +38,37 @@ class SimTransport(Node[Outgoing, Any]):
 
     @property
     def peers(self) -> tuple[int, ...]:
-        self._member.listen(ANY)
-        return super().peers
+        if self._news.has_news:
+            self._member.listen(ANY)
+        return self._inbox.peers
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         check_work(work, cost)
         member, loop = self._member, self._loop
         async with member.device_lock:
-            start_s = loop.time()
+            start_s = loop.clock._now
             # Run at the start, as a real device would: later changes are not seen, and cancelling comes too late.
             duration_s = member.device.start(cost, start_s)
             try:
-                hand_over = cost.flops >= LEAST_FLOPS and _is_of_a_replica(work)
-                piece = loop.workers.begin(member, partial(work, *args, **kwargs), hand_over=hand_over)
-                if member.cores is None or not duration_s:
-                    await asyncio.sleep(duration_s)
+                outcome = self._begin(work, args, kwargs, cost)
+                if not duration_s:
+                    await asyncio.sleep(0)
+                elif member.cores is None:
+                    await loop.rest(duration_s, outcome.context)
                 else:
                     await member.cores.work(duration_s)
             finally:
                 loop.progress()
-                member.device.stop(loop.time())
-                self.recorder.span("compute", start_s, loop.time(), -1, "", 0)
-        return piece.result()
+                member.device.stop(loop.clock._now)
+                self.recorder.span("compute", start_s, loop.clock._now, -1, "", 0)
+        return outcome.result()  # type: ignore[no-any-return]
+
+    def _begin(self, work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], cost: Cost) -> Outcome[Any]:
+        waiting, workers = self._loop.gradients, self._loop.workers
+        if waiting is not None and (gradient := waiting.ask(work, args, kwargs, cost)) is not None:
+            return workers.defer(self._member, gradient)
+        hand_over = cost.flops >= LEAST_FLOPS and _is_of_a_replica(work)
+        return workers.begin(self._member, partial(work, *args, **kwargs), hand_over=hand_over)
 
     def record(self, *, step: int, **metrics: float) -> None:
         self._loop.progress()
@@ -73,7 +83,7 @@ class SimTransport(Node[Outgoing, Any]):
         size_bytes = header_B + body_B
         message = Message(self.rank, tag, freeze(payload), size_bytes, 0, self.recorder.incarnation)
         stream = member.stream(to)
-        outgoing = Outgoing(message, size_bytes, body_B, self._loop.create_future(), stream.withdraw)
+        outgoing = Outgoing(message, size_bytes, body_B, asyncio.Future(loop=self._loop), stream.withdraw)
         stream.put(outgoing)
         if member.buffer is not None and member.buffer.take(to, outgoing):
             self.recorder.span("send", self._now(), self._now(), to, tag, outgoing.size_bytes)

@@ -131,7 +131,9 @@ def first_line(error: BaseException) -> str:
 
 
 class Status(msgspec.Struct, array_like=True):
-    """A rank's progress. *beat* rises while its process lives; *stop*, set by rank 0, says why all must stop."""
+    """A rank's progress. *beat* rises while its process lives; *stop*, set by rank 0, says why all must stop. *places*
+    are where its tasks wait, *unread* what they could have received meanwhile.
+    """
 
     beat: int = 0
     moved: int = 0
@@ -141,6 +143,8 @@ class Status(msgspec.Struct, array_like=True):
     steps: int = 0
     ended: bool = False
     stop: str = ""
+    places: list[str] = []
+    unread: list[str] = []
 
 
 _decoder = msgspec.json.Decoder(Status)

@@ -27,6 +27,7 @@ from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
 from simcluster_backends.common.failure import Failure, failure_of
 from simcluster_backends.common.narrator import Narrator
+from simcluster_backends.common.waiting import wait_in_words, waiting_at
 from simcluster_backends.common.watchdog import Progress, Watchdog
 from simcluster_backends.torch.carrier import card_of, carriers
 from simcluster_backends.torch.group import Board, Group, Place, PrefixStore, Status, Store
@@ -224,10 +225,10 @@ class _Node:
                 if time.monotonic() - self._turned_s < options.loop_s:
                     number += 1
                 said, steps = self._member.progress, self._recorder.record.steps
-                waits = list(said.waits[:WAITS_SHOWN])
-                self._board.post(
-                    Status(number, said.moved, said.done, said.computing, waits, steps, said.ended, self._stop)
-                )
+                waits, places = list(said.waits[:WAITS_SHOWN]), waiting_at(asyncio.all_tasks(self._loop))
+                unread = self._member.inbox.unread() if waits else []
+                progress = said.moved, said.done, said.computing, waits, steps, said.ended
+                self._board.post(Status(number, *progress, self._stop, places, unread))
                 if over:
                     return
                 found, now_s = self._board.read(), time.monotonic()
@@ -263,11 +264,11 @@ class _Node:
         running = list(live.values())
         reason = self._watchdog.standstill(nodes, running, now_s) or self._watchdog.over_time(running, now_s)
         if reason:
+            unknown = "a piece of its work, or something outside the transport"
             waits = [
-                f"rank {rank} ({self._job.names[rank]}) waits for "
-                + (", ".join(node.waits) or "a piece of its work, or something outside the transport")
-                for rank, node in live.items()
-                if not node.ended
+                wait_in_words(f"rank {rank} ({name})", said.waits, said.places, said.unread, unknown)
+                for rank, (name, said) in enumerate(zip(self._job.names, found, strict=True))
+                if rank in live and not said.ended
             ]
             self._stop_for("\n".join([reason, *waits]))
 

@@ -1,8 +1,9 @@
 """Many workers, few of which train at a time: CPU time and memory of a run as the cluster grows.
 
-python -m tests.benchmarks.cohort [--largest N] [--rounds R]
+python -m tests.benchmarks.cohort [--largest N] [--rounds R] [--real] [--keep]
 
-Each size runs in a fresh process, timing only: `fedbuff` with 100 workers at a time, ten steps each.
+Each size runs in a fresh process: `fedbuff` with 100 workers at a time, ten steps each; timing only, or with --real on
+four samples for each worker in a file that is mapped into memory. --keep: what a run costs that keeps all models.
 """
 
 from __future__ import annotations
@@ -13,24 +14,51 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from torch import nn
+
 from simcluster.process.memory import peak_rss_bytes
+from simcluster.workloads import Replica, Workload, sgd
 
 SIZES = (1024, 8192, 32768, 131072)
 PLACES, STEPS = 100, 10
+SAMPLES, FEATURES, HIDDEN = 4, 64, 1024
+"""Samples of each worker, numbers of each, and hidden units: 270 kB of weights."""
 
 
-def measure(workers: int, rounds: int) -> dict[str, float]:
+def mapped(folder: Path, workers: int) -> Workload:
+    """Return a workload with a training set that stays in a file; its samples are read when they are drawn."""
+    samples, rng = SAMPLES * workers, np.random.default_rng(0)
+    inputs = np.lib.format.open_memmap(folder / "inputs.npy", "w+", np.float32, (samples, FEATURES))
+    for first in range(0, samples, 65536):
+        inputs[first : first + 65536] = rng.standard_normal(inputs[first : first + 65536].shape, np.float32)
+    inputs.flush()
+    train = torch.from_numpy(np.load(folder / "inputs.npy", mmap_mode="c")), torch.zeros(samples, dtype=torch.long)
+    model = partial(_model, FEATURES, HIDDEN)
+    return Workload(model=model, loss=nn.functional.cross_entropy, train=train, optimizer=sgd(0.1), batch_size=SAMPLES)
+
+
+def _model(features: int, hidden: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, 2))
+
+
+def measure(workers: int, rounds: int, real: bool) -> dict[str, float]:
     """Return what a run costs this process, which must not have run anything before."""
     import simcluster
 
     star = {"generator": "star", "workers": workers, "bandwidth": "1 Gbps", "latency": "50 us"}
     cohort = {"name": "fedbuff", "concurrency": PLACES, "buffer": PLACES, "server_trains": False}
     plan: dict[str, Any] = {"name": "cohort", "workload": "mnist_mlp", "algorithm": cohort, "topology": star}
-    plan |= {"stop": {"steps": STEPS * rounds}, "numerics": "none"}
-    began_s = time.process_time()
+    plan |= {"stop": {"steps": STEPS * rounds}, "numerics": "real" if real else "none"}
     with tempfile.TemporaryDirectory() as out:
+        if real:
+            plan["workload"] = mapped(Path(out), workers)
+        began_s = time.process_time()
         run = simcluster.run(plan, out=f"{out}/run", report=False)
     found = {"cpu_s": time.process_time() - began_s, "peak_bytes": peak_rss_bytes()}
     return found | {"virtual_s": run.summary["elapsed_s"], "messages": run.summary["messages_sent"]}
@@ -40,15 +68,19 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--largest", type=int, default=max(SIZES), help="the most workers")
     parser.add_argument("--rounds", type=int, default=100, help="rounds of each of the places")
+    parser.add_argument("--real", action="store_true", help="train, in place of timing only")
+    parser.add_argument("--keep", action="store_true", help="let workers keep their models when they have trained")
     parser.add_argument("--size", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.size:
-        print(json.dumps(measure(asked.size, asked.rounds)))
+        if asked.keep:
+            Replica.drop_weights = lambda self: None  # type: ignore[method-assign]
+        print(json.dumps(measure(asked.size, asked.rounds, asked.real)))
         return
     print(f"{PLACES} workers at a time, {asked.rounds} rounds of {STEPS} steps each; ratios to {SIZES[0]:,} workers")
     first: dict[str, float] = {}
     for size in (size for size in SIZES if size <= asked.largest):
-        command = [sys.executable, "-m", "tests.benchmarks.cohort", "--size", str(size), "--rounds", str(asked.rounds)]
+        command = [sys.executable, "-m", "tests.benchmarks.cohort", *sys.argv[1:], "--size", str(size)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
         first = first or found

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.benchmarks import contention, overhead, pages, starting, sweeping
+from tests.benchmarks import batched, contention, overhead, pages, starting, sweeping
 from tests.support.browser import CHROMIUM
 from tests.support.root import ROOT
 
@@ -97,6 +97,11 @@ def cases() -> dict[str, tuple[Measure, tuple[Goal, ...]]]:
             for name, most, before in (("sync_ps", 1.3, 1.73), ("all_reduce_dp", 1.6, 2.71), ("edp", 1.3, 1.96))
         ),
     )
+    for size in batched.SIZES:
+        found[f"batched {size}"] = (
+            partial(_batched, size),
+            tuple(Goal(f"{case.name}, {size} nodes, `batched` over without", "", 1) for case in batched.cases_of(size)),
+        )
     found["starting"] = (
         lambda: list(starts()),
         (
@@ -121,6 +126,10 @@ def cases() -> dict[str, tuple[Measure, tuple[Goal, ...]]]:
 
 def _messages(algorithm: str, size: int) -> list[float]:
     return [contention.all_to_all_us(size) if algorithm == "all_to_all" else contention.message_us(algorithm, size)]
+
+
+def _batched(size: int) -> list[float]:
+    return [found.ratio for found in batched.ratios(size, 3)]
 
 
 def _flows(number: int, hosts: int) -> list[float]:

@@ -270,7 +270,7 @@ def test_killed_runs_leave_complete_checkpoints_on_both_backends_and_go_on_with_
     assert "5 kills, 5 complete checkpoints found" in done.stdout
     assert "1 of 1 resumed runs end with the same bits" in done.stdout
     for backend in ("sim", "sockets"):
-        assert f"20 steps on {backend}, killed behind step 10 and resumed: the same bits" in done.stdout
+        assert f"20 steps on {backend}, killed after step 10 and resumed: the same bits" in done.stdout
 
 
 def test_faults_count_from_the_start_of_the_whole_run(tmp_path: Path) -> None:

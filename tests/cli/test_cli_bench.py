@@ -69,6 +69,15 @@ def test_json_has_the_numbers_of_the_table_and_a_seed_repeats_them(command: Any)
     assert f"{found['ttft_s']['p99'] * 1e3:.4g} ms" in table
 
 
+def test_guesses_of_a_draft_are_counted_in_table_and_json(command: Any) -> None:
+    words = (*ON_SHELF, *SHORT, "--draft", "8b", "--guesses", "2", "--acceptance", "1")
+    code, out, _ = command(*words)
+    assert code == 0
+    assert "guesses: 8 of 8 were right" in out  # of 3 tokens the second is guessed, and gives the third
+    found = json.loads(command(*words, "--json")[1])
+    assert (found["proposed"], found["accepted"]) == (8, 8)
+
+
 def test_a_trace_gives_arrivals_and_lengths(command: Any, tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text("Timestamp,Request tokens,Response tokens\n5,30,2\n65,20,3\n")
     words = ("bench", "serving", "smolcluster", "--model", "8b", "--placement", "alone", "--trace", "trace.csv")

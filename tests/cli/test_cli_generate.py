@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from simcluster.cli.inference import options as page
+from simcluster.inference.engine.limits import CHUNK_TOKENS
 from simcluster.inference.plan.shape import PRESETS
 from simcluster.serving.asked import WEIGHT_BYTES
+from simcluster.serving.hosting import CHUNK_TOKENS as SERVED_CHUNK_TOKENS
 from simcluster.serving.placing import AUTO, KINDS, POLICIES
 from tests.inference.models.test_trained import SIZES, folder_of
 
@@ -27,6 +29,7 @@ def test_the_names_of_the_help_are_those_of_the_tables() -> None:
     assert set(page.WEIGHTS) == set(WEIGHT_BYTES)
     assert (AUTO, *KINDS) == page.PLACEMENTS
     assert page.POLICIES == POLICIES
+    assert (page.CHUNK_TOKENS, page.SERVED_CHUNK_TOKENS) == (CHUNK_TOKENS, SERVED_CHUNK_TOKENS)
 
 
 def test_text_and_json_are_the_same_answer(command: Any, model: str) -> None:
@@ -80,16 +83,45 @@ def test_times_alone_need_no_weights(command: Any) -> None:
     assert found["tpot_s"] == pytest.approx(best["token_s"], rel=1e-4)
 
 
+def test_a_prompt_in_one_chunk_takes_the_plans_time_and_in_more_chunks_longer(command: Any) -> None:
+    words = ("generate", "smolcluster", "--model", "8b", "--prompt-tokens", "1000", "--max-tokens", "1", "--json")
+    whole, halves = (
+        json.loads(command(*words, "--placement", "alone", "--chunk-tokens", size)[1])["ttft_s"]
+        for size in ("1000", "500")
+    )
+    _, out, _ = command("plan", "smolcluster", "--model", "8b", "--prompt-tokens", "1000", "--json")
+    best = next(one for one in json.loads(out)["rankings"][0]["placements"] if one["kind"] == "alone")
+    assert whole == pytest.approx(best["ttft_s"], rel=1e-9)
+    assert halves > whole
+    text = command("plan", "smolcluster", "--model", "8b", *words[4:6])[1]
+    assert "1000 tokens of prompt in one chunk, 128 of answer" in " ".join(text.split())
+
+
+def test_a_draft_that_is_always_right_saves_time_and_is_counted(command: Any) -> None:
+    words = ("generate", "smolcluster", "--model", "70b", "--placement", "pipeline", "--prompt-tokens", "64",
+             "--max-tokens", "11", "--json")  # fmt: skip
+    plain = json.loads(command(*words)[1])
+    code, out, _ = command(*words, "--draft", "8b", "--acceptance", "1")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["proposed"], found["accepted"]) == (8, 8)  # 4 and 4: with the prompt's token 1 + 5 + 5
+    assert found["tpot_s"] < plain["tpot_s"]
+    assert found["nodes"][0]["weight_bytes"] > plain["nodes"][0]["weight_bytes"]
+    assert found["nodes"][1]["weight_bytes"] == plain["nodes"][1]["weight_bytes"]
+    assert (plain["proposed"], plain["accepted"]) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("words", "errors"),
     [
         (
-            ["--model", "smollm3", "--max-tokens", "0", "--top-p", "2", "--temperature", "-1"],
+            ["--model", "smollm3", "--max-tokens", "0", "--top-p", "2", "--temperature", "-1", "--chunk-tokens", "0"],
             [
                 "--max-tokens: found 0, expected a number from 1 to 1,000,000",
                 "--temperature: found -1.0, expected a number from 0 to 100",
                 "--top-p: found 2.0, expected a number above 0, up to 1",
                 "--prompt: found none, expected a text; or --prompt-tokens for times alone",
+                "--chunk-tokens: found 0, expected a number from 1 to 1,000,000",
                 "model: found 'smollm3': no such file and no such name",
             ],
         ),
@@ -98,6 +130,14 @@ def test_times_alone_need_no_weights(command: Any) -> None:
             [
                 "--prompt-tokens: found it with --backend sockets, expected --backend sim, which needs no numbers",
                 "--placement: found 'pipline': no such file and no such name, expected a placement: did you mean",
+            ],
+        ),
+        (
+            ["--model", "8b", "--prompt-tokens", "4", "--guesses", "65", "--draft", "7b", "--acceptance", "-1"],
+            [
+                "--guesses: found 65, expected a whole number from 1 to 64",
+                "--acceptance: found -1, expected the chance that a guess is right, from 0 to 1",
+                "--draft: found Llama 2 7B with a vocabulary of 32,000 tokens, expected a vocabulary of 128,256 tokens",
             ],
         ),
         (["--model", "70b", "--prompt-tokens", "4", "--placement", "alone"], ["--placement: found alone for Llama 3"]),

@@ -47,7 +47,13 @@ def test_flows_are_timed_without_torch_also_where_they_draw_and_stall(tmp_path: 
     assert imported_by("flows", *files) == []
 
 
-def test_a_report_is_written_again_without_torch(tmp_path: Path) -> None:
+def test_a_report_is_written_again_without_torch_and_pandas(tmp_path: Path) -> None:
     simcluster.run("quickstart", overrides={"stop.steps": 2}, out=tmp_path / "run", report=False)
-    assert "torch" not in imported_by("report", str(tmp_path / "run"))
+    assert imported_by("report", str(tmp_path / "run")) == ["pyarrow", "plotly"]
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_a_run_that_is_only_timed_has_a_report_without_curves_and_without_what_draws_them(tmp_path: Path) -> None:
+    short = ("--set", "stop.steps=2", "--set", "numerics=none", "--out", str(tmp_path / "run"))
+    assert imported_by("run", "quickstart", *short) == ["torch", "pyarrow"]
     assert (tmp_path / "run" / "report.html").is_file()

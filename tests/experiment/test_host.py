@@ -3,12 +3,14 @@
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from simcluster.errors import UsageError
 from simcluster.experiment import fit
 from simcluster.experiment.fit import check_host
 from simcluster.experiment.read import read_experiment
-from simcluster.workloads import gpt, mnist_mlp
+from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, sgd
 
 
 def test_weights_and_gradients_of_all_replicas_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +26,13 @@ def test_weights_and_gradients_of_all_replicas_must_fit(monkeypatch: pytest.Monk
 
 def test_of_a_workload_that_does_not_know_its_size_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit, "memory_bytes", lambda: 1)
-    check_host(mnist_mlp(), 1000)
+    samples = torch.ones(4, 2), torch.zeros(4)
+    check_host(Workload(lambda: nn.Linear(2, 1), nn.functional.mse_loss, samples, sgd(0.1), 1), 1000)
+
+
+@pytest.mark.parametrize("workload", [gpt(), mnist_mlp(hidden=7), quadratic(dtype="float64")], ids=lambda w: w.name)
+def test_each_workload_of_ours_knows_the_size_of_its_weights(workload: Workload) -> None:
+    assert workload.weights_bytes == sum(parameter.nbytes for parameter in workload.model().parameters())
 
 
 def test_the_memory_of_this_machine_is_counted_in_bytes() -> None:

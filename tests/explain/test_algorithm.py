@@ -9,7 +9,7 @@ import pytest
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import UsageError
-from simcluster.explain.algorithm import Explained, explain_algorithm
+from simcluster.explain.algorithm import NO_WORDS, Explained, explain_algorithm
 
 HEADERS = 0.01
 """The headers of messages are less than this share of the bytes sent."""
@@ -90,6 +90,31 @@ def test_a_users_own_function_is_explained(tmp_path: Path, monkeypatch: pytest.M
     assert [(one.what, one.way, one.messages_per_step) for one in found.traffic] == [
         ("number", "each node to rank 0", 4)
     ]
+
+
+@pytest.mark.parametrize(
+    ("of_file", "of_function", "said"),
+    [
+        (
+            "",
+            "",
+            [f"own.py:train: {NO_WORDS}"],
+        ),
+        ("A page of mine.", "", ["own.py:train: A page of mine."]),
+        ("", "Train *alone*.", ["own.py:train: Train alone."]),
+        ("A page of mine.", "Train *alone*.", ["own.py:train: A page of mine.", "Train alone."]),
+    ],
+)
+def test_an_own_function_is_described_by_its_file_or_its_docstring_if_there_is_one(
+    of_file: str, of_function: str, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.py").write_text(
+        f'"""{of_file}"""\n\n\nasync def train(node, replica):\n    """{of_function}"""\n'
+        "    node.record(step=1, loss=0.0)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    told = explain_algorithm("own.py:train", 2).sentences()
+    assert told == [*said, "With 2 nodes, nothing is sent."]
 
 
 @pytest.mark.parametrize(

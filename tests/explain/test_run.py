@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import simcluster
 from simcluster.errors import UsageError
-from simcluster.explain.run import explain_run
+from simcluster.explain.run import Use, explain_run
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,36 @@ def test_the_sentences_name_what_ran_the_slowest_node_the_link_and_what_next(fol
     assert told["critical_path"][0]["share"] == first.share
     assert told["elapsed_s"] == found.run.summary["elapsed_s"]
     assert sum(part.share for part in found.parts) == pytest.approx(1, rel=1e-9)
+
+
+def shares(**computed: float) -> tuple[Use, ...]:
+    return tuple(Use(name, share, 0.0, 1 - share, 0.0) for name, share in computed.items())
+
+
+@pytest.mark.parametrize(
+    ("uses", "said"),
+    [
+        # Rounded to a percent, 0.381 and 0.379 are the same.
+        (shares(a=0.381, b=0.379, c=0.38), ["All 3 nodes computed equally, 38 % of the time."]),
+        (shares(a=0.5), ["a: 50 % computing, 0 % sending and 50 % waiting for messages, of the time."]),
+        (
+            shares(a=0.0, b=0.38, c=0.38),
+            [
+                "b and c computed most, each 38 %, of the time.",
+                "a computed least: 0 % computing, 0 % sending and 100 % waiting for messages.",
+            ],
+        ),
+        (
+            shares(a=0.5, b=0.38, c=0.38),
+            [
+                "a computed most: 50 % computing, 0 % sending and 50 % waiting for messages, of the time.",
+                "b and c computed least, each 38 %.",
+            ],
+        ),
+    ],
+)
+def test_nodes_with_the_same_share_computed_equally(uses: tuple[Use, ...], said: list[str], folder: Path) -> None:
+    assert replace(explain_run(folder), uses=uses)._computed() == said
 
 
 def test_a_run_that_lost_a_node_says_so(tmp_path: Path) -> None:

@@ -24,13 +24,9 @@ from tests.support.root import ROOT
 
 PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-CHEAP = [
-    *("shelf.svg", "terminal.svg", "algorithms/sync_ps.svg", "algorithms/edp.svg", "algorithms/local_sgd.svg"),
-    *("topologies/smolcluster.svg", "topologies/chain.svg", *(f"papers/{chart.paper}.svg" for chart in papers.CHARTS)),
-]
 
 
-@pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.parametrize("name", images())
 def test_a_picture_is_drawn_again_to_the_same_bytes(name: str) -> None:
     assert is_current(name, images()[name]()), f"`python -m tests.gallery {name}` draws it again"
 

@@ -20,7 +20,7 @@ ZERO_SUMS, ACCUMULATOR = REDUCED + "zero_sums.py", REDUCED + "accumulator.py"
 
 ARITHMETIC = [
     Mutant(
-        "1", "no common seed and no broadcast: gradients are averaged that were taken at different points", WORKLOAD,
+        "1", "no common seed and no broadcast: gradients taken at different points are averaged", WORKLOAD,
         "counter, deferred = self._counter(seed), None", "counter, deferred = self._counter(seed + rank), None",
         "all_reduce_dp", "agree",
     ),
@@ -46,14 +46,14 @@ ARITHMETIC = [
         "zero", "one process", {"reduce": "direct", "stage": 2},
     ),
     Mutant(
-        "5", "the server's optimizer steps twice a batch", SYNC_PS,
+        "5", "the server's optimizer steps twice per batch", SYNC_PS,
         "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
         "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n"
         "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
         "sync_ps", "one process",
     ),
     Mutant(
-        "5", "the asynchronous server's optimizer steps twice a push", EDP,
+        "5", "the asynchronous server's optimizer steps twice per push", EDP,
         "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n",
         "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n"
         "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n",
@@ -90,7 +90,7 @@ ARITHMETIC = [
         "all_reduce_dp", "one process",
     ),
     Mutant(
-        "9", "a step goes ahead when 75 % have arrived, and divides by how many those happen to be", SYNC_PS,
+        "9", "a step starts when 75 % have arrived, and divides by their number", SYNC_PS,
         "gather(own, needed, ", "gather(own, int(0.75 * needed), ",
         "sync_ps", "one process", nodes=(4,),
     ),
@@ -162,7 +162,7 @@ ARITHMETIC = [
 
 KNOBS = [
     Mutant(
-        "17", "a time-out that nothing waits by", SYNC_PS,
+        "17", "a timeout that is never used", SYNC_PS,
         "gather(own, needed, timeout_s)", "gather(own, needed, None)",
         "sync_ps", "settings",
     ),
@@ -182,7 +182,7 @@ KNOBS = [
         "edp", "settings",
     ),
     Mutant(
-        "19", "a size of buckets that is a placeholder", DP,
+        "19", "a bucket size that is a placeholder", DP,
         "cut_into_buckets(replica, bucket_bytes)", "cut_into_buckets(replica, None)",
         "all_reduce_dp", "settings",
     ),
@@ -229,13 +229,13 @@ RANKS_AND_DATA = [
         "all_reduce_dp", "shards",
     ),
     Mutant(
-        "26", "as many steps as one's own shard has batches: synchronous algorithms hang at the tail", WORKLOAD,
+        "26", "as many steps as the rank's shard has batches: synchronous algorithms hang at the tail", WORKLOAD,
         "            steps=self._steps(size, steps, epochs),\n            seed",
         "            steps=steps or len(self.shards(size, seed)[rank]) // self.batch_size,\n            seed",
         "all_reduce_dp", "shards",
     ),
     Mutant(
-        "27", "the world is who is there at this poll: nodes hold different maps", ALGORITHMS + "gossip/d_psgd.py",
+        "27", "the world is the nodes present at this poll: nodes hold different maps", ALGORITHMS + "gossip/d_psgd.py",
         "        async with asyncio.TaskGroup() as group:\n            # Phase 1",
         "        neighbours.graph = overlay_for(overlay, len(node.peers) + 1, node.rng.seed, unbalanced)\n"
         "        async with asyncio.TaskGroup() as group:\n            # Phase 1",

@@ -15,7 +15,7 @@ RECORD = "simcluster/runs/record.py"
 IN_THE_SIMULATOR = [
     plant(
         1,
-        "lost wake-up: the news of an end reaches all who wait but the first",
+        "lost wake-up: all waiting tasks but the first learn of an end",
         CLUSTER,
         "| self.membership.listeners(member.rank)):\n            peer.expect_news_of",
         "| self.membership.listeners(member.rank))[1:]:\n            peer.expect_news_of",
@@ -31,7 +31,7 @@ IN_THE_SIMULATOR = [
     ),
     plant(
         4,
-        "lost messages: of what a cut held up only the first arrives",
+        "lost messages: only the first message that a cut held up arrives",
         SIM + "transit.py",
         "for message in held:\n            self.clock",
         "for message in held[:1]:\n            self.clock",
@@ -47,7 +47,7 @@ IN_THE_SIMULATOR = [
     ),
     plant(
         6,
-        "a node that hangs is never given up",
+        "a node that hangs is never dropped",
         FAULTS,
         "cluster.crash(fault.rank, kinds.hung(self._dead_s), fault)",
         "pass",
@@ -131,7 +131,7 @@ IN_CHECKPOINTS = [
     ),
     plant(
         33,
-        "what no checkpoint needs is left behind",
+        "files that no checkpoint needs are left behind",
         CHECKPOINTS + "store.py",
         "                if unused or _HALF.fullmatch(name):",
         "                if _HALF.fullmatch(name):",
@@ -169,7 +169,7 @@ IN_CHECKPOINTS = [
 ONCE_THERE = [
     plant(
         41,
-        "faults that have happened happen again when the run begins again",
+        "past faults happen again after a restart",
         "simcluster/experiment/restarts.py",
         "faults=faults_to_come(first.faults, later_s, self._happened_s - self._first_began_s),",
         "faults=first.faults,",
@@ -178,7 +178,7 @@ ONCE_THERE = [
     ),
     plant(
         42,
-        "faults that have happened happen again when a run is resumed",
+        "past faults happen again after a resume",
         "simcluster/experiment/execute.py",
         "faults=faults_to_come(plan.faults, keeping.began_s, happened_s),",
         "faults=faults_to_come(plan.faults, keeping.began_s, None),",
@@ -206,7 +206,7 @@ ONCE_THERE = [
     ),
     plant(
         46,
-        "what has come to a server counts as used, whether it is applied or not",
+        "what has reached a server counts as used, whether or not it is applied",
         LEDGER,
         "        return self._next(push.source, push.incarnation)",
         "        found = self._next(push.source, push.incarnation)\n        self.take([found])\n        return found",
@@ -244,7 +244,7 @@ ONCE_THERE = [
     ),
     plant(
         54,
-        "a run whose every node died is done",
+        "a run in which every node died is done",
         "simcluster/experiment/restarts.py",
         "is_left = last(record.nodes) if",
         "is_left = record.nodes if",

@@ -14,7 +14,7 @@ ROUNDS = ("d_psgd", "sgp", "gradient_tracking", "choco_sgd")
 AT_SERVERS = [
     plant(
         13,
-        "wrong divisor: a sum of fewer gradients is divided by how many workers there were",
+        "wrong divisor: a sum of fewer gradients is divided by the original number of workers",
         "simcluster/algorithms/parameter_server/sync_ps.py",
         "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
         "        share = len(gradients) / needed\n"
@@ -124,7 +124,7 @@ IN_GROUPS = [
     ),
     plant(
         27,
-        "what a rank had in its hands when its group ended is forgotten",
+        "what a rank held when its group ended is forgotten",
         LEDGER,
         "own = before.notes(in_hand=True)",
         "own = before.notes()",

@@ -1,7 +1,7 @@
 """Outputs as they are stored: without progress, figures as images, nothing that changes from one execution to the next.
 
 An image depends on the browser and its fonts, so it carries the digest of what it shows: the figure's own
-numbers, to six digits. A second execution is compared by that digest.
+numbers, to six digits. A second execution is compared by that digest; with other kernels, by its outline.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from simcluster.reports.export import PX_PER_IN, WIDTH_IN, drawn
+from tests.notebooks.close import outline
 from tests.notebooks.source import MEASURED
 
 PLOTLY, PNG = "application/vnd.plotly.v1+json", "image/png"
@@ -61,7 +62,8 @@ def draw(notebook: Any) -> None:
     for output, figure, content in zip(found, figures, drawn(figures, ".png"), strict=True):
         image, height_px = _smaller(content)
         size = {"width": round(WIDTH_IN * PX_PER_IN), "height": height_px}
-        metadata = {PNG: size, "simcluster": {"figure": digest(output.data[PLOTLY])}}
+        known = {"figure": digest(output.data[PLOTLY]), "outline": json.dumps(outline(output.data[PLOTLY]))}
+        metadata = {PNG: size, "simcluster": known}
         text = base64.b64encode(image).decode()
         output.update(data={PNG: text, "text/plain": in_words(figure)}, metadata=metadata)
 

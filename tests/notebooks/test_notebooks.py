@@ -15,6 +15,7 @@ import pytest
 
 from tests.notebooks.__main__ import differences
 from tests.notebooks.claimed import CLAIMS
+from tests.notebooks.close import close_outlines, outline
 from tests.notebooks.execution import execute, kernel
 from tests.notebooks.outputs import figures_of, is_measured, problems_of, tidy
 from tests.notebooks.source import SOURCES, made_from, read, sources
@@ -91,6 +92,33 @@ def test_an_output_that_changed_is_named_and_a_measured_one_may_change() -> None
     assert "-1.5" in found
     assert "+2.5" in found
     assert not list(differences(notebook("1.5\n", ["measured"]), notebook("2.5\n", ["measured"])))
+
+
+def test_with_other_kernels_words_are_equal_and_numbers_close() -> None:
+    import nbformat
+
+    def notebook(text: str, kernels: str) -> Any:
+        output = nbformat.v4.new_output("stream", text=text)
+        cell = nbformat.v4.new_code_cell("print(x)", id="cell-0", outputs=[output])
+        return nbformat.v4.new_notebook(cells=[cell], metadata={"simcluster": {"numerics": kernels}})
+
+    stored = notebook("loss  0.5421  weights b8af7f84cb8d\n", "avx2")
+    nearly = "loss 0.5422  weights 77af7f84cb00\n"
+    assert list(differences(stored, notebook(nearly, "avx2")))
+    assert not list(differences(stored, notebook(nearly, "avx512")))
+    assert list(differences(stored, notebook("loss 0.6422  weights b8af7f84cb8d\n", "avx512")))
+    assert list(differences(stored, notebook("gain 0.5421  weights b8af7f84cb8d\n", "avx512")))
+
+
+def test_outlines_are_close_by_count_and_range() -> None:
+    def figure(*y: float) -> Any:
+        return {"data": [{"type": "scatter", "name": "ring", "y": list(y)}]}
+
+    stored = outline(figure(1.0, 2.0, 10.0))
+    assert stored == [["scatter", "ring", {"/y": [3, 1.0, 10.0]}]]
+    assert close_outlines(stored, outline(figure(1.5, 2.0, 10.5)))
+    assert not close_outlines(stored, outline(figure(1.0, 2.0, 12.0)))
+    assert not close_outlines(stored, outline(figure(1.0, 10.0)))
 
 
 def test_every_notebook_has_claims_and_only_cells_that_run_on_this_machine_are_measured() -> None:

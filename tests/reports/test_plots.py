@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from simcluster.errors import UsageError
 from simcluster.reports import timeline
-from simcluster.reports.figure_style import size_scale, time_scale
 from simcluster.reports.plots import convergence
+from simcluster.reports.scales import size_scale, time_scale
 from simcluster.reports.x_axis import bytes_sent
 from simcluster.results import Run
 from simcluster.runs.record import NodeRecord, RunRecord, Span

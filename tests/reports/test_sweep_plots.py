@@ -10,7 +10,7 @@ import pytest
 
 import simcluster
 from simcluster.errors import UsageError
-from simcluster.reports import figure_style
+from simcluster.reports import scales
 from simcluster.reports.sweep_report import answers, render
 from simcluster.reports.swept_lines import scale_of, swept_scale
 from simcluster.results import Sweep
@@ -134,7 +134,7 @@ def test_places_between_values_are_said_in_three_digits() -> None:
 def test_an_axis_is_logarithmic_where_values_are_wide_and_starts_at_zero_elsewhere(
     swept: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figure_style, "LOGARITHMIC_FROM", 10.0)
+    monkeypatch.setattr(scales, "LOGARITHMIC_FROM", 10.0)
     times = swept.table["elapsed_s"]
     assert times.max() > 10 * times.min()  # 158 ms on 20 kbps, 10 ms on 1 Gbps
     assert swept.plot.against(BANDWIDTH, "elapsed_s").layout.yaxis.type == "log"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.reports.report import render
+from simcluster.reports.sections.activity import Activity
 from simcluster.reports.sections.span_columns import LEVELS, UNKNOWN, SpanColumns, exact_stretches
-from simcluster.reports.timeline import Activity
 from simcluster.results import Run
 from simcluster.runs.coverage import covered
 from simcluster.runs.record import Span

@@ -14,8 +14,9 @@ import torch
 from simcluster.errors import UsageError
 from simcluster.reports.compare_words import columns
 from simcluster.results import Run, compare
-from simcluster.runs.compare import ABSENT, Pair, Setting
+from simcluster.runs.compare import Pair
 from simcluster.runs.record import Metric, RunRecord
+from simcluster.runs.settings import ABSENT, Setting
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from simcluster.workloads.weights_file import weights_file
@@ -86,14 +87,33 @@ def test_settings_differ_key_by_key_and_an_absent_one_is_no_none(first: Run, tmp
     document = topology_document()
     document["links"][4]["bandwidth"] = "1 Gbps"
     other = write(tmp_path, algorithm={"name": "sync_ps", "clip": None}, topology=document)
+    name = "-".join(document["links"][4]["between"])
     assert Pair(first, other).settings == [
-        Setting("algorithm.pull_interval", 1, ABSENT),
-        Setting("topology.links[4].bandwidth", "100 Mbps", "1 Gbps"),
+        Setting(f"topology.links.{name}.bandwidth", "100 Mbps", "1 Gbps"),
         Setting("algorithm.clip", ABSENT, None),
     ]
     dumped = Pair(first, other).to_dict()["settings"]
-    assert dumped[0] == {"key": "algorithm.pull_interval", "a": 1}
-    assert dumped[2] == {"key": "algorithm.clip", "b": None}
+    assert dumped[1] == {"key": "algorithm.clip", "b": None}
+
+
+def test_a_default_written_out_is_no_difference(first: Run, tmp_path: Path) -> None:
+    document = topology_document()
+    document["links"][0]["duplex"] = "full"
+    same = write(tmp_path / "same", algorithm={"name": "sync_ps"}, topology=document)
+    assert Pair(first, same).settings == Pair(same, first).settings == []
+    # Another value is listed against the default; a function that is not shipped is not asked for one.
+    written = write(tmp_path / "written", algorithm={"name": "sync_ps", "pull_interval": 2})
+    assert Pair(same, written).settings == [Setting("algorithm.pull_interval", 1, 2)]
+    own = [{"path": "/own.py:mine"}, {"path": "/own.py:mine", "interval": 10}]
+    runs = [write(tmp_path / str(number), algorithm=block) for number, block in enumerate(own)]
+    assert Pair(*runs).settings == [Setting("algorithm.interval", ABSENT, 10)]
+
+
+def test_a_captured_source_is_the_same_in_another_folder_also_on_windows(first: Run, tmp_path: Path) -> None:
+    name = "source/0123456789abcdef/algo.py:mine"
+    here = write(tmp_path / "a", algorithm={"path": f"/home/me/runs/a/{name}"})
+    there = write(tmp_path / "b", algorithm={"path": "C:\\runs\\b\\" + name.replace("/", "\\")})
+    assert Pair(here, there).settings == []
 
 
 def test_true_is_another_setting_than_one(first: Run, tmp_path: Path) -> None:

@@ -74,14 +74,16 @@ def test_memory_is_growth_over_the_simulators_prediction(tmp_path: Path) -> None
     assert pair.memory == {}
 
 
-def test_phases_are_told_apart_and_waiting_is_talking_without_computing(both: tuple[Run, Run]) -> None:
+def test_phases_are_told_apart_and_waiting_is_what_the_summary_says(both: tuple[Run, Run]) -> None:
     (pair,) = compare(*both).pairs
     a, b = pair.phases["a"], pair.phases["b"]
     assert (a["compute"], a["recv"]) == (Predicted(1.0, 1.0), Predicted(0.0, 0.0))
     assert a["send"] == pytest.approx((1.0, 0.01))
-    # b receives from 0.25 s on and computes until 0.5 s: it waits from then on
     assert b["recv"] == pytest.approx((1.75, 2.25))
-    assert b["wait"] == pytest.approx((1.5, 2.0))
+    # All end at 2 s and at 2.5 s: a has computed for 1 s by then, b for 0.5 s.
+    assert (a["wait"], b["wait"]) == (pytest.approx((1.0, 1.5)), pytest.approx((1.5, 2.0)))
+    simulated, real = (run.summary["nodes"]["a"]["wait_s"] for run in both)
+    assert a["wait"] == pytest.approx((simulated, real))
 
 
 def test_a_links_time_is_from_send_to_receipt(both: tuple[Run, Run]) -> None:
@@ -109,9 +111,9 @@ def test_two_simulations_predict_nothing(both: tuple[Run, Run], tmp_path: Path) 
 def test_the_words_have_every_phase_and_link(both: tuple[Run, Run]) -> None:
     text = compare(*both).describe()
     lines = {line.split("  ")[0].strip(): line.split() for line in text.splitlines()}
-    # 1 s and 1.5 s computed in all; 1.75 s and 2.25 s received; 1 + 1.5 s and 0.01 + 2 s waited
+    # 1 s and 1.5 s computed in all; 1.75 s and 2.25 s received; 1 + 1.5 s and 1.5 + 2 s waited
     assert lines["all nodes"][2:9] == ["1.50", "s", "1.50", "s", "x1", "1.00", "s"]
-    assert lines["all nodes"][-5:] == ["2.50", "s", "2.01", "s", "x0.804"]
+    assert lines["all nodes"][-5:] == ["2.50", "s", "3.50", "s", "x1.4"]
     assert text.count("send to receipt") == 1
 
 

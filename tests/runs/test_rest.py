@@ -105,6 +105,20 @@ def test_memory_does_not_grow_with_spans() -> None:
     assert len(recorder._adder._waiting) < AT_ONCE
 
 
+def test_a_node_whose_summed_up_spans_are_all_receives_has_a_trace_and_a_report(tmp_path: Path) -> None:
+    # With 1 span kept of each, nodes 1 and 2 sum up 3 receives: their parts have no width.
+    record = made_up_run(steps=3)
+    for node in record.nodes:
+        received = [span for span in node.spans if span.kind == "recv"]
+        node.spans, node.rest = received[:1], Rest(len(received) - 1, 0.0, "0" * 64)
+    run = written(tmp_path / "run", record)
+    assert {rest.width_s for rest in run.rests.values()} == {0.0}
+    assert not [event for event in run.trace["traceEvents"] if event["name"].startswith(("busy", "sent"))]
+    assert ends_of_spans(render(run, TOPOLOGY))
+    record.begin_at(5.0)
+    assert {node.rest.width_s for node in record.nodes if node.rest is not None} == {0.0}
+
+
 def test_nodes_share_what_a_run_keeps() -> None:
     assert 5 * kept_spans(5) <= records.KEPT_SPANS < 5 * (kept_spans(5) + 1)
     assert kept_spans(1024) == 256

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simcluster.runs.record import NodeRecord
-from simcluster.runs.samples import is_known, notes_of
+from simcluster.runs.samples import Cluster, are_known, notes_of
 from simcluster.workloads.ledger import Fate, Ledger
 
 IN_HAND = int(Fate.IN_HAND)
@@ -26,14 +26,14 @@ def world(*of_b: dict[str, Any], rows: list[dict[str, Any]]) -> list[NodeRecord]
 
 
 def runs_of(nodes: list[NodeRecord]) -> list[list[list[int]]]:
-    return [found["runs"] for found in notes_of(nodes[1], nodes)]
+    return [found["runs"] for found in notes_of(nodes[1], Cluster(nodes))]
 
 
 def test_one_that_never_said_a_word_has_done_what_the_next_group_begins_with() -> None:
     nodes = world(rows=[formed(1, (0, 7), lost="b")])
-    assert is_known(nodes[1], nodes)
+    assert are_known(nodes)
     assert runs_of(nodes) == [[[0, 7, 1, 1]]]
-    assert not is_known(nodes[1], world(rows=[])), "without others that went on nobody knows"
+    assert not are_known(world(rows=[])), "without others that went on nobody knows"
 
 
 def test_its_last_words_are_brought_up_to_that() -> None:
@@ -53,7 +53,7 @@ def test_in_a_later_group_it_was_at_its_place_there() -> None:
     rows = [formed(1, (0, 4), lost="c", members="ab"), formed(2, (1, 6), lost="b", members="a")]
     nodes = world(notes([0, 4, 1, 1]), rows=rows)
     nodes[0].samples = [notes([4, 5, 1, 1], place=[1, 0, 2], earlier=[notes([0, 4, 1, 1])])]
-    found = notes_of(nodes[1], nodes)
+    found = notes_of(nodes[1], Cluster(nodes))
     assert [(one.get("place"), one["runs"]) for one in found] == [(None, [[0, 4, 1, 1]]), ([1, 1, 2], [[4, 2, 1, 1]])]
 
 

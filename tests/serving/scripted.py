@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 
 from simcluster.errors import Problem, UsageError
 from simcluster.inference.engine.desk import Cancel, Load, NodeLoad
-from simcluster.inference.request import Reason, Request
+from simcluster.inference.request import NO_LOGPROBS, Logprobs, Reason, Request
 from simcluster.serving.front import MOST_OPEN, Front
 from simcluster.serving.setup import Placed
 from simcluster.serving.web.app import make_app
@@ -37,6 +38,9 @@ class Bytes:
     def decode(self, tokens: Sequence[int]) -> str:
         return bytes(token for token in tokens if token < END).decode("utf-8", "replace")
 
+    def octets(self, tokens: Sequence[int]) -> bytes:
+        return bytes(token for token in tokens if token < END)
+
     def decoder(self) -> BytesDecoder:
         return BytesDecoder()
 
@@ -55,6 +59,14 @@ class BytesDecoder:
 
     def end(self) -> str:
         return self._decoder.decode(b"", final=True)
+
+
+def likely(token: int, count: int) -> Logprobs | None:
+    """Return the log-probabilities of *token*, 1/2, and of *count* likeliest ones: itself, then 0, 1, ... with 1/8."""
+    if count == NO_LOGPROBS:
+        return None
+    others = [(one, math.log(1 / 8)) for one in range(count - 1)]
+    return Logprobs(math.log(1 / 2), ((token, math.log(1 / 2)), *others)[:count])
 
 
 @dataclass
@@ -122,7 +134,7 @@ class Engine:
             for token in tokens[: request.max_tokens]:
                 if script.stepwise:
                     await self._permits.acquire()
-                self.front.token(request.id, token)
+                self.front.token(request.id, token, likely(token, request.logprobs))
                 self._sent += 1
                 self._load()
             reason: Reason = "length" if len(tokens) > request.max_tokens else script.reason

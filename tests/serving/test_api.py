@@ -14,9 +14,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from simcluster.inference.digest import ids_sha256
 from simcluster.inference.engine.desk import Load
 from simcluster.inference.engine.limits import Limits
-from simcluster.serving.digest import ids_sha256
 from simcluster.serving.front import Front
 from simcluster.serving.setup import Layout, Placed
 from simcluster.serving.web.app import make_app
@@ -179,7 +179,6 @@ def test_a_stop_string_over_two_tokens_ends_the_answer_and_the_engine_is_told(
         ({"seed": 2**70}, 400, "invalid_request_error", "seed"),
         ({"temprature": 1}, 400, "invalid_request_error", "did you mean 'temperature'?"),
         ({"n": 2}, 501, "not_supported_error", "n is not supported"),
-        ({"logprobs": True}, 501, "not_supported_error", "logprobs"),
         ({"tools": [{"type": "function"}]}, 501, "not_supported_error", "tools"),
         ({"response_format": {"type": "json_object"}}, 501, "not_supported_error", "response_format"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 501, "not_supported_error", "image_url"),
@@ -357,12 +356,14 @@ def test_the_metrics_go_on_when_another_engine_counts_from_0(client: httpx.Clien
         families = text_string_to_metric_families(client.get("/metrics").text)
         return next(sample.value for family in families for sample in family.samples if sample.name == name)
 
-    made.front.load(Load(1, 0, 0.5, 5, (), 40))
+    made.front.load(Load(1, 0, 0.5, 5, (), 40, 8, 5))
     assert counted("vllm:num_preemptions_total") == 5
     made.front.open(made.loop.call_soon_threadsafe, AFTER)
-    made.front.load(Load(1, 0, 0.5, 2, (), 30))
+    made.front.load(Load(1, 0, 0.5, 2, (), 30, 6, 3))
     assert counted("vllm:num_preemptions_total") == 7
     assert counted("simcluster:prefilled_tokens_total") == 70
+    assert counted("vllm:spec_decode_num_draft_tokens_total") == 14
+    assert counted("vllm:spec_decode_num_accepted_tokens_total") == 8
 
 
 def test_pages_that_leave_are_forgotten_and_one_too_many_is_refused(made: Engine) -> None:

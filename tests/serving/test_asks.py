@@ -12,7 +12,8 @@ from simcluster.serving.web.asks import ChatAsk, CompletionAsk, DetokenizeAsk, T
 from simcluster.serving.web.errors import MOST_SHOWN, ApiError
 
 KEYS = ("model", "messages", "prompt", "max_tokens", "temperature", "top_k", "stop", "stream", "stream_options", "n",
-        "tools", "role", "content", "type", "text", "seed", "tokens", "temprature")  # fmt: skip
+        "tools", "role", "content", "type", "text", "seed", "tokens", "temprature", "logprobs",
+        "top_logprobs")  # fmt: skip
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(("tiny", "user")),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),

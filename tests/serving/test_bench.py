@@ -110,12 +110,13 @@ def test_real_numerics_answer_on_simulated_and_on_real_nodes(model: str) -> None
     cluster = clusters.star(2)
     real = Served(model, numerics="real", placement="pipeline")
     simulated = bench_cluster(real, cluster, requests)
-    over_tcp = bench_cluster(replace(real, backend="sockets"), cluster, requests)
-    assert lengths_of(simulated.answers) == lengths_of(over_tcp.answers) == [(5, 4, ""), (12, 1, ""), (3, 9, "")]
-    tokens = [{id: one.tokens for id, one in found.cluster.answers.items()} for found in (simulated, over_tcp)]
-    assert tokens[0] == tokens[1]
-    assert len({tokens[0]["0"], tokens[0]["2"][:4]}) == 2
-    for one in over_tcp.answers:
+    measured = [bench_cluster(replace(real, backend=backend), cluster, requests) for backend in ("sockets", "torch")]
+    expected = {id: one.tokens for id, one in simulated.cluster.answers.items()}
+    assert len({expected["0"], expected["2"][:4]}) == 2
+    for found in (simulated, *measured):
+        assert lengths_of(found.answers) == [(5, 4, ""), (12, 1, ""), (3, 9, "")]
+        assert {id: one.tokens for id, one in found.cluster.answers.items()} == expected
+    for one in (one for found in measured for one in found.answers):
         assert one.arrival_s < one.token_s[0] <= one.token_s[-1] == one.end_s
 
 
@@ -129,11 +130,13 @@ def test_a_prompt_longer_than_the_models_context_is_refused(model: str) -> None:
     ("served", "said"),
     [
         (Served("9b"), "'9b': no such file and no such name"),
-        (Served("8b", backend="torch"), "backend: found 'torch', expected one of sim, sockets"),
+        (Served("8b", backend="mpi"), "backend: found 'mpi', expected one of sim, sockets, torch"),
         (Served("8b", numerics="rael"), "did you mean 'real'?"),
         (Served("8b", backend="sockets"), "real nodes compute"),
+        (Served("8b", backend="torch"), "real nodes compute"),
         (Served("8b", weights="int9"), "did you mean 'int8'?"),  # type: ignore[arg-type]
         (Served("8b", placement="tower"), "tower"),
+        (Served("8b", chunk_tokens=0), "--chunk-tokens: found 0, expected a number from 1 to 1,000,000"),
     ],
 )
 def test_a_wrong_request_is_refused(served: Served, said: str, shelf: Topology) -> None:

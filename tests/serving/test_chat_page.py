@@ -159,6 +159,25 @@ def test_the_settings_reach_the_engine(tab: Page, made: Engine) -> None:
     assert END in request.ends
 
 
+def test_a_pointer_over_a_token_shows_its_probability_if_they_are_asked_for(tab: Page, made: Engine) -> None:
+    click(tab, "#likeliest")
+    say(tab, "step")
+    made.let(20)
+    tab.wait_for(ANSWERED)
+    assert said(tab) == ["step", "one two three"]
+    titles = tab.ask("[...document.querySelectorAll('.said .token')].map((one) => one.title.split('\\n'))")
+    # Half of it for the token itself, an eighth for each of the next ones, the bytes 0 to 3.
+    assert [one[:2] for one in titles] == [["50.0 %", f'"{letter}" 50.0 %'] for letter in "one two three"]
+    assert {(len(one), one[-1]) for one in titles} == {(6, '"\\u0003" 12.5 %')}
+    check_looks(tab)
+    tab.look(1280, dark=False)
+    click(tab, "#likeliest")
+    say(tab, "hello")
+    tab.wait_for("document.querySelectorAll('.assistant').length === 2 && " + ANSWERED)
+    assert [request.logprobs for request in made.seen] == [5, -1]
+    assert tab.ask("document.querySelectorAll('.assistant:last-child .token').length") == 0
+
+
 def test_the_shelf_shows_layers_memory_and_the_load_of_every_node(tab: Page, made: Engine) -> None:
     text = tab.ask("document.getElementById('shelf').textContent")
     assert [name in text for name in NODES] == [True] * 3

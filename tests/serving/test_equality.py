@@ -14,7 +14,7 @@ from simcluster.inference.models.open import open_model
 from simcluster.inference.request import Request, Sampling
 from simcluster.serving.asked import Asked, setup_of, shape_of_architecture
 from simcluster.serving.run import Answers, answer_all
-from simcluster.serving.setup import Layout, Setup
+from simcluster.serving.setup import Layout, Setup, SmallModel
 from simcluster.topology import load
 from tests.inference.models.test_trained import SIZES, folder_of
 from tests.support import clusters
@@ -45,12 +45,19 @@ def requests(sampling: Sampling = WARM) -> list[Request]:
     return [Request(str(i), tuple(prompt), 8 + i, sampling) for i, prompt in enumerate(PROMPTS)]
 
 
-def answered(model: str, layout: Layout, given: list[Request], backend: str = "sim", **limits: Any) -> Answers:
+def answered(
+    model: str,
+    layout: Layout,
+    given: list[Request],
+    backend: str = "sim",
+    draft: SmallModel | None = None,
+    **limits: Any,
+) -> Answers:
     architecture = open_model(model).architecture
     settings = {"blocks": 100, "block_tokens": 4, "chunk_tokens": 4, **limits}
     made = Limits(context=architecture.context, vocabulary=architecture.vocabulary, **settings)
     shape = shape_of_architecture(architecture, "f32", "gpt")
-    setup = Setup(model, shape, "f32", "real", layout, made, backend != "sim", requests=tuple(given))
+    setup = Setup(model, shape, "f32", "real", layout, made, backend != "sim", requests=tuple(given), draft=draft)
     return answer_all(setup, clusters.star(4), backend=backend)
 
 
@@ -73,9 +80,10 @@ def test_every_placement_gives_the_tokens_of_one_node_without_neighbours(name: s
     assert tokens_of(answered(model, LAYOUTS[name], requests(), batches=3 if name == "three stages" else 1)) == expected
 
 
+@pytest.mark.parametrize("backend", ["sockets", "torch"])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_real_processes_give_the_tokens_of_the_simulator(name: str, model: str, expected: Any) -> None:
-    found = answered(model, LAYOUTS[name], requests(), "sockets")
+def test_real_processes_give_the_tokens_of_the_simulator(name: str, backend: str, model: str, expected: Any) -> None:
+    found = answered(model, LAYOUTS[name], requests(), backend)
     assert tokens_of(found) == expected
     assert all(use.busy_s > 0 and use.peak_memory_bytes > use.weight_bytes > 0 for use in found.nodes)
 
@@ -130,7 +138,7 @@ def test_the_seed_and_the_temperature_decide_the_tokens(model: str, expected: An
         assert a != b
 
 
-@pytest.mark.parametrize("backend", ["sim", "sockets"])
+@pytest.mark.parametrize("backend", ["sim", "sockets", "torch"])
 def test_a_follower_gets_every_token_in_order_and_once(model: str, expected: Any, backend: str) -> None:
     architecture = open_model(model).architecture
     shape = shape_of_architecture(architecture, "f32", "gpt")

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from simcluster.errors import PeerLost
 from simcluster.inference.engine.desk import Cancel, Load
 from simcluster.inference.engine.limits import Limits
 from simcluster.inference.request import Request
-from simcluster.serving import lines
+from simcluster.serving import host, lines
 from simcluster.serving.bridge import HOST, Bridge, FarFront
-from simcluster.serving.front import End, Front, Unavailable
+from simcluster.serving.front import Answer, End, Front, Unavailable
 from simcluster.serving.pacer import TICK_S, pace
 from simcluster.serving.setup import Layout, Placed
 from simcluster_backends.sim.run import run_bodies
+
+if TYPE_CHECKING:
+    from simcluster.serving.program import Part
+    from simcluster.transport import Transport
 
 
 def request(number: int, most: int = 4) -> Request:
@@ -316,3 +322,26 @@ def test_an_engine_whose_process_dies_is_named_unless_another_one_takes_its_plac
         bridge.close()
 
     asyncio.run(run())
+
+
+def test_a_node_that_fails_leaves_the_answers_to_the_others_and_a_run_that_fails_ends_them() -> None:
+    front, loss = Front(), PeerLost(1, "n1", "crashed by the fault plan")
+
+    async def take(node: object, desk: object) -> None:
+        raise loss
+
+    async def life() -> Answer:
+        front.open()
+        answer = front.ask(request(0))
+        with pytest.raises(PeerLost):  # of a node without the desk
+            await host._paced(cast("Transport", None), cast("Part", SimpleNamespace(take=take)), front)
+        assert (front.why_not, front.open_requests) == ("", 1)
+        return answer
+
+    answers = []
+    with pytest.raises(PeerLost), host.in_this_process(front, "key"):
+        answers.append(asyncio.run(life()))
+        assert answers[0].outcome is None
+        raise loss
+    assert front.why_not == str(loss)
+    assert answers[0].outcome == End("error", str(loss))

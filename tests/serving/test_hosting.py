@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from simcluster.errors import UsageError
+from simcluster.inference.load.arrivals import Offered
 from simcluster.inference.request import Request
+from simcluster.serving.bench import Served, bench_cluster
+from simcluster.serving.guessing import Guessing
 from simcluster.serving.hosting import Wanted, hosted
 from simcluster.serving.run import answer_all
 from simcluster.serving.setup import Layout, Placed
@@ -43,3 +49,43 @@ def test_a_placement_is_described_as_it_is_in_force(tmp_path: Path) -> None:
     assert split.parts[0].cache_bytes * 2 == split.parts[1].cache_bytes
     predicted = [one.predict(5, 5) for one in (found, split)]
     assert predicted[0] != predicted[1]
+
+
+def test_a_backend_that_takes_no_requests_while_it_runs_is_refused_with_those_that_do(tmp_path: Path) -> None:
+    folder_of(tmp_path, SIZES)
+    with pytest.raises(UsageError, match="backend: found 'torch', expected sim or sockets, which serve"):
+        hosted(Wanted(str(tmp_path), backend="torch"), clusters.star(1))
+
+
+@pytest.mark.parametrize("chunk", [64, 128, 200])
+def test_server_forecast_and_benchmark_cut_a_prompt_alike(chunk: int, tmp_path: Path) -> None:
+    # 200 tokens: four pieces, two, or one.
+    folder_of(tmp_path, SIZES | {"context": 256})
+    cluster = clusters.star(1)
+    setup, served = hosted(Wanted(str(tmp_path), placement="alone", chunk_tokens=chunk), cluster)
+    found = answer_all(msgspec.structs.replace(setup, requests=(Request("0", (5,) * 200, 2),)), cluster)
+    benched = bench_cluster(Served(str(tmp_path), numerics="real", chunk_tokens=chunk), cluster, [Offered(0.0, 200, 2)])
+    foretold = served.place(None).predict(200, 2)
+    assert foretold is not None
+    assert found.answers["0"].ttft_s == pytest.approx(foretold.ttft_s, rel=1e-9)
+    assert benched.answers[0].ttft_s == pytest.approx(foretold.ttft_s, rel=1e-9)
+
+
+def test_a_chunk_without_a_token_is_refused(tmp_path: Path) -> None:
+    folder_of(tmp_path, SIZES)
+    with pytest.raises(UsageError, match="--chunk-tokens: found 0, expected a number from 1 to 1,000,000"):
+        hosted(Wanted(str(tmp_path), chunk_tokens=0), clusters.star(1))
+
+
+def test_a_draft_is_served_with_its_room_and_nothing_is_predicted(tmp_path: Path) -> None:
+    folder_of(tmp_path, SIZES)
+    wanted = Wanted(str(tmp_path), placement="alone", cache_bytes=10**6)
+    plain, alone = hosted(wanted, clusters.star(1))
+    setup, served = hosted(replace(wanted, guessing=Guessing(draft=str(tmp_path))), clusters.star(1))
+    assert setup.draft is not None
+    assert (setup.limits.guesses, plain.limits.guesses) == (4, 0)
+    assert setup.limits.blocks == plain.limits.blocks // 2  # the same model twice
+    here, before = served.place(None), alone.place(None)
+    assert here.parts[0].weights_bytes == 2 * before.parts[0].weights_bytes
+    assert before.predict(4, 4) is not None
+    assert here.predict(4, 4) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -44,6 +45,24 @@ def test_a_chat_is_answered_whole_and_streamed_with_usage(client: openai.OpenAI)
 def test_a_text_is_continued_and_models_are_listed(client: openai.OpenAI) -> None:  # type: ignore[name-defined]
     assert client.completions.create(model="tiny", prompt="The capital is").choices[0].text == " Paris. €"
     assert [model.id for model in client.models.list()] == ["tiny"]
+
+
+def test_log_probabilities_become_the_clients_objects(client: openai.OpenAI) -> None:  # type: ignore[name-defined]
+    ask = {"model": "tiny", "messages": ASKED, "logprobs": True, "top_logprobs": 2}
+    entries = client.chat.completions.create(**ask).choices[0].logprobs.content
+    assert [entry.token for entry in entries[:3]] == [" ", "P", "a"]
+    assert entries[1].bytes == [80]
+    assert [round(math.exp(one.logprob), 6) for one in entries[1].top_logprobs] == [0.5, 0.125]
+    chunks = client.chat.completions.create(**ask, stream=True)
+    told = [chunk.choices[0].logprobs for chunk in chunks]
+    assert [entry for one in told if one for entry in one.content] == entries
+    found = client.completions.create(model="tiny", prompt="The capital is", logprobs=2).choices[0].logprobs
+    assert found.tokens[:3] == [" ", "P", "a"]
+    assert found.text_offset[:3] == [0, 1, 2]
+    assert [round(math.exp(one), 6) for one in found.token_logprobs] == [0.5] * 11
+    assert set(found.top_logprobs[1]) == {"P", "\0"}
+    with pytest.raises(openai.BadRequestError, match="top_logprobs"):
+        client.chat.completions.create(**ask | {"top_logprobs": 21})
 
 
 def test_errors_become_the_clients_own(client: openai.OpenAI, made: Engine) -> None:  # type: ignore[name-defined]

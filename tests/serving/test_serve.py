@@ -19,7 +19,7 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from simcluster.serving.digest import ids_sha256
+from simcluster.inference.digest import ids_sha256
 from simcluster.workloads.models.gpt import gpt
 from tests.support.processes import by_age
 
@@ -44,13 +44,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def greedy(prompt: bytes, count: int) -> list[int]:
-    """Return the likeliest tokens after *prompt*, by the workload's own model."""
+def greedy(prompt: bytes, count: int) -> tuple[list[int], list[list[float]]]:
+    """Return the likeliest tokens after *prompt*, by the workload's own model, and the log-probabilities at each."""
     torch.manual_seed(3)
-    made, tokens = gpt(**SIZES).model(), list(prompt)  # type: ignore[arg-type]
+    made, tokens, rows = gpt(**SIZES).model(), list(prompt), list[list[float]]()  # type: ignore[arg-type]
     for _ in range(count):
-        tokens.append(int(made(torch.tensor([tokens]))[0, -1].argmax()))
-    return tokens[len(prompt) :]
+        rows.append(made(torch.tensor([tokens]))[0, -1].log_softmax(-1).tolist())
+        tokens.append(max(range(len(rows[-1])), key=rows[-1].__getitem__))
+    return tokens[len(prompt) :], rows
 
 
 class Serving:
@@ -107,7 +108,12 @@ def test_every_backend_and_placement_gives_the_same_tokens_and_ends_with_ctrl_c(
         whole = found.complete()
         assert whole.json()["usage"] == {"prompt_tokens": 5, "completion_tokens": 8, "total_tokens": 13}
         digest = json.loads(whole.headers["x-simcluster-timings"])["token_ids_sha256"]
-        assert digest == ids_sha256(greedy(b"hello", 8))
+        tokens, rows = greedy(b"hello", 8)
+        assert digest == ids_sha256(tokens)
+        (choice,) = found.complete(logprobs=1).json()["choices"]
+        expected = [row[token] for token, row in zip(tokens, rows, strict=True)]  # the greatest of its row
+        assert choice["logprobs"]["token_logprobs"] == pytest.approx(expected, abs=1e-4)
+        assert [max(one.values()) for one in choice["logprobs"]["top_logprobs"]] == pytest.approx(expected, abs=1e-4)
         streamed = found.complete(stream=True).text
         assert digest in streamed
         assert streamed.endswith("data: [DONE]\n\n")

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 import simcluster
+from simcluster.errors import UsageError
+from simcluster.experiment import fit
 from simcluster.reports.report_tables import compute_share
-from simcluster.runs import record
+from simcluster.runs import record, schema, summary
+from simcluster.workloads import Replica
 from simcluster_backends.sim import run as backend
 from simcluster_backends.sim.cluster import Cluster
 
@@ -57,6 +60,24 @@ def test_a_run_is_the_same_to_the_bit_as_one_in_which_no_rank_rests(
     assert facts(resting) == facts(awake)
 
 
+def test_clients_hold_weights_only_while_they_train_and_end_with_those_of_a_run_that_kept_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    drop = Replica.drop_weights
+
+    def dropped(replica: Replica) -> None:
+        drop(replica)
+        held.append(sum(weight.untyped_storage().nbytes() for weight in replica._live))
+
+    monkeypatch.setattr(Replica, "drop_weights", dropped)
+    run = trained(tmp_path / "dropped", 40, numerics="real")
+    # 15 rounds; a number of 4 bytes is left of each of the four weights.
+    assert held == [16] * 15
+    monkeypatch.setattr(Replica, "drop_weights", lambda replica: None)
+    assert facts(run) == facts(trained(tmp_path / "kept", 40, numerics="real"))
+
+
 def test_the_servers_times_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
     # Workers are equal, so which of them is drawn changes no time: equal floats, not nearly equal ones.
     few, many = (trained(tmp_path / str(size), size) for size in (40, 1000))
@@ -101,3 +122,23 @@ def test_a_large_run_has_one_row_for_the_nodes_on_which_nothing_happened(
     assert large.spans == listed.spans
     assert large.plot.timeline().to_json() == simcluster.load_run(listed.folder).plot.timeline().to_json()
     assert compute_share(large.summary) == pytest.approx(compute_share(listed.summary))
+
+
+def test_only_as_many_nodes_may_work_as_the_files_of_a_run_can_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (fit, schema):
+        monkeypatch.setattr(module, "MOST_NODES", 16)
+    monkeypatch.setattr(summary, "LISTED", 10)
+    # 5 places with 3 rounds: the server and at most 15 others, of any number.
+    run = trained(tmp_path / "run", 40)
+    assert len(run.summary["nodes"]) + run.summary["resting"]["nodes"] == 40
+    plan = {"faults": [{"kind": "crash", "node": "n3", "at": "1 s"}]}
+    for size, keys in ((40, plan), (40, {"algorithm": {**COHORT, "concurrency": 6}}), (17, {"algorithm": "sync_ps"})):
+        working = 19 if "algorithm" in keys and size == 40 else size
+        with pytest.raises(
+            UsageError, match=rf"topology: found {working} nodes that may work, of {size}, expected at most 16"
+        ):
+            trained(tmp_path / "refused", size, **keys)
+    assert not (tmp_path / "refused").exists()
+    assert len(trained(tmp_path / "few", 16, algorithm="sync_ps").summary["nodes"]) == 16

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 import torch
 
+import simcluster
 from simcluster.errors import PeerLost
 from simcluster.topology import Device
 from simcluster.topology.model.stragglers import Constant
@@ -116,3 +118,17 @@ def test_free_work_is_free_under_any_fault_but_a_hang() -> None:
 
     assert run([free], "kind: slow, node: n0, factor: 5, at: 0 s", topology=links(1)) == [0.5]
     assert run([free], "kind: hang, node: n0, at: 100 ms, for: 2 s", topology=links(1)) == [2.1]
+
+
+def test_work_takes_its_time_whether_or_not_a_fault_may_suspend_a_node(tmp_path: Path) -> None:
+    # Where nothing may be suspended, work waits on the clock without a timer. The fault would come after the end.
+    plan = {"kind": "hang", "node": "n2", "at": "1 h", "for": "1 s"}
+    star = {"generator": "star", "workers": 4, "device": "raspberry-pi-5"}
+    changes = {"numerics": "none", "topology.nodes.n1.straggler": {"kind": "lognormal", "sigma": 0.5}}
+    experiment = {"topology": star, "workload": "quadratic", "stop": {"steps": 30}, "algorithm": "fedbuff"}
+    runs = [
+        simcluster.run({**experiment, "faults": faults}, overrides=changes, out=tmp_path / name, report=False)
+        for name, faults in (("without", []), ("with", [plan]))
+    ]
+    assert len(runs[0].spans) > 200
+    assert runs[0].spans == runs[1].spans

@@ -16,6 +16,7 @@ from simcluster_backends.sim import run_bodies
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.faults import Faults
 from tests.support.clusters import chain, star
+from tests.support.node_programs import line_of
 from tests.support.plans import plan
 
 MB = torch.zeros(250_000)  # 1 MB
@@ -240,6 +241,46 @@ def test_a_deadlock_tells_of_every_rank_what_it_waits_for_and_where() -> None:
     assert "rank 0 (n0) waits for recv(source=1, tag='never') at " in text
     assert "rank 1 (n1) waits for something outside the transport at " in text
     assert text.count("test_sim_transport.py") == 2
+
+
+def test_a_deadlock_names_what_lies_unread_and_each_place_where_a_node_waits() -> None:
+    async def sends(node: Transport) -> None:
+        for _ in range(2):
+            await node.send(1, "grads", 0)
+        await node.send(1, "own/loss", 0)
+        await node.recv(1, "weights")
+
+    async def reads(node: Transport) -> None:
+        async def reads_too() -> None:
+            await node.recv(0, "bias")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(reads_too())
+            await node.recv(0, "grad")
+
+    with pytest.raises(Deadlock) as caught:
+        run_bodies([sends, reads], star(2))
+    first, second = caught.value.waits
+    assert first == f"rank 0 (n0) waits for recv(source=1, tag='weights') at {line_of(sends, 'node.recv(')}"
+    waits, _, unread = second.partition("; unread: ")
+    assert "recv(source=0, tag='bias')" in waits
+    main = line_of(reads, 'await node.recv(0, "grad')
+    assert f" and {main}" in waits
+    assert "(reads_too)" in waits
+    assert unread == "2 messages from rank 0 (n0) with tag 'grads', 1 message from rank 0 (n0) with tag 'own/loss'"
+
+
+def test_a_report_lists_four_kinds_of_unread_messages_and_counts_the_rest() -> None:
+    async def sends(node: Transport) -> None:
+        for tag in range(7):
+            await node.send(1, f"t{tag}", 0)
+
+    async def reads(node: Transport) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(Deadlock) as caught:
+        run_bodies([sends, reads], star(2))
+    assert caught.value.waits[-1].endswith("1 message from rank 0 (n0) with tag 't3', 3 more kinds")  # 7 - 4
 
 
 def test_polling_for_ever_ends_in_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from simcluster.inference.engine.batch import Issued
+from simcluster.inference.engine.guesses import looked_up
 from simcluster.inference.engine.limits import Limits
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.load.answers import Answer
@@ -26,6 +27,14 @@ def at_most(running: int, blocks: int = 10**6) -> Scheduler:
     return Scheduler(Limits(blocks, context=10**5, vocabulary=10, running=running))
 
 
+def next_batch(scheduler: Scheduler) -> Issued | None:
+    """Return the next batch, with guesses that are looked up."""
+    plan = scheduler.plan()
+    if plan is None:
+        return None
+    return scheduler.issue(plan, [looked_up(wish.sequence.tokens, wish.most) for wish in plan.wishes])
+
+
 def driven(scheduler: Scheduler, requests: Sequence[Request], time_s: Callable[[Issued], float]) -> list[Answer]:
     """Return the answers of *requests*, in their order, from a *scheduler* with one batch in flight.
 
@@ -39,7 +48,7 @@ def driven(scheduler: Scheduler, requests: Sequence[Request], time_s: Callable[[
         while arrived < len(requests) and requests[arrived].arrival_s <= now_s:
             assert scheduler.add(requests[arrived]) == ""
             arrived += 1
-        issued = scheduler.next_batch()
+        issued = next_batch(scheduler)
         assert issued is not None, "the scheduler idles although requests wait"
         now_s += time_s(issued)
         for answer in scheduler.take([TOKEN] * sum(piece.samples for piece in issued.batch.pieces)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import json
 import os
 import sys
@@ -91,6 +92,22 @@ async def waits_for_nothing(node: Any, recorder: Recorder, config: str) -> NodeR
     """A deadlock: everybody waits for a message that nobody sends."""
     await node.recv((node.rank + 1) % node.size, "never")
     raise AssertionError("unreachable")
+
+
+async def reads_another_tag(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """A deadlock: rank 0 sends two messages with one tag, and rank 1 receives with another."""
+    if node.rank == 0:
+        await node.send(1, "grads", 1)
+        await node.send(1, "grads", 2)
+    await node.recv(1 - node.rank, "grad")
+    raise AssertionError("unreachable")
+
+
+def line_of(program: Any, text: str) -> str:
+    """Return "file:line (function)" of the line of *program* that contains *text*, as reports name it."""
+    lines, first = inspect.getsourcelines(program)
+    (number,) = [first + index for index, line in enumerate(lines) if text in line]
+    return f"{inspect.getsourcefile(program)}:{number} ({program.__name__})"
 
 
 async def fails(node: Any, recorder: Recorder, config: str) -> NodeRecord:

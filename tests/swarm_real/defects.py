@@ -18,7 +18,7 @@ PLANTED = [
     ),
     plant(
         2,
-        "orphan: a node that was given up is not killed",
+        "orphan: a dropped node is not killed",
         SOCKETS + "launcher/fork_server.py",
         '            self._write({"signal": name, "to": pid})\n',
         '            if name != "SIGKILL":\n                self._write({"signal": name, "to": pid})\n',
@@ -26,7 +26,7 @@ PLANTED = [
     ),
     plant(
         3,
-        "a node that hangs is never let go on",
+        "a node that hangs is never resumed",
         SOCKETS + "launcher/faults.py",
         '            self._signal(member, "SIGCONT")\n',
         "",

@@ -84,8 +84,8 @@ class Counted(Scheduler):
         super().__post_init__()
         self.made.append(self)
 
-    def next_batch(self) -> Any:
-        issued = super().next_batch()
+    def issue(self, *planned: Any) -> Any:
+        issued = super().issue(*planned)
         held = sum(self.blocks.held(one) for one in [*(s.number for s in self._by_slot.values()), *self._kept.values()])
         if self.blocks.free + held != self.blocks.total:
             self.wrong.add("blocks are not conserved")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ from simcluster.topology import (
 )
 from simcluster.topology.draw.draw import MAX_LABELLED, _arrange
 from simcluster.topology.draw.labels import Box, overlap, place_labels, touches
+from simcluster.topology.draw.layout import _fan
 
 SHAPES: dict[str, Callable[[], Topology]] = {
     **{name: lambda name=name: load(name) for name in shipped_names("topologies")},  # type: ignore[misc]
@@ -141,6 +143,14 @@ def test_the_name_of_a_site_stands_where_no_link_crosses_it() -> None:
     places = {name: side for side, name in re.findall(r'<text class="small (start|end)" [^>]*>(region \d)</text>', svg)}
     # Regions stand 1 2 over 4 3: a link from above and the left comes into 3, and from above and the right into 4.
     assert places == {"region 1": "start", "region 2": "start", "region 3": "end", "region 4": "start"}
+
+
+def test_leaves_keep_their_order_whatever_the_last_bit_of_a_diagonal_is() -> None:
+    """At 45 degrees both orders fit; kernels of two processors round the centre of a region differently."""
+    leaves = ["a", "b", "c"]
+    above = _fan((1.0, math.nextafter(1.0, 2.0)), leaves, 4)
+    below = _fan((1.0, math.nextafter(1.0, 0.0)), leaves, 4)
+    assert all(above[leaf] == pytest.approx(below[leaf]) for leaf in leaves)
 
 
 def test_a_label_keeps_away_from_the_line_of_another_link() -> None:

@@ -83,9 +83,26 @@ def test_wrong_json_is_refused_with_its_file(tmp_path: Path) -> None:
     assert "expected JSON: nesting" in refused(path, "[" * 200_000)
     found = refused(path, '{"directed": true, "nodes": [{"id": "a"}, {"id": "a"}, {}], "edges": [{"source": "a"}]}')
     assert "nodes[2]: found an empty mapping, expected an object with id" in found
-    assert "edges[0]: found a mapping of 1, expected an object with source and target" in found
+    assert "edges[0]: found a mapping of 1 (source: 'a'), expected an object with source and target" in found
     assert "found a directed graph" in found
     assert "nodes[1]: found a second node called a" in found
+
+
+def test_nodes_without_a_name_or_with_the_name_of_another_are_named(tmp_path: Path) -> None:
+    json_file, graphml = tmp_path / "x.json", tmp_path / "x.graphml"
+    found = refused(json_file, '{"nodes": [{"id": 7}, {"id": "7"}, {"id": null, "name": "b"}], "edges": []}')
+    assert "nodes[1]: found a second node called 7: 7 and '7', expected one" in found
+    assert "nodes[2]: found a mapping of 2 (id: nothing, name: 'b'), expected an object with id" in found
+    whole = '<graphml><graph edgedefault="undirected">{}</graph></graphml>'
+    found = refused(graphml, whole.format('<node id="a"/><node id="b"/><node id="a"/>'))
+    assert found == f"{graphml}: nodes[2]: found a second node called a, expected one"
+    found = refused(graphml, whole.format('<node id="a"/><node/><node id=""/>'))
+    assert found.splitlines() == [
+        f"{graphml}: nodes[{index}]: found a node without an id, expected its name as id" for index in (1, 2)
+    ]
+    graph: networkx.Graph[Any] = networkx.Graph([((0, 1), "0_1")])
+    with pytest.raises(UsageError, match=r"nodes\[1\]: found a second node called 0_1: \(0, 1\) and '0_1'"):
+        load(graph)
 
 
 def test_problems_inside_a_json_file_name_the_file_and_the_key(tmp_path: Path) -> None:

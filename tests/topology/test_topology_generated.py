@@ -114,17 +114,59 @@ def test_an_experiment_names_one_in_its_topology_and_sets_it_from_outside():
     assert read_experiment(plan.document).topology == plan.topology
 
 
-def test_every_worker_of_a_generated_cluster_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the nodes that are read, in order."""
+    found: list[str] = []
 
     def counting(reading: Reading, name: str) -> Part:
-        read.append(name)
+        found.append(name)
         return read_node(reading, name)
 
     monkeypatch.setattr("simcluster.topology.read.nodes.read_node", counting)
+    return found
+
+
+def test_two_of_the_equal_workers_of_a_generated_cluster_are_read(read: list[str]) -> None:
     load({"generator": "ring", "workers": 50})
-    # The first one is read ahead, for a device that is wrong is wrong everywhere.
+    # The first one is read ahead, for a device that is wrong is wrong everywhere; then a link with both its ends.
+    assert read == ["n0", "n0", "n1"]
+
+
+def test_each_kind_of_node_and_link_of_two_sites_is_read_once(read: list[str]) -> None:
+    topology = load({"generator": "two_sites", "workers_a": 20, "workers_b": 30})
+    assert sorted(set(read)) == ["n0", "n20", "sw0", "sw1"]
+    assert topology == two_sites(20, 30)
+
+
+def test_every_worker_of_a_generated_cluster_with_overrides_is_read_once(read: list[str]) -> None:
+    load({"generator": "ring", "workers": 50}, overrides={"nodes.n7.send_overhead": "1 us"})
     assert read == ["n0", *(f"n{number}" for number in range(50))]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"launch": {"nproc_per_node": 2}},
+        {"inbox": "1 MB"},
+        {"routes": [["n0", "sw", "n2"]]},
+        {"device": {"device": "x86-laptop", "nproc_per_node": 2}},
+    ],
+    ids=str,
+)
+def test_a_generated_cluster_whose_other_keys_concern_its_nodes_is_that_of_its_document(more) -> None:
+    document = {"generator": "star", "workers": 3, **more}
+    made = star(3, device=more.get("device", "x86-laptop")).document
+    # Split into processes, the document is already that of the parts; else it is read with the other keys.
+    others = {key: value for key, value in more.items() if key != "device"}
+    assert load(document) == loads({**made, **others})
+
+
+def test_the_document_of_a_generated_cluster_keeps_the_other_keys_and_reads_back() -> None:
+    topology = load({"generator": "torus", "rows": 3, "columns": 4, "description": "a grid"})
+    assert topology.document["description"] == "a grid"
+    assert topology.document is topology.document, "made once"
+    assert loads(topology.document) == topology
 
 
 def test_the_work_of_reading_a_generated_cluster_rises_with_its_workers_alone() -> None:

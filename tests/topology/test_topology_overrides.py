@@ -77,3 +77,14 @@ def test_overriding_a_topology_changes_a_copy() -> None:
     assert topology.document == before
     assert load(topology) is topology
     assert faster != topology
+
+
+def test_a_setting_of_a_generator_for_a_topology_with_nodes_says_what_has_it() -> None:
+    with pytest.raises(UsageError) as refused:
+        load("smolcluster", overrides={"workers": 9})
+    (problem,) = refused.value.problems
+    assert str(problem) == (
+        "override workers: found 'workers', a setting of generators, expected a topology from one, such as "
+        "{generator: star, workers: 8}: this one lists its nodes and links"
+    )
+    assert len(load({"generator": "star", "workers": 2}, overrides={"workers": 9}).workers) == 9

@@ -44,7 +44,8 @@ from simcluster_backends.torch.link import Link
 from simcluster_backends.torch.local import run_bodies
 from simcluster_backends.torch.node import take_part
 from simcluster_backends.torch.settings import Options, read_options
-from tests.support.node_programs import LET_GO
+from tests.support import node_programs
+from tests.support.node_programs import LET_GO, line_of
 from tests.support.root import ROOT
 from tests.support.seen import Seen
 
@@ -173,8 +174,18 @@ def test_a_deadlock_ends_and_says_who_waits_for_what() -> None:
     first, second = in_threads(job("waits_for_nothing", "ab"), replace(QUICK, stuck_s=0.5))
     error = record_of(first).error
     assert isinstance(error, NeverFinished)
-    assert error.waits == [f"rank {r} ({n}) waits for recv(source={1 - r}, tag='never')" for r, n in enumerate("ab")]
+    at = line_of(node_programs.waits_for_nothing, "node.recv(")
+    waits = [f"rank {r} ({n}) waits for recv(source={1 - r}, tag='never') at {at}" for r, n in enumerate("ab")]
+    assert error.waits == waits
     assert isinstance(second, NeverFinished | PeerLost)  # told to stop, or that rank 0 has
+
+
+def test_a_message_with_another_tag_is_named_as_unread() -> None:
+    error = record_of(in_threads(job("reads_another_tag", "ab"), replace(QUICK, stuck_s=0.5))[0]).error
+    assert isinstance(error, NeverFinished)
+    at = line_of(node_programs.reads_another_tag, "node.recv(")
+    wait = f"rank 1 (b) waits for recv(source=0, tag='grad') at {at}"
+    assert error.waits[1] == f"{wait}; unread: 2 messages from rank 0 (a) with tag 'grads'"
 
 
 @pytest.mark.parametrize("program", ["polls", "computes_for_ever"])

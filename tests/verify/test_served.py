@@ -68,6 +68,11 @@ def more_bytes(found: Answers) -> Answers:
     [
         ("tokens = one process", other_token, "N = 2: other tokens than one process for request 0"),
         ("little cache", other_token, "N = 2: other tokens than one process for request 0"),
+        (
+            "a draft changes no token",
+            other_token,
+            "N = 2, with .* right: other tokens than one process for request 0",
+        ),
         ("answered once", told_twice, "N = 2: request 3 of 16 tokens was told"),
         ("cache bytes", leaked, "N = 2: .* B of 66816 B"),
         ("time = closed form", late, "N = 2, token 10: .* by the closed form"),

@@ -240,6 +240,41 @@ def test_a_table_folds_its_reasons() -> None:
     assert lines[-1] == "1 holds, 1 fails, 0 not claimed"
 
 
+def test_a_table_states_an_error_once_and_names_it_where_it_comes_up_again() -> None:
+    stuck = "Deadlock: deadlock at {} s: nothing can happen any more"
+    checks = (
+        Check("learns", "fails", f"N = 3: {stuck.format(0.2)}"),
+        Check("N = 1", "holds", f"N = 1: {stuck.format(0.2)}"),  # no failure
+        Check("replicas agree", "fails", f"N = 2: {stuck.format(1e-05)}"),  # a smaller run, so another time
+        Check("identity", "fails", "N = 2: NodeFailed: rank 0 (n0) failed: ValueError: no"),
+        Check("identity", "fails", "N = 3: NodeFailed: rank 0 (n0) failed: ValueError: no"),
+        Check("staleness", "fails", "N = 3: NodeFailed: rank 0 (n0) failed: KeyError: 'x'"),
+    )
+    found = Verification("a", "w", checks)
+    reasons = [line[16 + len("  fails        ") :] for line in found.table(200).splitlines()[1:-1]]
+    assert reasons == [
+        checks[0].reason,
+        checks[1].reason,
+        "N = 2: the same Deadlock as in 'learns'",
+        checks[3].reason,
+        "N = 3: the same NodeFailed as in 'identity'",
+        checks[5].reason,
+    ]
+    assert [row["reason"] for row in found.to_dict()["checks"]] == [check.reason for check in checks]
+
+
+def test_a_table_is_as_wide_as_the_terminal_and_120_columns_in_a_pipe(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, most = written(tmp_path, ALONE), {}
+    for columns in ("100", ""):
+        monkeypatch.setenv("COLUMNS", columns)
+        code, out, _ = command("verify", own, "--backend", "sim", "--nodes", "1", "--quick")
+        assert code == 0
+        most[columns] = max(map(len, out.splitlines()[1:-1]))  # the first and the last line are not folded
+    assert most["100"] <= 100 < most[""] <= 120
+
+
 def test_every_line_of_the_documentation_is_one_of_the_table(tmp_path: Path) -> None:
     rows = re.findall(r"^\| ([^|]+?) \|", DOCS.read_text(), re.MULTILINE)[2:]
     told = {name.strip() for row in rows for name in row.split(",  ")}

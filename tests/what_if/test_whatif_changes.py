@@ -253,6 +253,50 @@ def test_what_seeds_do_not_agree_on_is_neither_the_bottleneck_nor_recommended() 
     assert "lucky" not in " ".join(told)
 
 
+def test_changes_with_the_same_numbers_are_named_together_and_of_parts_that_gain_as_much_the_cheapest() -> None:
+    def of(kind: str, label: str, after_s: float, price_usd: float | None = None) -> Effect:
+        change = Change(kind, label.partition(":")[0], label, {}, price_usd)  # type: ignore[arg-type]
+        return effect(change, {0: 2.0}, {0: after_s}, None, None)
+
+    wider = [of("bandwidth", f"n{n}: twice the bandwidth", 1.0 + n / 1e4) for n in (1, 2)]  # 1.0001 s is 1.00 s
+    faster = [of("device", f"n{n}: faster", 1.8) for n in (1, 2)]  # 10 % less
+    slightly = of("latency", "n1: half the latency", 1.96)  # 2 % less
+    sold = [
+        of("purchase", "1g for n1", 1.2, 30),  # 40 % for 30 USD
+        of("purchase", "1g for n2", 1.2, 30),
+        of("purchase", "10g for n3", 0.8, 250),  # 60 % for 250 USD
+        of("purchase", "2.5g for n3", 0.81, 60),  # 59.5 %: enough, and for less; 0.99 % for each dollar
+    ]
+    topology, path = plan().topology, CriticalPath((), 2.0)
+    told = sentences(
+        read_goal("run-time"), {0: 2.0}, None, [*wider, *faster, slightly], sold, path, topology, exact=True
+    )
+    assert told[1].startswith(
+        "The bottleneck is the bandwidth of n1: with twice the bandwidth the time of the run is 1.00 s"
+    )
+    assert told[2] == "Any of these changes alone gains the same: n2: twice the bandwidth."
+    assert told[3] == "Next, each alone: n1: faster and n2: faster (each 10 % less); n1: half the latency (2 % less)."
+    assert told[-1].startswith("The best purchase is 1g for n1, 30 USD: ")
+    assert "Any of these is as good: 1g for n2." in told[-1]
+    assert told[-1].endswith("The most is gained by 2.5g for n3, 60 USD: 60 % less.")
+
+
+def test_a_cable_with_more_latency_is_tried_and_thunderbolt_only_between_machines() -> None:
+    # With 50 us, less than the 100 us of ethernet-1g, only ethernet-10g was for sale.
+    star = {"generator": "star", "workers": 3, "bandwidth": "100 Mbps", "latency": "50 us", "device": "mac-mini-m4"}
+    topology = read_experiment({**SMALL, "topology": star}).topology
+    (link, *_) = topology.links
+    found = {c.instead for c in purchases(topology, read_parts(), {link.name})}
+    assert found == {"ethernet-1g", "ethernet-2.5g", "ethernet-10g"}
+    pair = {
+        "nodes": {"a": {"device": "mac-mini-m4"}, "b": {"device": "mac-mini-m4"}},
+        "links": [{"between": ["a", "b"], "type": "ethernet-1g"}],
+    }
+    topology = read_experiment({**SMALL, "topology": pair}).topology
+    found = {c.instead for c in purchases(topology, read_parts(), {"a-b"})}
+    assert found == {"ethernet-2.5g", "ethernet-10g", "thunderbolt-4"}
+
+
 def test_in_a_timing_no_setting_is_the_bottleneck_and_its_sentence_says_why() -> None:
     fewer = effect(Change("setting", "interval", "interval: 2 in place of 1", {}), {0: 2.0}, {0: 1.0}, None, None)
     path, topology = critical_path([], plan().topology), plan().topology

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
+import os
 import re
 import runpy
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +103,8 @@ def test_a_copy_has_the_numbers_and_no_directives() -> None:
     shown: Any = {"output_type": "stream", "name": "stdout", "text": "$ simcluster run quickstart\n"}
     cell = {"cell_type": "code", "source": "terminal()", "metadata": {"tags": ["remove-input"]}, "outputs": [shown]}
     assert of_notebook({"cells": [cell]}, {}) == "```text\n$ simcluster run quickstart\n```\n"
+    folded: Any = {"cell_type": "code", "source": "x = 1", "metadata": {"tags": ["hide-input"]}, "outputs": []}
+    assert of_notebook({"cells": [folded, {**folded, "source": "computed(x)"}]}, {}) == "```python\nx = 1\n```\n"
     links = "::::{grid} 1 2\n:::{grid-item-card}\n```{toctree}\n:caption: Learn\n\na/b\n```\n:::\n::::\n"
     assert plain(links) == "**Learn**\n\n- [a/b](a/b.md)\n"
     assert (
@@ -108,14 +113,29 @@ def test_a_copy_has_the_numbers_and_no_directives() -> None:
     )
 
 
+def test_a_copy_has_the_numbers_of_a_figure() -> None:
+    from support.drawn import bars, lines
+    from support.plain import of_notebook
+
+    figure = lines("A step", {"ring": {2: 1.5, 4: 3.0}}, "ranks", "ms")
+    assert repr(figure) == "Figure: A step, ms by ranks. ring: 2: 1.5; 4: 3"
+    assert repr(bars("Arrival", {"n0": 3.0, "n1": 1.5}, "s")) == "Figure: Arrival, s. n0: 3; n1: 1.5"
+    assert repr(bars("Step", {"chain": 1025.1, "ring": 999.4}, "ms")) == "Figure: Step, ms. chain: 1,025; ring: 999"
+    shown = {"output_type": "display_data", "data": {"text/html": "<svg/>", "text/plain": repr(figure)}}
+    cell = {"cell_type": "code", "source": "", "metadata": {"tags": ["remove-input"]}, "outputs": [shown]}
+    assert of_notebook({"cells": [cell]}, {}) == f"{figure!r}\n"
+
+
 def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     from support.check import problems
 
     (tmp_path / "a.html").write_text('<h1 id="here"></h1><a href="b.html#there"></a><a href="#here"></a>')
     (tmp_path / "b.html").write_text('<h1 id="here"></h1><a href="a.html#here"></a><a href="c.html"></a>')
+    (tmp_path / "a.md").write_text("[b](b.html) [c](c.md#here) `[d](d.md)` [e](https://example.org/e.md)\n")
     (tmp_path / "d.html").write_text('<script src="https://example.org/x.js"></script><a href="https://example.org">')
     assert sorted(problems(tmp_path)) == [
         "a.html: b.html#there: no such anchor",
+        "a.md: c.md#here: no such file",
         "b.html: c.html: no such file",
         "d.html: loads https://example.org/x.js from elsewhere",
     ]
@@ -128,13 +148,17 @@ def test_a_command_of_a_page_prints_what_the_page_expects(capsys: pytest.Capture
     try:
         terminal.terminal("simcluster --version", simcluster.__version__)
         assert capsys.readouterr().out.startswith("$ simcluster --version\n")
+        error = (
+            "error: t.yaml:5:3: nodes.c: found no route from c to all of a, b, expected links that connect all workers"
+        )
+        first, second = terminal._wrapped(f"{error}, through switches").splitlines()
+        assert len(first) <= terminal.COLUMNS
+        assert second == "  all workers, through switches"  # it does not look like another line of the command
         with pytest.raises(AssertionError, match="expected 'no such text' in"):
             terminal.terminal("simcluster --version", "no such text")
         with pytest.raises(AssertionError, match="exit code 2"):
             terminal.terminal("simcluster run no-such-experiment")
     finally:
-        import os
-
         os.chdir(folder)
 
 
@@ -151,3 +175,15 @@ def test_python_on_pages_parses_and_imports_what_there_is() -> None:
                     assert [name.name for name in node.names if not hasattr(module, name.name)] == [], page
                     imported += len(node.names)
     assert imported > 10
+
+
+def test_the_example_of_a_cost_runs_and_takes_the_time_that_it_states(tmp_path: Path) -> None:
+    """2 x 512^3 FLOP at 100 GFLOP/s are 2.68435456 ms."""
+    (code,) = re.findall(r"```python\n(.*?)```", inspect.getdoc(simcluster.Cost) or "", flags=re.DOTALL)
+    assert "= 2.68 ms" in code
+    (tmp_path / "example.py").write_text(code, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "example.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout.splitlines()[-1]) == pytest.approx(2.68435456e-3)

@@ -45,6 +45,32 @@ def test_ranks_use_samples_of_their_own_and_together_all():
 # Weights
 
 
+def test_dropped_weights_are_nan_with_their_hash_until_others_are_loaded() -> None:
+    replica = replica_of(lambda: nn.Conv2d(2, 3, 3).to(memory_format=torch.channels_last))  # type: ignore[call-overload]
+    before, strides = replica.snapshot(), [weight.stride() for weight in replica.parameters]
+    sha256 = replica.weights_sha256()
+    replica.drop_weights()
+    replica.drop_weights()
+    assert replica.weights_sha256() == sha256
+    assert all(weight.isnan().all() for weight in replica.parameters)
+    assert replica.weights_sha256() != sha256
+    replica.load(before)
+    assert replica.weights_sha256() == sha256
+    assert [weight.stride() for weight in replica.parameters] == strides
+
+
+def test_weights_that_share_memory_are_not_dropped() -> None:
+    def tied() -> nn.Module:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        model[1].weight.data = model[0].weight.data
+        return model
+
+    replica = replica_of(tied)
+    before = replica.snapshot()
+    replica.drop_weights()
+    assert equal(replica.parameters, before)
+
+
 def test_apply_changes_neither_its_gradients_nor_a_snapshot():
     replica = replica_of(clip_norm=0.01)
     kept = replica.snapshot()

@@ -9,7 +9,7 @@ from typing import Any
 from experiments.papers.frame import Check, Lab, Paper, agrees, exceeds, star
 
 RANKS = 4
-DENSE = "1.1 times the loss of AdamW on mean gradients, against it, H = 20"
+DENSE = "1.1 times the loss of AdamW on mean gradients is above that of DiLoCo, H = 20"
 
 
 WHY = (
@@ -51,7 +51,7 @@ def measure(lab: Lab) -> Sequence[Check]:
         dense, plain = trained(lab, name="all_reduce_dp")[0], trained(lab, name="local_sgd", interval=20)[0]
         checks += [
             exceeds(DENSE, 1.1 * dense, seldom[20][0]),
-            exceeds("the loss of averaging weights, against it, H = 20", plain, seldom[20][0]),
+            exceeds("the loss of averaging weights is above that of DiLoCo, H = 20", plain, seldom[20][0]),
         ]
     return checks
 

@@ -50,8 +50,8 @@ PAPER = Paper(
     citation="Huang, Cheng, Bapna and others 2019. GPipe: efficient training of giant neural networks using pipeline "
     "parallelism (NeurIPS); with Narayanan, Shoeybi and others 2021, Efficient large-scale language model training on "
     "GPU clusters using Megatron-LM (SC), section 2.2",
-    claim="With p equal stages and m micro-batches a flush idles (p-1)/(m+p-1) of its time. One forward, one "
-    "backward (1F1B) idles as long and keeps at most p - i activations on stage i, where GPipe keeps m; v "
+    claim="With p equal stages and m micro-batches a flush is idle for (p-1)/(m+p-1) of its time. One forward, one "
+    "backward (1F1B) is idle as long and keeps at most p - i activations on stage i, where GPipe keeps m; v "
     "interleaved chunks per rank reduce p - 1 to (p-1)/v.",
     setting="`pipeline`, equal layers (1 ms forward, 1 ms backward), a network that takes no time, timed without "
     "computing.",

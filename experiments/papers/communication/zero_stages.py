@@ -42,7 +42,7 @@ def measure(lab: Lab) -> Sequence[Check]:
         share = found[stage][1][kind] / found[0][1][kind]
         checks.append(agrees(f"stage {stage}: {kind} against stage 0", share, 1 / ranks, 1e-3))
     parted, most = found[2][1]["gradients"] / M, 1 / ranks + 2 / LAYERS
-    words = f"1/{ranks} to {most:.3f}, two of twelve layers being under way"
+    words = f"1/{ranks} to {most:.3f}, two of twelve layers in flight"
     checks.append(Check("stage 2: gradients against M", words, f"{parted:.3f}", 1 / ranks <= parted <= most))
     peaks = [found[stage][1]["peak"] / M for stage in (0, 1, 2, 3)]
     told = ", ".join(f"{peak:.2f} M" for peak in peaks)

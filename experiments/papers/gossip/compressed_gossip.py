@@ -56,8 +56,8 @@ def measure(lab: Lab) -> Sequence[Check]:
     return [
         Check("squared distance from the mean, look to look", "the same factor, below 0.1", told, linear),
         agrees("where rank 0 ends, from the mean of where all began", off, 0, distances[-1] ** 0.5 * SIZE),
-        exceeds("digits: 1.15 times the loss of D-PSGD, against it", 1.15 * dense, small),
-        exceeds("digits: bytes of D-PSGD, against it", whole, sent, times=4.5),
+        exceeds("digits: 1.15 times the loss of D-PSGD is above that of CHOCO-SGD", 1.15 * dense, small),
+        exceeds("digits: D-PSGD sends more bytes than CHOCO-SGD", whole, sent, times=4.5),
     ]
 
 

@@ -47,10 +47,18 @@ def measure(lab: Lab) -> Sequence[Check]:
     found = {name: loss(lab, method) for name, method in METHODS.items()}
     near = found["delayed"] / found["sync"]
     return [
-        exceeds("sync: the loss without momentum, against with it", found["sync without"], found["sync"], times=1.3),
-        exceeds("momentum: the loss of async, against sync", found["async"], found["sync"], times=1.3),
-        exceeds("async: the loss with momentum, against without", found["async"], found["async without"], times=1.3),
-        exceeds("async: the loss without momentum, against delayed", found["async without"], found["delayed"]),
+        exceeds(
+            "sync: the loss without momentum is above that with it", found["sync without"], found["sync"], times=1.3
+        ),
+        exceeds("momentum: the loss of async is above that of sync", found["async"], found["sync"], times=1.3),
+        exceeds(
+            "async: the loss with momentum is above that without", found["async"], found["async without"], times=1.3
+        ),
+        exceeds(
+            "async: the loss without momentum is above that with delayed momentum",
+            found["async without"],
+            found["delayed"],
+        ),
         Check("async with delayed momentum against sync", "at most 1.1 times the loss", f"{near:.3g}", near <= 1.1),
     ]
 

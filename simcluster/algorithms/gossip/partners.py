@@ -56,8 +56,10 @@ class Requests(Listener):
         super().__init__(partners.node, self._may_come, tag="average")
 
     def _may_come(self) -> bool:
+        if self._to_end:
+            return True  # first: after each departure the peers are counted again
         there = self._node.peers
-        return bool(self._to_end) or any(rank in there and rank not in self._ended for rank in self._partners.ranks)
+        return any(rank not in self._ended and rank in there for rank in self._partners.ranks)
 
     async def next_request(self) -> Message | None:
         """Return the next request, in order of arrival; None once no more can come."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import torch
 from annotated_types import Ge, Le, Lt
 from pydantic import PositiveFloat, PositiveInt
 
@@ -66,7 +65,7 @@ async def _serve(
     codec: Codec, server_trains: bool,
 ) -> None:  # fmt: skip
     theta = flatten(replica.parameters)
-    m = gathered = torch.zeros_like(theta)
+    m = gathered = theta.new_zeros(len(theta))
     state = resumable(replica, theta=theta, m=m, gathered=gathered, version=0, step_s={})
 
     async with Server(node, replica, Rounds(node, replica), "answer", keep=state, codec=codec) as server:

@@ -101,3 +101,4 @@ async def work_when_called(node: Transport, replica: Replica, interval: int, cod
         await timed(node, adopt, replica.parameters, call.tensor)
         done, batches = await anext(training)
         await train_and_push(node, replica, interval, done, batches, call.tensor, call["version"], codec)
+        replica.drop_weights()  # the next call brings others

@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Literal
 
-import torch
 from annotated_types import Ge, Lt
 from pydantic import PositiveFloat, PositiveInt
 
@@ -43,7 +42,7 @@ async def diloco(
     """
     theta = flatten(replica.parameters)
     mean = Mean(compression, node, "outer gradient", replica.parameters, partial(all_reduce, schedule=schedule))
-    state = resumable(replica, theta=theta, m=torch.zeros_like(theta), mean=mean)
+    state = resumable(replica, theta=theta, m=theta.new_zeros(len(theta)), mean=mean)
 
     async for step, batches in rounds(replica, interval, keep=state):
         # Phase 1, inner: H steps of the local optimizer on local data.

@@ -40,6 +40,14 @@ def fedbuff_copies(rank: int, size: int, settings: Settings) -> float:
     return 3.0 if rank != SERVER else 5.0 + 2.0 * training
 
 
+def fedbuff_working(size: int, steps: int, settings: Settings) -> int:
+    if settings.get("concurrency") is None:
+        return size
+    # The server, and a worker for each call: as many as each place has rounds.
+    places, rounds = min(int(settings["concurrency"]), size - 1), -(-steps // int(settings["interval"]))
+    return min(size, 1 + places * rounds)
+
+
 def async_diloco_copies(rank: int, size: int, settings: Settings) -> float:
     # As in fedbuff; the server also has momentum, and replaces all three at once.
     return 3.0 if rank != SERVER else 8.0 + 2.0 * (size - 1)

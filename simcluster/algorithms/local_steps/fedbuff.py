@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.local_steps.cohort import CALL, Cohort, work_when_called
-from simcluster.algorithms.local_steps.facts import fedbuff_copies
+from simcluster.algorithms.local_steps.facts import fedbuff_copies, fedbuff_working
 from simcluster.algorithms.local_steps.own_rounds import own_rounds, train_and_push
 from simcluster.algorithms.local_steps.rounds import adopt
 from simcluster.algorithms.parameter_server.asynchronous import Server
@@ -36,6 +35,7 @@ from simcluster.workloads import Replica
     world=served(),
     exact=never,
     rests=lambda settings: settings.get("concurrency") is not None,
+    working=fedbuff_working,
 )
 async def fedbuff(
     node: Transport,
@@ -74,7 +74,7 @@ async def _serve(
     max_staleness: int | None, codec: Codec, server_trains: bool, concurrency: int | None,
 ) -> None:  # fmt: skip
     w = flatten(replica.parameters)
-    state = resumable(replica, w=w, gathered=torch.zeros_like(w), version=0, held=0, applied=0, rejected=0, came=0)
+    state = resumable(replica, w=w, gathered=w.new_zeros(len(w)), version=0, held=0, applied=0, rejected=0, came=0)
     places = min(concurrency or node.size, node.size - 1)
     cohort = Cohort(node, replica, places, interval, state.came) if concurrency is not None else None
 
@@ -82,7 +82,7 @@ async def _serve(
         """Take the step w <- w - eta_g times the buffer's mean."""
         state.w = await timed(node, _step, state.w, state.gathered, server_learning_rate, state.held)
         server.take()
-        state.gathered, state.version = torch.zeros_like(state.w), state.version + 1
+        state.gathered, state.version = w.new_zeros(len(w)), state.version + 1
         state.applied, state.held = state.applied + state.held, 0
         if not server_trains:
             replica.load(unflatten(state.w, replica.parameters))  # for evaluation only

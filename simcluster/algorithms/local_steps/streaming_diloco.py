@@ -11,7 +11,6 @@ import asyncio
 from functools import partial
 from typing import Annotated, Literal
 
-import torch
 from annotated_types import Ge, Lt
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
@@ -50,7 +49,7 @@ async def streaming_diloco(
     theta = list(flatten(replica.parameters).tensor_split(fragments))
     by_schedule = partial(all_reduce, schedule=schedule)
     mean = [Mean(compression, node, f"fragment {p}", [piece], by_schedule) for p, piece in enumerate(theta)]
-    state = resumable(replica, theta=theta, m=[torch.zeros_like(piece) for piece in theta], mean=mean)
+    state = resumable(replica, theta=theta, m=[piece.new_zeros(len(piece)) for piece in theta], mean=mean)
     # After regrouping nothing is in flight: a fragment is averaged at its next turn.
     apart = streaming_diloco_apart({"overlap": overlap, "fragments": fragments, "interval": interval})
     lag = Lag(replica, min(overlap, interval), lacking=False, apart=apart)

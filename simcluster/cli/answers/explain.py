@@ -25,7 +25,7 @@ def explain(
         ),
     ],
     nodes: Annotated[
-        int | None, Option(metavar="N", help="Of an algorithm: how many nodes its bytes are counted for; by default 4.")
+        int | None, Option(metavar="N", help="For an algorithm: the number of nodes to count bytes for; by default 4.")
     ] = None,
     sets: Annotated[
         list[str] | None, Option("--set", metavar="NAME=VALUE", help="A setting of the algorithm. May be repeated.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from typer import Argument, Option
 
 from simcluster.cli.complete import one_of
-from simcluster.cli.inference.options import MODELS, PLACEMENTS, POLICIES, WEIGHTS
+from simcluster.cli.inference.options import CHUNK_TOKENS, MODELS, PLACEMENTS, POLICIES, SERVED_CHUNK_TOKENS, WEIGHTS
 from simcluster.cli.options import Json, KeyFile, Rendezvous, names_of, real_options
 from simcluster.cli.show import check_target, write_file
 from simcluster.errors import Problem, RunError, UsageError
@@ -26,7 +26,7 @@ Outcome: TypeAlias = "tuple[dict[str, Any], list[Answer], dict[str, str]]"
 """The server of the load, as JSON has it; the answers; kind of a failure -> why, of its first one."""
 
 CLUSTER, SERVER = "A cluster", "A server"
-BACKENDS, NUMERICS = ("sim", "sockets"), ("none", "real")
+BACKENDS, NUMERICS = ("sim", "sockets", "torch"), ("none", "real")
 FORMS = "N, uniform:LEAST:MOST, geometric:MEAN or lognormal:MEDIAN:SIGMA."
 LIMIT_S = 600.0
 
@@ -62,7 +62,7 @@ Goodput = Annotated[
 Seed = Annotated[int, Option(metavar="N", help="The seed of arrivals, lengths and prompts.")]
 Backend = Annotated[
     str | None,
-    Option(metavar="NAME", rich_help_panel=CLUSTER, help="sim or sockets.", autocompletion=one_of(*BACKENDS)),
+    Option(metavar="NAME", rich_help_panel=CLUSTER, help="sim, sockets or torch.", autocompletion=one_of(*BACKENDS)),
 ]
 Numerics = Annotated[
     str | None,
@@ -94,6 +94,31 @@ PolicyName = Annotated[
 Weights = Annotated[
     str | None,
     Option(metavar="FORMAT", rich_help_panel=CLUSTER, help="f32, bf16 or int8.", autocompletion=one_of(*WEIGHTS)),
+]
+Draft = Annotated[
+    str | None,
+    Option(metavar="NAME|FILE", rich_help_panel=CLUSTER, help="A small model with the same tokens that guesses them."),
+]
+Guesses = Annotated[
+    int | None,
+    Option(metavar="N", rich_help_panel=CLUSTER, help="Guess up to N tokens per pass, by default 4 with --draft."),
+]
+Acceptance = Annotated[
+    float | None,
+    Option(
+        metavar="P",
+        rich_help_panel=CLUSTER,
+        help="With --draft and --numerics none: the chance that a guess is right, from 0 to 1.",
+    ),
+]
+ChunkTokens = Annotated[
+    int | None,
+    Option(
+        metavar="N",
+        rich_help_panel=CLUSTER,
+        help=f"The most tokens of prompts in one pass through the model: {CHUNK_TOKENS} by default. "
+        f"`serve` has {SERVED_CHUNK_TOKENS}.",
+    ),
 ]
 Url = Annotated[
     str | None, Option(metavar="URL", rich_help_panel=SERVER, help="A server with OpenAI's API, ours or another.")
@@ -130,6 +155,10 @@ def serving(
     placement: PlacementName = None,
     policy: PolicyName = None,
     weights: Weights = None,
+    draft: Draft = None,
+    guesses: Guesses = None,
+    acceptance: Acceptance = None,
+    chunk_tokens: ChunkTokens = None,
     rendezvous: Rendezvous = None,
     key_file: KeyFile = None,
     url: Url = None,
@@ -150,7 +179,8 @@ def serving(
     from simcluster.inference.load.trace import written_trace
 
     of_cluster = {"backend": backend, "numerics": numerics, "placement": placement, "policy": policy,
-                  "weights": weights, "rendezvous": rendezvous, "key_file": key_file}  # fmt: skip
+                  "weights": weights, "draft": draft, "guesses": guesses, "acceptance": acceptance,
+                  "chunk_tokens": chunk_tokens, "rendezvous": rendezvous, "key_file": key_file}  # fmt: skip
     of_server = {"token_file": token_file, "plain_http": plain_http, "ignore_eos": ignore_eos, "timeout": timeout}
     problems = _problems(topology, url, model, of_server if url is None else of_cluster, timeout)
     asked = Load(rate, requests, burstiness, prompt_tokens, output_tokens, trace, seed)
@@ -170,7 +200,8 @@ def serving(
     if as_json:
         print(json.dumps({**about, "load": asked.to_dict(), **found.to_dict(), "details": details}, indent=2))
     else:
-        print(*lines(found), *(f"{kind}: {why}" for kind, why in details.items()), sep="\n")
+        told = [f"guesses: {about['accepted']:,} of {about['proposed']:,} were right"] if about.get("proposed") else []
+        print(*lines(found), *told, *(f"{kind}: {why}" for kind, why in details.items()), sep="\n")
     if not found.completed:
         raise RunError("no request was answered: " + ", ".join(found.errors))
 
@@ -189,7 +220,7 @@ def _problems(
     problems += [
         Problem(f"--{name.replace('_', '-')}", str(value), f"it with {choice}")
         for name, value in others.items()
-        if value not in (None, False)
+        if value is not None and value is not False
     ]
     if timeout is not None and not 0 < timeout <= 86_400:
         problems.append(Problem("--timeout", f"{timeout:g}", "seconds, above 0 and at most 86,400"))
@@ -199,12 +230,17 @@ def _problems(
 def _on_cluster(topology: str, model: str, options: dict[str, Any], load: Sequence[Offered], seed: int) -> Outcome:
     with torch_loads():
         from simcluster.serving.bench import Served, bench_cluster
+        from simcluster.serving.guessing import Guessing
         from simcluster.topology import load as read
 
     backend = options["backend"] or "sim"
     numerics = options["numerics"] or ("none" if backend == "sim" else "real")
     cluster = read(topology)
-    served = Served(model, backend, numerics, options["placement"] or "auto", options["weights"], options["policy"])
+    chunk = CHUNK_TOKENS if options["chunk_tokens"] is None else options["chunk_tokens"]
+    guessing = Guessing(options["guesses"], options["draft"], options["acceptance"])
+    served = Served(
+        model, backend, numerics, options["placement"] or "auto", options["weights"], options["policy"], chunk, guessing
+    )
     nodes = real_options(backend, rendezvous=options["rendezvous"], key_file=options["key_file"])
     found = bench_cluster(served, cluster, load, seed, nodes)
     about = {
@@ -213,7 +249,10 @@ def _on_cluster(topology: str, model: str, options: dict[str, Any], load: Sequen
         "backend": backend,
         "numerics": numerics,
         "placement": found.cluster.layout.kind,
+        "chunk_tokens": chunk,
         "nodes": found.nodes(),
+        "proposed": found.cluster.proposed,
+        "accepted": found.cluster.accepted,
     }
     return about, found.answers, found.details
 

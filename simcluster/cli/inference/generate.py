@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from simcluster.cli.complete import one_of
-from simcluster.cli.inference.options import MODELS, PlacementName, Weights
+from simcluster.cli.inference.options import (
+    CHUNK_TOKENS,
+    MODELS,
+    Acceptance,
+    ChunkTokens,
+    DraftName,
+    Guesses,
+    PlacementName,
+    Weights,
+)
 from simcluster.cli.options import (
     Json,
     KeyFile,
@@ -39,15 +48,19 @@ PromptTokens = Annotated[
     int | None, Option(metavar="N", help="Only times, for a prompt of N tokens: nothing is computed.")
 ]
 Raw = Annotated[bool, Option("--raw", help="Continue the text; by default, answer it as a user's message.")]
-BackendName = Annotated[str, Option(metavar="NAME", help="sim or sockets.", autocompletion=names_of("backends"))]
+BackendName = Annotated[
+    str,
+    Option(
+        metavar="NAME",
+        help="sim, sockets, or torch, which prints the text at its end.",
+        autocompletion=names_of("backends"),
+    ),
+]
 MostTokens = Annotated[int, Option(metavar="N", help="The most tokens of the answer.")]
 Temperature = Annotated[float, Option(metavar="T", help="0 takes the likeliest token.")]
 TopK = Annotated[int, Option(metavar="K", help="Choose among the K likeliest tokens; 0: all.")]
 TopP = Annotated[float, Option(metavar="P", help="Choose among the likeliest with this share together.")]
 Seed = Annotated[int, Option(metavar="N", help="The seed of the choice.")]
-Guesses = Annotated[
-    int, Option(metavar="N", help="Guess up to N tokens from the text so far, and check them in one pass.")
-]
 
 
 def generate(
@@ -63,7 +76,10 @@ def generate(
     top_k: TopK = 0,
     top_p: TopP = 1.0,
     seed: Seed = 0,
-    guesses: Guesses = 0,
+    draft: DraftName = None,
+    guesses: Guesses = None,
+    acceptance: Acceptance = None,
+    chunk_tokens: ChunkTokens = CHUNK_TOKENS,
     weights: Weights = None,
     rendezvous: Rendezvous = None,
     key_file: KeyFile = None,
@@ -79,12 +95,14 @@ def generate(
         from simcluster.inference.models.tokenizer import Detokenizer
         from simcluster.inference.request import Sampling
         from simcluster.serving.asked import Asked, setup_of
+        from simcluster.serving.guessing import Guessing
         from simcluster.serving.run import answer_all
         from simcluster.topology import load
 
     sampling = Sampling(temperature, top_k, top_p, seed)
     asked = Asked(
-        model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw, guesses  # type: ignore[arg-type]
+        model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw,  # type: ignore[arg-type]
+        Guessing(guesses, draft, acceptance), chunk_tokens,
     )  # fmt: skip
     options = real_options(backend, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config)
     cluster = load(topology)
@@ -119,6 +137,8 @@ def _as_dict(found: Answers, text: str | None) -> dict[str, Any]:
         "tokens": len(answer.tokens),
         "ttft_s": answer.ttft_s,
         "tpot_s": answer.tpot_s,
+        "proposed": found.proposed,
+        "accepted": found.accepted,
         "placement": found.layout.kind,
         "lost": dict(found.lost),
         "nodes": [
@@ -143,5 +163,6 @@ def _in_words(found: Answers) -> str:
     (answer,) = found.answers.values()
     pace = "" if answer.tpot_s is None else f", then one per {format_latency(answer.tpot_s)}"
     first = "" if answer.ttft_s is None else f"; the first after {format_latency(answer.ttft_s)}{pace}"
+    guesses = f"; {found.accepted} of {found.proposed} guesses were right" if found.proposed else ""
     nodes = ", ".join(f"{node.node} ({node.layers} layers)" for node in found.nodes)
-    return f"{len(answer.tokens)} tokens{first}; {found.layout.kind}: {nodes}"
+    return f"{len(answer.tokens)} tokens{first}{guesses}; {found.layout.kind}: {nodes}"

@@ -11,6 +11,7 @@ from simcluster.cli.complete import one_of
 MODELS, WEIGHTS = ("smollm2", "7b", "8b", "70b"), ("f32", "bf16", "int8")
 PLACEMENTS = ("auto", "alone", "pipeline", "tensor", "replicas")
 POLICIES = ("least_loaded", "round_robin", "prefix_aware")
+CHUNK_TOKENS, SERVED_CHUNK_TOKENS = 512, 128
 """For completion and help, which import no engine; tests compare them with its tables."""
 
 PlacementName = Annotated[
@@ -24,6 +25,21 @@ PlacementName = Annotated[
 Weights = Annotated[
     str | None, Option(metavar="FORMAT", help="f32 (the default), bf16 or int8.", autocompletion=one_of(*WEIGHTS))
 ]
+Guesses = Annotated[
+    int | None,
+    Option(
+        metavar="N",
+        help="Guess up to N tokens, and check them in one pass: 4 by default with --draft; without it from the text "
+        "so far, by default none.",
+    ),
+]
+DraftName = Annotated[
+    str | None, Option("--draft", metavar="NAME|FILE", help="A small model with the same tokens that guesses them.")
+]
+Acceptance = Annotated[
+    float | None,
+    Option(metavar="P", help="With --draft and times alone: the chance that a guess is right, from 0 to 1."),
+]
 PolicyName = Annotated[
     str | None,
     Option(
@@ -32,3 +48,4 @@ PolicyName = Annotated[
         autocompletion=one_of(*POLICIES),
     ),
 ]
+ChunkTokens = Annotated[int, Option(metavar="N", help="The most tokens of prompts in one pass through the model.")]

@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 from typer import Option
 
 from simcluster.cli.complete import one_of
-from simcluster.cli.inference.options import MODELS, PlacementName, PolicyName, Weights
-from simcluster.cli.options import AllowHost, ServeTls, TopologyFile, names_of
+from simcluster.cli.inference.options import (
+    MODELS,
+    SERVED_CHUNK_TOKENS,
+    ChunkTokens,
+    DraftName,
+    Guesses,
+    PlacementName,
+    PolicyName,
+    Weights,
+)
+from simcluster.cli.options import AllowHost, ServeTls, TopologyFile
 from simcluster.cli.ui import NEEDED
 from simcluster.errors import Problem, UsageError
 from simcluster.process.installed import install_extra
@@ -44,7 +53,7 @@ BackendName = Annotated[
     Option(
         metavar="NAME",
         help="sim (real tokens at the predicted pace) or sockets.",
-        autocompletion=names_of("backends"),
+        autocompletion=one_of("sim", "sockets"),
     ),
 ]
 CacheSize = Annotated[str, Option(metavar="SIZE", help="The most cache of keys and values on each node.")]
@@ -70,7 +79,10 @@ def serve(
     placement: PlacementName = "auto",
     policy: PolicyName = None,
     weights: Weights = None,
+    draft: DraftName = None,
+    guesses: Guesses = None,
     cache: CacheSize = "1 GB",
+    chunk_tokens: ChunkTokens = SERVED_CHUNK_TOKENS,
     queue: Queue = 256,
     restarts: Restarts = 10,
     host: Host = "127.0.0.1",
@@ -88,6 +100,7 @@ def serve(
     token = _token(token_file, all(map(is_loopback, [host, *names])), queue, restarts)
     with torch_loads():
         from simcluster.serving.front import Front
+        from simcluster.serving.guessing import Guessing
         from simcluster.serving.hosting import Wanted, hosted
         from simcluster.serving.hosting import host as run_nodes
         from simcluster.serving.web.app import make_app
@@ -96,8 +109,9 @@ def serve(
         from simcluster.web.login import Login, invitation
 
     wanted = Wanted(
-        model, backend, placement, cast("Precision | None", weights), _size(cache), cast("Policy | None", policy)
-    )
+        model, backend, placement, cast("Precision | None", weights), _size(cache), cast("Policy | None", policy),
+        chunk_tokens, Guessing(guesses, draft),
+    )  # fmt: skip
     cluster = load(topology)
     setup, served = hosted(wanted, cluster)
     site = Site(Front(queue), served)

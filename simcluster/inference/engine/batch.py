@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from simcluster.inference.request import Sampling
+from simcluster.inference.request import NO_LOGPROBS, Sampling
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
@@ -32,7 +32,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 class Opened(msgspec.Struct, frozen=True, array_like=True):
     """A sequence that begins with this batch, with room for *capacity* tokens, and how its tokens are chosen.
 
-    Its first *prefix* tokens are those of the slot *source*, which is not closed before.
+    Its first *prefix* tokens are those of the slot *source*, which is not closed before. *logprobs* is its request's.
     """
 
     slot: int
@@ -43,6 +43,7 @@ class Opened(msgspec.Struct, frozen=True, array_like=True):
     seed: int
     source: int = -1
     prefix: int = 0
+    logprobs: int = NO_LOGPROBS
 
     @property
     def sampling(self) -> Sampling:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from simcluster.inference.request import Reason, Request
+from simcluster.inference.request import Logprobs, Reason, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class Load:
     chunks, count from its start.
 
     *cache_share* is the part of the cache's blocks in use, from 0 to 1. *nodes* are in the order of the ranks; a node's
-    numbers are those of its last message to the first node, so they may be a batch old.
+    numbers are those of its last message to the first node, so they may be a batch old. Of the *proposed* guesses those
+    *accepted* were right, from the start.
     """
 
     running: int
@@ -42,6 +43,8 @@ class Load:
     preemptions: int
     nodes: tuple[NodeLoad, ...]
     prefilled: int = 0
+    proposed: int = 0
+    accepted: int = 0
 
 
 class Source(Protocol):
@@ -57,8 +60,8 @@ class Sink(Protocol):
     Every request that came from the source gets exactly one `end`, and no token after it.
     """
 
-    def token(self, request: str, token: int) -> None:
-        """Take the next token of the request's answer, also an end token."""
+    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
+        """Take the next token of the request's answer, also an end token; with *logprobs* if it asks for them."""
 
     def end(self, request: str, reason: Reason, message: str = "") -> None:
         """Take the end of the request. *message* says why, if the reason is "error"."""

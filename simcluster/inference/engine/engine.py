@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from simcluster.inference.engine.batch import Issued
 from simcluster.inference.engine.desk import Cancel, Load, NodeLoad, Sink, Source
-from simcluster.inference.engine.queued import Queued
+from simcluster.inference.engine.guesses import Guesser, LookUp
+from simcluster.inference.engine.queued import Plan, Queued
 from simcluster.inference.engine.scheduler import Scheduler
+from simcluster.transport import Transport
 
 
 class Through(Protocol):
@@ -18,13 +20,17 @@ class Through(Protocol):
     async def issue(self, issued: Issued) -> None:
         """Start a batch; return when the next one may start."""
 
-    async def tokens(self) -> Sequence[list[int]]:
-        """Wait for the oldest batch that is not out yet; return the tokens that it chose, and the number of each piece
-        that samples unless all have one.
+    async def tokens(self) -> Sequence[list[Any]]:
+        """Wait for the oldest batch that is not out yet; return the lists that `Scheduler.take` takes: the tokens that
+        it chose, and the number of each piece that samples unless all have one.
         """
 
     async def end(self) -> None:
         """Let the other nodes end: no batch follows."""
+
+    @property
+    def node(self) -> Transport:
+        """The first node, for the work of a guesser."""
 
     @property
     def loads(self) -> tuple[NodeLoad, ...]:
@@ -32,17 +38,24 @@ class Through(Protocol):
 
 
 class Engine:
-    """Answers the requests of *source* to *sink*, in batches that *scheduler* makes. Requests that another engine set
-    aside there continue from what it cached. With *give* it only prefills: that gets each request with its first token.
+    """Answers the requests of *source* to *sink*, in batches that *scheduler* makes, with the guesses of *guesser*.
+    Requests that another engine set aside there continue from what it cached. With *give* it only prefills: that gets
+    each request with its first token.
     """
 
     def __init__(
-        self, scheduler: Scheduler, source: Source, sink: Sink, give: Callable[[Queued], Awaitable[None]] | None = None
+        self,
+        scheduler: Scheduler,
+        source: Source,
+        sink: Sink,
+        guesser: Guesser | None = None,
+        give: Callable[[Queued], Awaitable[None]] | None = None,
     ) -> None:
         self._scheduler, self._source, self._sink, self._give = scheduler, source, sink, give
+        self._guesser = guesser or LookUp()
         self._changed = asyncio.Event()
         self._is_closed = False
-        self._before = scheduler.preemptions, scheduler.prefilled  # of an engine that had the scheduler before
+        self._before = self._counts()  # of an engine that had the scheduler before
 
     async def run(self, through: Through) -> None:
         """Return when the source has ended and every request has its answer."""
@@ -72,10 +85,12 @@ class Engine:
         scheduler = self._scheduler
         while not (self._is_closed and scheduler.is_empty):
             self._changed.clear()
-            issued = scheduler.next_batch()
-            if issued is not None:
+            plan = scheduler.plan()
+            if plan is not None:
                 self._tell(through)  # its requests no longer wait
-                await through.issue(issued)
+                issued = scheduler.issue(plan, await self._guesses(through, plan))
+                if issued is not None:
+                    await through.issue(issued)
                 continue
             if scheduler.is_empty:
                 self._tell(through)
@@ -85,7 +100,7 @@ class Engine:
     async def _answers(self, through: Through) -> None:
         while True:
             for answer in self._scheduler.take(*await through.tokens()):
-                self._sink.token(answer.request, answer.token)
+                self._sink.token(answer.request, answer.token, answer.logprobs)
                 if answer.reason is not None:
                     self._sink.end(answer.request, answer.reason)
             if self._give is not None:
@@ -95,7 +110,16 @@ class Engine:
             self._tell(through)
             self._changed.set()
 
+    async def _guesses(self, through: Through, plan: Plan) -> Sequence[tuple[int, ...]]:
+        if not plan.wishes:
+            return ()
+        return await self._guesser.guesses(through.node, plan.wishes, self._scheduler.slots)
+
     def _tell(self, through: Through) -> None:
-        now, (preemptions, prefilled) = self._scheduler, self._before
-        preemptions, prefilled = now.preemptions - preemptions, now.prefilled - prefilled
-        self._sink.load(Load(now.running, now.waiting, now.cache_share, preemptions, through.loads, prefilled))
+        counts = [now - before for now, before in zip(self._counts(), self._before, strict=True)]
+        now = self._scheduler
+        self._sink.load(Load(now.running, now.waiting, now.cache_share, counts[0], through.loads, *counts[1:]))
+
+    def _counts(self) -> tuple[int, ...]:
+        now = self._scheduler
+        return now.preemptions, now.prefilled, now.proposed, now.accepted

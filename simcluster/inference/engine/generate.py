@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -53,8 +54,9 @@ async def _pass_on(line: Metered, stage: Stage, sends: asyncio.TaskGroup) -> Non
             sends.create_task(line.send(after, STREAM, content))
         else:
             chosen = await line.compute(stage.choose, batch, stream, cost=costs.head_of(batch))
-            counted = chosen if batch.guesses else chosen[:1]  # otherwise one token for each
-            sends.create_task(line.send(0, TOKENS, pack(*counted, loads=line.told(loads))))
+            is_plain = len(chosen) == 2 and not batch.guesses  # one token for each, and no log-probabilities
+            content = pack(*(chosen[:1] if is_plain else chosen), loads=line.told(loads))
+            sends.create_task(line.send(0, TOKENS, content))
     if after < line.size:
         await line.send(after, STREAM, None)
 
@@ -65,7 +67,7 @@ class FirstStage:
     def __init__(self, line: Metered, stage: Stage, sends: asyncio.TaskGroup) -> None:
         self._line, self._stage, self._sends = line, stage, sends
         self._is_alone = line.size == 1
-        self._chosen: asyncio.Queue[Sequence[list[int]]] = asyncio.Queue()
+        self._chosen: asyncio.Queue[Sequence[list[Any]]] = asyncio.Queue()
 
     async def issue(self, issued: Issued) -> None:
         batch, line, stage = issued.batch, self._line, self._stage
@@ -77,7 +79,7 @@ class FirstStage:
         else:
             self._sends.create_task(line.send(1, STREAM, pack(stream, batch=written(batch), loads=line.told())))
 
-    async def tokens(self) -> Sequence[list[int]]:
+    async def tokens(self) -> Sequence[list[Any]]:
         if self._is_alone:
             return await self._chosen.get()
         message = await self._line.recv(self._line.size - 1, TOKENS)
@@ -87,6 +89,10 @@ class FirstStage:
     async def end(self) -> None:
         if not self._is_alone:
             await self._line.send(1, STREAM, None)
+
+    @property
+    def node(self) -> Transport:
+        return self._line
 
     @property
     def loads(self) -> tuple[NodeLoad, ...]:

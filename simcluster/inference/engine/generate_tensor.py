@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,7 +73,7 @@ class FirstShard:
 
     def __init__(self, group: Metered, shard: Shard, tasks: asyncio.TaskGroup) -> None:
         self._group, self._shard, self._tasks = group, shard, tasks
-        self._chosen: asyncio.Queue[Sequence[list[int]]] = asyncio.Queue()
+        self._chosen: asyncio.Queue[Sequence[list[Any]]] = asyncio.Queue()
         for rank in range(1, group.size):
             tasks.create_task(self._hear(rank))
 
@@ -82,13 +83,13 @@ class FirstShard:
         for rank in range(1, group.size):
             self._tasks.create_task(group.send(rank, BATCH, pack(tokens, batch=written(batch))))
         columns = await _through(group, shard, batch, tokens)
-        chosen: list[list[int]] = [[]]
+        chosen: list[list[Any]] = [[]]
         if columns:
             found = await group.compute(shard.choose, batch, torch.cat(columns, 1), cost=FREE)
             chosen = [one.tolist() for one in found]
         self._chosen.put_nowait(chosen)
 
-    async def tokens(self) -> Sequence[list[int]]:
+    async def tokens(self) -> Sequence[list[Any]]:
         return await self._chosen.get()
 
     async def end(self) -> None:
@@ -98,6 +99,10 @@ class FirstShard:
     async def _hear(self, rank: int) -> None:
         while loads := (await self._group.recv(rank, LOAD))["loads"]:
             self._group.heard(loads)
+
+    @property
+    def node(self) -> Transport:
+        return self._group
 
     @property
     def loads(self) -> tuple[NodeLoad, ...]:

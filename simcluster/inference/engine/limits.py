@@ -1,10 +1,14 @@
-"""The limits of an engine: its cache, its sequences and its batches."""
+"""The limits of an engine, and the requests that they refuse."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from simcluster.inference.request import Request
+
+CHUNK_TOKENS: Final = 512
+"""The default of the most prompt tokens in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +23,7 @@ class Limits:
     context: int
     vocabulary: int
     block_tokens: int = 16
-    chunk_tokens: int = 512
+    chunk_tokens: int = CHUNK_TOKENS
     running: int = 256
     batches: int = 1
     guesses: int = 0

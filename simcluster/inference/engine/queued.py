@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from simcluster.inference.engine.batch import Opened
-from simcluster.inference.request import Reason, Request
+from simcluster.inference.request import NO_LOGPROBS, Logprobs, Reason, Request
+
+Row: TypeAlias = tuple[Sequence[int], Sequence[float]]
+"""The ids and log-probabilities of a chosen token and the likeliest in its place; a negative id is void."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,25 +36,51 @@ class Queued:
         """Whether its next piece is the one token that was chosen last."""
         return self.issued > 0 and self.left == 1 and len(self.tokens) > len(self.request.prompt)
 
-    def opened(self, source: int = -1, prefix: int = 0) -> Opened:
-        """Return what stages make room for: see Opened."""
-        most, how = len(self.request.prompt) + self.request.max_tokens, self.request.sampling
-        return Opened(self.slot, most, how.temperature, how.top_k, how.top_p, how.seed, source, prefix)
-
     def goes_on_as(self, request: Request) -> bool:
-        """Whether *request* is the rest of this one: see simcluster.inference.request.rest."""
-        size, whole = len(request.prompt), len(self.request.prompt) + self.request.max_tokens
+        """Whether *request* is the rest of this one: see simcluster.inference.request.rest. Not if tokens that it lacks
+        are known without the log-probabilities that it asks for.
+        """
+        size = len(request.prompt)
+        if request.logprobs != NO_LOGPROBS and len(self.tokens) > size:
+            return False
         known = tuple(max(token, 0) for token in self.tokens[:size])
-        return known == request.prompt and size + request.max_tokens == whole
+        return known == request.prompt and size + request.max_tokens == self.most
+
+    @property
+    def most(self) -> int:
+        """The most tokens that it can have."""
+        return len(self.request.prompt) + self.request.max_tokens
+
+    def opening(self, capacity: int, source: int = -1, prefix: int = 0, logprobs: int = NO_LOGPROBS) -> Opened:
+        """Return what opens it at a stage, with room for *capacity* tokens; see Opened."""
+        how = self.request.sampling
+        return Opened(self.slot, capacity, how.temperature, how.top_k, how.top_p, how.seed, source, prefix, logprobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The wish for guesses: at most *most* tokens after those of *sequence*."""
+
+    sequence: Queued
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A batch before its guesses: the sequences with the number of their tokens, and the *wishes* of some of them."""
+
+    chosen: Sequence[tuple[Queued, int]]
+    wishes: Sequence[Wish]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The next *token* of a request, and why the answer ends with it, if it does."""
+    """The next *token* of a request, and why the answer ends with it, if it does; *logprobs* if it asks for them."""
 
     request: str
     token: int
     reason: Reason | None
+    logprobs: Logprobs | None = None
 
 
 def number(sequence: Queued) -> int:
@@ -73,3 +103,11 @@ def next_chunks(running: Sequence[Queued], each: int) -> list[tuple[Queued, int]
             found.append((sequence, size))
             room -= size
     return found
+
+
+def logprobs_in(row: Row | None, request: Request) -> Logprobs | None:
+    """Return what *request* asks for of *row*, None if nothing."""
+    if row is None or request.logprobs == NO_LOGPROBS:
+        return None
+    entries = list(zip(*row, strict=True))[: 1 + request.logprobs]
+    return Logprobs(entries[0][1], tuple((token, value) for token, value in entries[1:] if token >= 0))

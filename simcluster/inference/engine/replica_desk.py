@@ -11,7 +11,7 @@ import msgspec
 import torch
 
 from simcluster.inference.engine.desk import Cancel, Load, Order
-from simcluster.inference.request import Reason, Request
+from simcluster.inference.request import Logprobs, Reason, Request
 from simcluster.payload import Message, Sendable, pack
 from simcluster.transport import Transport
 
@@ -63,8 +63,9 @@ class Events:
     def __init__(self, group: Transport, tasks: asyncio.TaskGroup) -> None:
         self._group, self._tasks = group, tasks
 
-    def token(self, request: str, token: int) -> None:
-        self._send(kind="token", request=request, token=token)
+    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
+        more = {} if logprobs is None else {"logprobs": msgspec.json.encode(logprobs).decode()}
+        self._send(kind="token", request=request, token=token, **more)
 
     def end(self, request: str, reason: Reason, message: str = "") -> None:
         self._send(kind="end", request=request, reason=reason, message=message)
@@ -99,6 +100,7 @@ class Orderly:
 
 
 load_decoder = msgspec.json.Decoder(Load)
+logprobs_decoder = msgspec.json.Decoder(Logprobs)
 request_decoder = msgspec.json.Decoder(Request)
 
 

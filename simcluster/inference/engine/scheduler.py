@@ -10,32 +10,34 @@ unknown until its end, nor at a request's limit on it, except to refuse what can
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice, repeat
 
 from simcluster.inference.engine.batch import Batch, Issued, Opened, Piece
 from simcluster.inference.engine.blocks import Blocks
-from simcluster.inference.engine.guesses import looked_up
 from simcluster.inference.engine.limits import Limits
 from simcluster.inference.engine.prefixes import Prefixes
-from simcluster.inference.engine.queued import Answer, Queued, next_chunks, number
+from simcluster.inference.engine.queued import Answer, Plan, Queued, Row, Wish, logprobs_in, next_chunks, number
 from simcluster.inference.request import Reason, Request
 
 
 @dataclass
 class Scheduler:
-    """Call `add` and `cancel` for requests, `next_batch` whenever the first stage is idle, `take` for the tokens that a
-    batch gave. Batches end in the order in which they were made.
+    """Call `add` and `cancel` for requests, `plan` and then `issue` whenever the first stage is idle, `take` for the
+    tokens that a batch gave. Batches end in the order in which they were made.
 
     *keeps_prefixes*: the blocks of a request that has ended are kept until others need them, for prompts that begin as
-    its prompt does. *prefilled* counts the tokens that went through the model in chunks, some of them again.
+    its prompt does. *prefilled* counts the tokens that went through the model in chunks, some of them again. Of the
+    guesses *proposed* in batches that have ended, those *accepted* were the model's choice.
     """
 
     limits: Limits
     keeps_prefixes: bool = False
     preemptions: int = 0
     prefilled: int = 0
+    proposed: int = 0
+    accepted: int = 0
     _waiting: list[Queued] = field(default_factory=list)
     _running: list[Queued] = field(default_factory=list)
     _in_flight: list[Batch] = field(default_factory=list)
@@ -64,6 +66,15 @@ class Scheduler:
         """The share of the blocks that requests hold; those of kept prefixes are as good as free."""
         kept = sum(map(self.blocks.held, self._kept.values()))
         return 1 - (self.blocks.free + kept) / self.blocks.total
+
+    @property
+    def slots(self) -> Collection[int]:
+        """The slots of running sequences."""
+        return self._by_slot.keys()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
 
     @property
     def is_empty(self) -> bool:
@@ -148,10 +159,11 @@ class Scheduler:
             return None
         sequence.slot = next(self._slots)
         self._set_aside(sequence)
-        return sequence.opened()
+        return sequence.opening(sequence.most, logprobs=request.logprobs)
 
-    def next_batch(self) -> Issued | None:
-        """Return the next batch; None if *batches* are in flight, or no sequence can go on before one of them ends.
+    def plan(self) -> Plan | None:
+        """Return the next batch without guesses; None if *batches* are in flight, or no sequence can go on before one
+        of them ends. `issue` it before the next one; in between, requests may come and be cancelled, and batches end.
 
         Decoding sequences come first, in equal groups for the batches in flight; then prompts, by chunks.
         """
@@ -161,57 +173,75 @@ class Scheduler:
         chosen = [(sequence, 1) for sequence in self._decoding()]
         if self.preemptions == before:
             self._admit()
-        prompts = next_chunks(self._running, self.limits.chunk_tokens)
-        self.prefilled += sum(size for _, size in prompts)
-        chosen += prompts
-        if not chosen:
-            return None
+        chosen += next_chunks(self._running, self.limits.chunk_tokens)
+        return Plan(chosen, self._wishes(chosen)) if chosen else None
+
+    def issue(self, plan: Plan, guesses: Sequence[tuple[int, ...]] = ()) -> Issued | None:
+        """Return the batch of *plan*, with *guesses* for each of its wishes, or without any.
+
+        None if all of its sequences are cancelled by now.
+        """
         pieces, tokens = [], list[int]()
-        for sequence, size in chosen:
+        found = {wish.sequence.slot: own[: wish.most] for wish, own in zip(plan.wishes, guesses, strict=False)}
+        for sequence, size in plan.chosen:
+            if self._by_slot.get(sequence.slot) is not sequence:
+                continue
             start, end = sequence.issued, sequence.issued + size
-            guesses = self._guesses(sequence) if sequence.decodes else ()
-            samples = end == len(sequence.tokens)
-            pieces.append(Piece(sequence.slot, start, size + len(guesses), samples, guesses))
-            tokens += [*sequence.tokens[start:end], *guesses]
+            own = found.get(sequence.slot, ())
+            self.prefilled += 0 if sequence.decodes else size
+            self.blocks.trim(sequence.number, len(sequence.tokens) + len(own))
+            pieces.append(Piece(sequence.slot, start, size + len(own), end == len(sequence.tokens), own))
+            tokens += [*sequence.tokens[start:end], *own]
             sequence.issued, sequence.flying = end, sequence.flying + 1
+        if not pieces:
+            return None
         batch = Batch(tuple(pieces), tuple(self._opened), tuple(self._closed))
         self._opened, self._closed = [], []
         self._in_flight.append(batch)
         return Issued(batch, tuple(tokens))
 
-    def take(self, tokens: Sequence[int], counts: Sequence[int] | None = None) -> list[Answer]:
+    def take(
+        self, tokens: Sequence[int], counts: Sequence[int] | None = None,
+        ids: Sequence[Sequence[int]] = (), logprobs: Sequence[Sequence[float]] = (),
+    ) -> list[Answer]:  # fmt: skip
         """End the oldest batch in flight, which chose *tokens*; return them by request, without those cancelled.
 
-        Each piece that samples has the next of *counts* tokens, or one.
+        Each piece that samples has the next of *counts* tokens, or one. Each token has a row of *ids* and *logprobs*,
+        unless no request of the batch asks for them.
         """
         batch = self._in_flight.pop(0)
-        chosen, sizes, answers = iter(tokens), repeat(1) if counts is None else iter(counts), list[Answer]()
+        rows: Iterable[Row | None] = zip(ids, logprobs, strict=True) if ids else repeat(None)
+        chosen, sizes = zip(tokens, rows, strict=False), repeat(1) if counts is None else iter(counts)
+        answers: list[Answer] = []
         for piece in batch.pieces:
             found = list(islice(chosen, next(sizes))) if piece.samples else []
             sequence = self._by_slot.get(piece.slot)
             if sequence is None:
                 continue  # cancelled in the meantime
             sequence.flying -= 1
-            for token in found:
-                answers.append(self._answer(sequence, token))
+            for token, row in found:
+                answers.append(self._answer(sequence, token, row))
                 if answers[-1].reason is not None:
                     break
-            sequence.issued += max(0, len(found) - 1)  # the guesses that were right are cached
+            right = max(0, len(found) - 1)
+            sequence.issued += right  # the guesses that were right are cached
+            self.proposed += len(piece.guesses)
+            self.accepted += right
         return answers
 
-    def _answer(self, sequence: Queued, token: int) -> Answer:
+    def _answer(self, sequence: Queued, token: int, row: Row | None) -> Answer:
         request = sequence.request
         sequence.tokens.append(token)
         reason: Reason | None = None
         if token in request.ends:
             reason = "stop"
-        elif len(sequence.tokens) == len(request.prompt) + request.max_tokens:
+        elif len(sequence.tokens) == sequence.most:
             reason = "length"
         if reason is not None:
             del self._by_id[request.id]
             self._running.remove(sequence)
             self.retire(sequence)
-        return Answer(request.id, token, reason)
+        return Answer(request.id, token, reason, logprobs_in(row, request))
 
     def retire(self, sequence: Queued) -> None:
         """Keep the prompt of *sequence*, which has ended here, or free its blocks."""
@@ -231,11 +261,18 @@ class Scheduler:
                 found.append(sequence)
         return found
 
-    def _guesses(self, sequence: Queued) -> tuple[int, ...]:
-        """Return guesses of the tokens after those of *sequence*, as far as it gets blocks for them for free."""
-        most = len(sequence.request.prompt) + sequence.request.max_tokens - len(sequence.tokens)
-        guesses = looked_up(sequence.tokens, min(self.limits.guesses, most))
-        return guesses if self.blocks.hold(sequence.number, len(sequence.tokens) + len(guesses)) else ()
+    def _wishes(self, chosen: Sequence[tuple[Queued, int]]) -> list[Wish]:
+        """Return the wishes of decoding sequences, as far as there are free blocks: until `issue` they hold those.
+
+        The last token of an answer is not guessed: the pass before it gives it anyway.
+        """
+        found = []
+        for sequence in (one for one, _ in chosen if one.decodes and self.limits.guesses):
+            known = len(sequence.tokens)
+            most = min(self.limits.guesses, sequence.most - known - 1, self.blocks.room(sequence.number) - known)
+            if most > 0 and self.blocks.hold(sequence.number, known + most):
+                found.append(Wish(sequence, most))
+        return found
 
     def _grow(self, sequence: Queued) -> bool:
         """Let *sequence* hold blocks for all its tokens, if need be those of sequences that came after it."""
@@ -287,7 +324,7 @@ class Scheduler:
             sequence.slot = next(self._slots)
             self._by_slot[sequence.slot] = sequence
             insort(self._running, sequence, key=number)
-            self._opened.append(sequence.opened(source, prefix))
+            self._opened.append(sequence.opening(sequence.most, source, prefix, sequence.request.logprobs))
 
     def _close(self, sequence: Queued) -> None:
         """Free the blocks of *sequence*, and let the stages forget it."""

@@ -17,6 +17,7 @@ from simcluster.collectives import subgroup
 from simcluster.inference.engine.desk import Cancel, Load, NodeLoad, Order, Sink, Source
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.generate import FirstStage
+from simcluster.inference.engine.guesses import Guesser
 from simcluster.inference.engine.meter import Metered
 from simcluster.inference.engine.prefixes import Prefixes
 from simcluster.inference.engine.queued import Queued
@@ -30,13 +31,14 @@ from simcluster.inference.engine.replica_desk import (
     Queue,
     Remote,
     load_decoder,
+    logprobs_decoder,
     request_decoder,
     request_text,
     written,
 )
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.stage import Stage
-from simcluster.inference.request import Reason, Request, rest
+from simcluster.inference.request import Logprobs, Reason, Request, rest
 from simcluster.payload import pack
 from simcluster.transport import Transport
 
@@ -60,9 +62,12 @@ async def serve_replicas(
     desk: tuple[Source, Sink] | None = None,
     policy: Policy = "least_loaded",
     held: Mapping[str, int] | None = None,
+    guesser: Guesser | None = None,
     prefill: int = 0,
 ) -> None:
     """Answer requests with the whole model, *stage*, on each of *ranks*; the first one has the *desk*.
+
+    *guesser* is this replica's.
 
     least_loaded: a request goes to the replica that has the fewest, to the first of equals. round_robin: in turn.
     prefix_aware: to the one that was given the prompt with the longest common beginning, unless it has more than UNEVEN
@@ -86,7 +91,7 @@ async def serve_replicas(
         moves = _Moves(group, alone, stage, scheduler, tasks, sink)
         source = Orderly(orders, moves.take)
         give = partial(moves.give, to=source.to) if group.rank < prefill else None
-        await Engine(scheduler, source, sink, give).run(FirstStage(alone, stage, tasks))
+        await Engine(scheduler, source, sink, guesser, give).run(FirstStage(alone, stage, tasks))
         sink.done()
 
 
@@ -215,7 +220,9 @@ class _Router:
         ends = _Ends(place, self)
         while kind := (message := await self._group.recv(place, EVENT))["kind"]:
             if kind == "token":
-                ends.token(message["request"], message["token"])
+                has = "logprobs" in message.payload.values
+                logprobs = logprobs_decoder.decode(message["logprobs"]) if has else None
+                ends.token(message["request"], message["token"], logprobs)
             elif kind == "end":
                 ends.end(message["request"], message["reason"], message["message"])
             elif kind == "moved":
@@ -251,6 +258,8 @@ class _Router:
                 sum(one.preemptions for one in loads),
                 nodes,
                 sum(one.prefilled for one in loads),
+                sum(one.proposed for one in loads),
+                sum(one.accepted for one in loads),
             )
         )
 
@@ -261,8 +270,8 @@ class _Ends:
     def __init__(self, place: int, router: _Router) -> None:
         self._place, self._router = place, router
 
-    def token(self, request: str, token: int) -> None:
-        self._router.sink.token(request, token)
+    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
+        self._router.sink.token(request, token, logprobs)
 
     def end(self, request: str, reason: Reason, message: str = "") -> None:
         self._router.ended(self._place, request)

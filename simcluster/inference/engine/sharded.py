@@ -95,9 +95,13 @@ class RealShard:
 
 
 class TimedShard:
-    """The *place*-th of *count* shards without weights: tensors have sizes alone, and no token is known."""
+    """The *place*-th of *count* shards without weights: tensors have sizes alone, and no token is known.
 
-    def __init__(self, shape: Shape, place: int, count: int) -> None:
+    A guess is right with the chance *acceptance*.
+    """
+
+    def __init__(self, shape: Shape, place: int, count: int, acceptance: float = 0.0) -> None:
+        self._acceptance = acceptance
         self.costs = Costs(shape, shape.layers, 1 / count)
         self._held = Held(shape.cache_bytes(shape.layers, 1) / count)
         self.weight_bytes = shape.shard_bytes(1 / count)
@@ -124,4 +128,4 @@ class TimedShard:
         return torch.empty(batch.rows, self._columns, device="meta")
 
     def choose(self, batch: Batch, logits: Tensor) -> Chosen:
-        return unknown(batch)
+        return unknown(batch, self._acceptance)

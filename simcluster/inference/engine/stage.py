@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-from simcluster.inference.engine.batch import Batch, Opened
+from simcluster.inference.engine.batch import Batch, Opened, Piece
 from simcluster.inference.models.decoder import Cache, Part, Share
+from simcluster.inference.models.logprobs import rows_of
+from simcluster.inference.models.sampling import uniform
 from simcluster.inference.plan.shape import Shape
-from simcluster.inference.request import Sampling
+from simcluster.inference.request import NO_LOGPROBS, Sampling
 from simcluster.transport import FREE, Cost
 
 UNKNOWN = -1
@@ -22,13 +25,24 @@ Sampled = Callable[[Tensor, Sampling, int], int]
 """The choice of a token from logits, for a sampling and a place in the sequence."""
 
 
-Chosen: TypeAlias = tuple[Tensor, Tensor]
-"""Tokens, and how many of them each piece that samples gets, in order."""
+Chosen: TypeAlias = tuple[Tensor, ...]
+"""Tokens, and how many of them each piece that samples gets, in order. If a piece asks for log-probabilities, also ids
+and log-probabilities: a row for each token, as `logprobs.rows_of` has them.
+"""
 
 
-def unknown(batch: Batch) -> Chosen:
-    """Return a token that is not known for each piece that samples."""
-    return torch.full((batch.samples,), UNKNOWN, dtype=torch.int32), torch.ones(batch.samples, dtype=torch.int32)
+def unknown(batch: Batch, acceptance: float = 0.0) -> Chosen:
+    """Return tokens that are not known for the pieces that sample, each with as many as guesses are drawn to be right.
+
+    One after another is right with the chance *acceptance*; the first that is wrong ends the piece.
+    """
+    counts = [1 + _right(piece, acceptance) for piece in batch.pieces if piece.samples]
+    return torch.full((sum(counts),), UNKNOWN, dtype=torch.int32), torch.tensor(counts, dtype=torch.int32)
+
+
+def _right(piece: Piece, acceptance: float) -> int:
+    places = range(piece.start + piece.count - len(piece.guesses), piece.start + piece.count)
+    return sum(1 for _ in takewhile(lambda place: uniform(piece.slot, place) < acceptance, places))
 
 
 class Stage(Protocol):
@@ -132,7 +146,7 @@ class Sequences:
                 cache.keys[:, :, : one.prefix] = source.keys[:, :, : one.prefix]
                 cache.values[:, :, : one.prefix] = source.values[:, :, : one.prefix]
                 cache.length = one.prefix
-        for slot in batch.closed:  # one whose batch was taken back may never have been opened
+        for slot in batch.closed:  # one of a batch that was taken back may never have been opened
             self._caches.pop(slot, None)
             self._opened.pop(slot, None)
         for piece in batch.pieces:
@@ -158,18 +172,23 @@ class Sequences:
         A guess that is right is followed by the token after it; a wrong one is replaced, and the next ones are dropped.
         """
         chosen, counts, row = list[int](), list[int](), 0
+        rows, asked = list[int](), list[int]()  # of each token: its row of the logits, and what its request asks for
         for piece in batch.pieces:
             if not piece.samples:
                 continue
-            sampling, place = self._opened[piece.slot].sampling, piece.start + piece.count - len(piece.guesses)
+            opened, place = self._opened[piece.slot], piece.start + piece.count - len(piece.guesses)
             before = len(chosen)
             for offset in range(piece.rows):
-                chosen.append(self._sampled(logits[row + offset], sampling, place + offset))
+                chosen.append(self._sampled(logits[row + offset], opened.sampling, place + offset))
                 if offset < len(piece.guesses) and chosen[-1] != piece.guesses[offset]:
                     break
             counts.append(len(chosen) - before)
+            rows += range(row, row + counts[-1])
+            asked += [opened.logprobs] * counts[-1]
             row += piece.rows
-        return torch.tensor(chosen, dtype=torch.int32), torch.tensor(counts, dtype=torch.int32)
+        found = torch.tensor(chosen, dtype=torch.int32), torch.tensor(counts, dtype=torch.int32)
+        asks = any(count != NO_LOGPROBS for count in asked)
+        return (*found, *rows_of(logits[rows], chosen, asked)) if asks else found
 
 
 class RealStage:
@@ -198,9 +217,13 @@ class RealStage:
 
 
 class TimedStage:
-    """A stage of the layers [*first*, *last*) without weights: tensors have sizes alone, and no token is known."""
+    """A stage of the layers [*first*, *last*) without weights: tensors have sizes alone, and no token is known.
 
-    def __init__(self, shape: Shape, first: int, last: int) -> None:
+    A guess is right with the chance *acceptance*.
+    """
+
+    def __init__(self, shape: Shape, first: int, last: int, acceptance: float = 0.0) -> None:
+        self._acceptance = acceptance
         self.costs = Costs(shape, last - first)
         self._ends = last == shape.layers
         self._held = Held(shape.cache_bytes(last - first, 1))
@@ -217,7 +240,7 @@ class TimedStage:
         return torch.empty(size, device="meta")
 
     def choose(self, batch: Batch, logits: Tensor) -> Chosen:
-        return unknown(batch)
+        return unknown(batch, self._acceptance)
 
     def copy_out(self, slot: int, tokens: int) -> tuple[Tensor, Tensor]:
         half = torch.empty(

@@ -69,6 +69,11 @@ class Shape:
     def layer_bytes(self) -> float:
         return (self.layer_matrices + 2 * self.width) * self.weight_bytes
 
+    @property
+    def whole_bytes(self) -> float:
+        """The bytes of all weights on one node."""
+        return self.layers * self.layer_bytes + self.ends_bytes(True, True)
+
     def ends_bytes(self, first: bool, last: bool) -> float:
         """Return the bytes of weights outside the layers on a node with the model's *first* or *last* layer."""
         tables = first + last - (self.tied and first and last)

@@ -22,7 +22,7 @@ def lines(plan: Plan) -> Iterator[str]:
     shape, lengths = plan.shape, plan.lengths
     size = format_size(shape.weights * shape.weight_bytes)
     head = f"{shape.name} on {plan.topology.name}: {shape.weights / 1e9:.3g} billion weights, {size}; "
-    yield from wrapped(f"{head}{lengths.prompt} tokens of prompt, {lengths.output} of answer")
+    yield from wrapped(f"{head}{lengths.prompt} tokens of prompt in one chunk, {lengths.output} of answer")
     if unknown := [name for name in plan.topology.workers if _is_unknown(plan, name)]:
         yield from wrapped(f"without memory_bandwidth, so timed by FLOPs alone: {', '.join(unknown)}")
     for which, ranking in enumerate(plan.rankings):

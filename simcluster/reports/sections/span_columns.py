@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from simcluster.reports.timeline import MAX_BANDS, Activity
+from simcluster.reports.sections.activity import MAX_BANDS, Activity
 from simcluster.runs.coverage import FloatArray, covered, rest_shares
 from simcluster.runs.spans import Rest
 from simcluster.runs.trace import KINDS

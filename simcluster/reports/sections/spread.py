@@ -8,7 +8,7 @@ from html import escape
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from simcluster.reports.figure_style import LOGARITHMIC_FROM
+from simcluster.reports.scales import LOGARITHMIC_FROM
 from simcluster.runs import words
 
 if TYPE_CHECKING:

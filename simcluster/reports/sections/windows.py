@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from simcluster.reports.figure_style import time_scale
 from simcluster.reports.html_page import choice, section
+from simcluster.reports.scales import time_scale
+from simcluster.reports.sections.activity import Activity
 from simcluster.reports.sections.span_columns import SpanColumns
 from simcluster.reports.sections.spread import MANY
-from simcluster.reports.timeline import Activity
 
 ROWS = 16
 """Nodes at once in the timeline of more than MANY."""

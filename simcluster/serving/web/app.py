@@ -213,7 +213,8 @@ class _Answers:
         language = self._site.served.language
         ends = frozenset[int]() if ask.ignore_eos else language.ends
         try:
-            answer = self._site.front.ask(ModelRequest(shape.id, tuple(prompt), most, sampling, ends))
+            asked = ModelRequest(shape.id, tuple(prompt), most, sampling, ends, logprobs=ask.likeliest)
+            answer = self._site.front.ask(asked)
         except Unavailable as error:
             raise ApiError(503, str(error), "unavailable") from None
         words = Words(language.decoder(), language.ends, ask.stops)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from simcluster.errors import nearest
+from simcluster.inference.request import NO_LOGPROBS
 from simcluster.serving.web.errors import ApiError, not_supported
 
 IGNORED: Final = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "verbosity")
@@ -17,7 +18,6 @@ DEFAULTS: Final[dict[str, tuple[Any, ...]]] = {
     "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
-    "logprobs": (False,),
     "top_logprobs": (),
     "logit_bias": ({},),
     "presence_penalty": (0,),
@@ -40,6 +40,9 @@ SHOWN: Final = 5
 MOST_STOPS: Final = 16
 MOST_STOP: Final = 200
 MOST_MESSAGES: Final = 10_000
+MOST_LIKELIEST: Final = 20
+MOST_OF_A_TEXT: Final = 5
+"""The most log-probabilities for each token, in a chat and in a continued text: OpenAI's limits."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Stop = Annotated[str, Field(min_length=1, max_length=MOST_STOP)]
@@ -72,6 +75,11 @@ class Ask(BaseModel):
     stop: Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+
+    @property
+    def likeliest(self) -> int:
+        """The number of likeliest tokens that come with each token; NO_LOGPROBS: not even its own log-probability."""
+        return NO_LOGPROBS
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -124,12 +132,28 @@ class ChatAsk(Ask):
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
     max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_LIKELIEST)] | None = None
+
+    @property
+    def likeliest(self) -> int:
+        return (self.top_logprobs or 0) if self.logprobs else NO_LOGPROBS
+
+    def check(self) -> None:
+        super().check()
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ApiError(400, "top_logprobs needs logprobs: true")
 
 
 class CompletionAsk(Ask):
     """The body of /v1/completions. A *prompt* is a text or token ids."""
 
     prompt: str | list[str] | list[int] | list[list[int]]
+    logprobs: Annotated[int, Field(ge=0, le=MOST_OF_A_TEXT)] | None = None
+
+    @property
+    def likeliest(self) -> int:
+        return NO_LOGPROBS if self.logprobs is None else self.logprobs
 
     def only_prompt(self) -> str | list[int]:
         """Return the prompt. Raise ApiError if there are several."""

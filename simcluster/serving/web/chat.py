@@ -9,7 +9,7 @@ from simcluster.web.assets import asset, joined
 from simcluster.web.one_page import OnePage
 
 HERE: Final = "simcluster.serving.web"
-SCRIPTS: Final = ("markdown.js", "stream.js", "store.js", "shelf.js", "turns.js", "chat.js")
+SCRIPTS: Final = ("markdown.js", "stream.js", "store.js", "shelf.js", "marks.js", "turns.js", "chat.js")
 
 
 @cache

@@ -10,11 +10,13 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from simcluster.serving.digest import ids_sha256
+from simcluster.inference.digest import ids_sha256
+from simcluster.inference.request import NO_LOGPROBS
 from simcluster.serving.front import Answer, End
 from simcluster.serving.web import chunks
 from simcluster.serving.web.chunks import Shape
 from simcluster.serving.web.errors import ApiError
+from simcluster.serving.web.likely import Row, Rows, shaped
 from simcluster.serving.web.served import Site
 from simcluster.serving.web.words import Words
 from simcluster.web.requests import Receive, Scope, Send
@@ -36,6 +38,7 @@ class Reply(Response):
         self._site, self._front, self._answer = site, site.front, answer
         self._shape, self._words, self._streams, self._usage = shape, words, streams, usage
         self._tokens: list[int] = []
+        self._rows = Rows()
         self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,28 +54,43 @@ class Reply(Response):
         if not sending.cancelled():
             sending.result()
 
-    async def _pieces(self) -> AsyncIterator[tuple[str, End | None]]:
-        """Yield text and, with the last, the end; nothing new, from time to time, while there is none."""
+    async def _pieces(self) -> AsyncIterator[tuple[str, list[Row], End | None]]:
+        """Yield text with its rows of log-probabilities and, with the last, the end; nothing new, from time to time,
+        while there is none.
+        """
         while True:
             try:
                 tokens, end = await asyncio.wait_for(self._answer.more(), KEEP_ALIVE_S)
             except TimeoutError:
-                yield "", None
+                yield "", [], None
                 continue
             text = ""
             for token in tokens:
-                self._tokens.append(token)
-                text += self._words.push([token])
+                text += self._text_of(token)
                 if self._words.is_stopped:
                     self._front.cancel(self._answer)
                     end = End("stop")
                     break
             if end is not None:
                 text += self._words.end()
+            all_shown = end is not None and not self._words.is_stopped
+            rows = self._rows.rest() if all_shown else self._rows.until(self._words.shown)
             if end is not None or tokens:
-                yield text, end
+                yield text, rows, end
             if end is not None:
                 return
+
+    def _text_of(self, token: int) -> str:
+        """Return the text that the next *token* adds; keep its log-probabilities if they are asked for."""
+        self._tokens.append(token)
+        answer, start = self._answer, self._words.decoded
+        found = answer.logprobs.popleft() if answer.request.logprobs != NO_LOGPROBS else None
+        if found is not None and token not in self._site.served.language.ends:
+            self._rows.add(Row(token, start, found))
+        return self._words.push([token])
+
+    def _chunk(self, text: str, rows: list[Row]) -> bytes:
+        return self._shape.chunk(text, logprobs=shaped(self._shape.kind, rows, self._site.served.language))
 
     async def _stream(self, send: Send) -> None:
         async def out(*events: bytes) -> None:
@@ -83,16 +101,16 @@ class Reply(Response):
                     events = (self._shape.chunk("", role="assistant"), *events)
             await send({"type": "http.response.body", "body": b"".join(events), "more_body": True})
 
-        async for text, end in self._pieces():
+        async for text, rows, end in self._pieces():
             if end is None:
-                await out(self._shape.chunk(text) if text else chunks.KEEP_ALIVE)
+                await out(self._chunk(text, rows) if text else chunks.KEEP_ALIVE)
                 continue
             error = _error_of(end)
             if error is not None and not self._has_begun:
                 await _send_error(send, error)
                 return
-            if text:
-                await out(self._shape.chunk(text))
+            if text or rows:
+                await out(self._chunk(text, rows))
             if error is not None:
                 await out(chunks.event(error.to_dict()))
             else:
@@ -104,16 +122,18 @@ class Reply(Response):
         return [*usage, chunks.comment("timings", self._timings())]
 
     async def _whole(self, send: Send) -> None:
-        said = ""
-        async for text, end in self._pieces():
+        said, told = "", list[Row]()
+        async for text, rows, end in self._pieces():
             said += text
+            told += rows
             if end is None:
                 continue
             error = _error_of(end)
             if error is not None:
                 await _send_error(send, error)
                 return
-            found = self._shape.whole(said, end.reason, self._counts())
+            logprobs = shaped(self._shape.kind, told, self._site.served.language)
+            found = self._shape.whole(said, end.reason, self._counts(), logprobs)
             timings = (TIMINGS.encode(), json.dumps(self._timings()).encode())
             await _send(send, 200, json.dumps(found).encode(), timings)
 

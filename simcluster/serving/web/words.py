@@ -14,12 +14,16 @@ class Decoder(Protocol):
 
 
 class Words:
-    """Text for a client. What may be the beginning of one of *stops* is held back; *ends* are tokens without text."""
+    """Text for a client. What may be the beginning of one of *stops* is held back; *ends* are tokens without text.
+
+    *decoded* counts the characters of all tokens, *shown* those that have been returned.
+    """
 
     def __init__(self, decoder: Decoder, ends: Collection[int], stops: Sequence[str]) -> None:
         self._decoder, self._ends, self._stops = decoder, ends, stops
         self._held = ""
         self.is_stopped = False
+        self.decoded = self.shown = 0
 
     def push(self, tokens: Sequence[int]) -> str:
         """Return the text that *tokens* add; nothing after a stop string."""
@@ -29,19 +33,24 @@ class Words:
         """Return the text that was held back, at the end of the answer."""
         text = self._pass(self._decoder.end())
         held, self._held = self._held, ""
-        return text if self.is_stopped else text + held
+        if self.is_stopped:
+            return text
+        self.shown += len(held)
+        return text + held
 
     def _pass(self, text: str) -> str:
         if self.is_stopped or not text:
             return ""
+        self.decoded += len(text)
         held = self._held + text
         found = [place for stop in self._stops if (place := held.find(stop)) >= 0]
         if found:
-            self.is_stopped, self._held = True, ""
-            return held[: min(found)]
-        keep = max((_overlap(held, stop) for stop in self._stops), default=0)
-        self._held = held[len(held) - keep :]
-        return held[: len(held) - keep]
+            self.is_stopped, self._held, free = True, "", min(found)
+        else:
+            free = len(held) - max((_overlap(held, stop) for stop in self._stops), default=0)
+            self._held = held[free:]
+        self.shown += free
+        return held[:free]
 
 
 def _overlap(text: str, stop: str) -> int:

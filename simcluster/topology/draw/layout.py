@@ -92,7 +92,7 @@ def _fan(center: Point, leaves: Sequence[str], core: int) -> dict[str, Point]:
         width = min(math.radians(210), math.radians(48) * (count - 1))
         steps = [position / (count - 1) - 0.5 if count > 1 else 0.0 for position in range(count)]
         # The first leaf is topmost, or leftmost if they lie side by side.
-        turn = 1 if math.cos(outward) > -1e-6 and not math.sin(outward) > math.sqrt(0.5) else -1
+        turn = 1 if math.cos(outward) > -1e-6 and math.sin(outward) < math.sqrt(0.5) + 1e-6 else -1
         angles = [outward + turn * width * step for step in steps]
     return {
         leaf: (center[0] + reach * math.cos(angle), center[1] + reach * math.sin(angle))

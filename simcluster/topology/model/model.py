@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import networkx
 
@@ -24,7 +24,7 @@ NetworkKind: TypeAlias = Literal["maxmin", "lv08"]
 Routing: TypeAlias = Literal["shortest", "ecmp"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Node:
     """A worker (with a device and a rank), or a switch or bare host (without).
 
@@ -62,7 +62,7 @@ class Node:
         return "worker" if self.is_worker else "host" if self.is_host else "switch"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Link:
     """A link between nodes *a* and *b*, in the order of the file; *latency_s* is one way.
 
@@ -124,6 +124,12 @@ class Hop(NamedTuple):
         return self.link.b if self.forward else self.link.a
 
 
+class Written(Protocol):
+    """What a topology's document can be made of."""
+
+    def document(self) -> Mapping[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class Topology:
     """A checked cluster, made by `Topology.load` from a file or a shipped name, by `Topology.star(4)` and the other
@@ -135,8 +141,8 @@ class Topology:
     step's time to the time that these numbers predict. *startup_s*: per round, the extra time of messages over
     connections that had been idle, as once in a run. *machines*: the cores of each machine that several nodes share.
 
-    *document* is the dict that it was read from, overrides included; `loads` turns it back into an equal Topology. So
-    it does with *generated*, the few keys of a generator, None if there was none or more was changed.
+    *source* is the dict that it was read from, or what makes that when `document` is asked for. *generated* has the few
+    keys of a generator, None if there was none or more was changed; `loads` turns them back into an equal Topology.
     """
 
     name: str
@@ -151,7 +157,7 @@ class Topology:
     misfit: Factors = ()
     startup_s: Factors = ()
     machines: Mapping[str, int] = field(default_factory=dict)
-    document: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    source: Mapping[str, Any] | Written = field(default_factory=dict, compare=False, repr=False)
     generated: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     # Static methods, set by simcluster.topology, since each reads what it makes like a file.
@@ -175,6 +181,11 @@ class Topology:
     def _facts(self) -> tuple[Any, ...]:
         values = (getattr(self, field.name) for field in fields(self) if field.compare)
         return tuple(tuple(value.values()) if isinstance(value, Mapping) else value for value in values)
+
+    @cached_property
+    def document(self) -> Mapping[str, Any]:
+        """The dict that it was read from, overrides included; `loads` turns it back into an equal Topology."""
+        return self.source if isinstance(self.source, Mapping) else self.source.document()
 
     @cached_property
     def workers(self) -> list[str]:
@@ -213,7 +224,7 @@ class Topology:
         path = self._laid.get((a, b)) or self._routing.path(a, b)
         if path is None:
             raise ValueError(f"topology {self.name} has no path from {a} to {b}")
-        links = ((self._pairs[pair], pair[0]) for pair in itertools.pairwise(path))
+        links = ((self._link(*pair), pair[0]) for pair in itertools.pairwise(path))
         route = self._routes[key] = tuple(Hop(link, link.a == source) for link, source in links)
         return route
 
@@ -238,11 +249,29 @@ class Topology:
     def _routing(self) -> Routes:
         return Routes(
             list(self.nodes),
-            [(link.a, link.b, link.latency_s, link.bandwidth_Bps) for link in self.links],
+            ((link.a, link.b, link.latency_s, link.bandwidth_Bps) for link in self.links),
             frozenset(node.name for node in self.nodes.values() if node.gateway),
             spread=self.routing == "ecmp",
         )
 
+    def _link(self, a: str, b: str) -> Link:
+        """Return the link between *a* and *b*, in whatever direction."""
+        for first, second in ((a, b), (b, a)):
+            found = self._links_from.get(first)
+            if isinstance(found, dict):
+                found = found.get(second)
+            if found is not None and found.b == second:
+                return found
+        raise KeyError((a, b))
+
     @cached_property
-    def _pairs(self) -> dict[tuple[str, str], Link]:
-        return {pair: link for link in self.links for pair in ((link.a, link.b), (link.b, link.a))}
+    def _links_from(self) -> dict[str, Link | dict[str, Link]]:
+        """The links by their first node: that one if there is no other, which saves memory where there are many."""
+        found: dict[str, Link | dict[str, Link]] = {}
+        for link in self.links:
+            known = found.setdefault(link.a, link)
+            if isinstance(known, dict):
+                known[link.b] = link
+            elif known is not link:
+                found[link.a] = {known.b: known, link.b: link}
+        return found

@@ -7,7 +7,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 PACKET_BYTES = 1500
 
@@ -18,6 +18,9 @@ _PER_SECOND = 10**18
 Edge: TypeAlias = tuple[str, str, float, float]
 """Both ends, latency_s, bandwidth_Bps."""
 
+_NONE: Final[dict[int, int]] = {}
+"""The neighbours of a node without links."""
+
 
 class Routes:
     """Paths between *names* along *edges*, passing only through *gateways* (the ends need not be any).
@@ -27,20 +30,32 @@ class Routes:
     """
 
     def __init__(
-        self, names: Sequence[str], edges: Sequence[Edge], gateways: frozenset[str], *, spread: bool = False
+        self, names: Sequence[str], edges: Iterable[Edge], gateways: frozenset[str], *, spread: bool = False
     ) -> None:
         self._spread = spread
         self._names = list(names)
         self._index = {name: index for index, name in enumerate(names)}
         self._through = [name in gateways for name in names]
-        self._neighbours: list[dict[int, int]] = [{} for _ in names]
+        self._neighbours: list[dict[int, int]] = [_NONE] * len(names)
+        self._ends: dict[tuple[int, int], dict[int, int]] = {}  # neighbours of nodes with one link
         self._trees: dict[int, dict[int, int]] = {}
         self._distances_from: dict[int, dict[int, tuple[int, int]]] = {}
-        for a, b, latency_s, bandwidth_Bps in edges:
-            packet_s = Fraction(latency_s) + Fraction(PACKET_BYTES) / Fraction(bandwidth_Bps)
-            length = round(packet_s * _PER_SECOND)
-            self._neighbours[self._index[a]][self._index[b]] = length
-            self._neighbours[self._index[b]][self._index[a]] = length
+        lengths: dict[tuple[float, float], int] = {}
+        for a, b, *numbers in edges:
+            length = lengths.get(key := (numbers[0], numbers[1]))
+            if length is None:
+                length = lengths[key] = _length(*key)
+            self._join(self._index[a], self._index[b], length)
+            self._join(self._index[b], self._index[a], length)
+
+    def _join(self, node: int, other: int, length: int) -> None:
+        known = self._neighbours[node]
+        if not known:
+            self._neighbours[node] = self._ends.setdefault((other, length), {other: length})
+        elif len(known) == 1:  # perhaps shared
+            self._neighbours[node] = {**known, other: length}
+        else:
+            known[other] = length
 
     def path(self, a: str, b: str) -> list[str] | None:
         """Return the names from *a* to *b*, inclusive; None if there is no path."""
@@ -65,6 +80,8 @@ class Routes:
 
     def _inner(self, start: int, end: int, users: tuple[int, int]) -> list[int] | None:
         """Return the first of the best paths or, with *spread*, the one that a hash of the names of *users* selects."""
+        if start == end:
+            return [start]  # as between the leaves of a star: without a search
         if self._spread and start not in self._distances_from:
             self._distances_from[start] = self._distances(start)
         distances, tree = (self._distances_from[start], {}) if self._spread else ({}, self._tree(start))
@@ -130,6 +147,11 @@ class Routes:
                 if neighbour not in distances:
                     heapq.heappush(heap, (length + step, hops + 1, neighbour))
         return distances
+
+
+def _length(latency_s: float, bandwidth_Bps: float) -> int:
+    packet_s = Fraction(latency_s) + Fraction(PACKET_BYTES) / Fraction(bandwidth_Bps)
+    return round(packet_s * _PER_SECOND)
 
 
 def cut_off(workers: Sequence[str], links: Iterable[tuple[str, str]], gateways: frozenset[str]) -> list[str]:

@@ -9,8 +9,9 @@ is per link, one way; *device* is a preset's name or the keys of a node, like {"
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from itertools import combinations, pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
 from simcluster.errors import UsageError
 from simcluster.topology.model.model import Duplex
@@ -30,46 +31,101 @@ MOST_LINKS = 2 * MOST_WORKERS
 Made: TypeAlias = dict[str, Any]
 """A document with nodes and links."""
 
+P = ParamSpec("P")
 
+
+class Shape(NamedTuple):
+    """A document in short: the keys of each node, and (a, b, keys) of each link. Equal keys are one object.
+
+    *head* has the other keys of the document.
+    """
+
+    name: str
+    nodes: dict[str, Mapping[str, Any]]
+    links: list[tuple[str, str, Mapping[str, Any]]]
+    head: Mapping[str, Any] = {}
+
+    def document(self) -> Made:
+        """Return the document, with a separate dict for each node and link."""
+        nodes = {name: dict(keys) for name, keys in self.nodes.items()}
+        links = [{"between": [a, b], **keys} for a, b, keys in self.links]
+        return {"name": self.name, "nodes": nodes, "links": links, **self.head}
+
+
+class Recipe(NamedTuple):
+    """How a document was made: by generator *name* with *settings*. *head* has its other keys."""
+
+    name: str
+    settings: Mapping[str, Any]
+    head: Mapping[str, Any]
+
+    def shape(self) -> Shape:
+        return SHAPES[self.name](**self.settings)._replace(head=self.head)
+
+    def document(self) -> Made:
+        return self.shape().document()
+
+
+def _written(shape: Callable[P, Shape]) -> Callable[P, Made]:
+    @wraps(shape)
+    def make(*args: P.args, **kwargs: P.kwargs) -> Made:
+        return shape(*args, **kwargs).document()
+
+    SHAPES[shape.__name__], MAKERS[shape.__name__] = shape, make
+    return make
+
+
+MAKERS: dict[str, Callable[..., Made]] = {}
+"""Every generator by name."""
+
+SHAPES: dict[str, Callable[..., Shape]] = {}
+"""The same, in short."""
+
+
+@_written
 def star(
     workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
-) -> Made:
+) -> Shape:
     """Connect *workers* to one switch: a message crosses two links."""
     names = _names(workers, at_least=1)
     nodes = _workers(names, device) | {"sw": {"kind": "switch"}}
     links = _links(((name, "sw") for name in names), bandwidth, latency, duplex)
-    return {"name": f"star-{workers}", "nodes": nodes, "links": links}
+    return Shape(f"star-{workers}", nodes, links)
 
 
+@_written
 def ring(
     workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
-) -> Made:
+) -> Shape:
     """Link each of *workers* (at least 3) to the next, and the last to the first."""
     names = _names(workers, at_least=3)
     links = _links(_closed(names), bandwidth, latency, duplex)
-    return {"name": f"ring-{workers}", "nodes": _workers(names, device), "links": links}
+    return Shape(f"ring-{workers}", _workers(names, device), links)
 
 
+@_written
 def chain(
     workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
-) -> Made:
+) -> Shape:
     """Link each of *workers* to the next."""
     names = _names(workers, at_least=1)
     links = _links(pairwise(names), bandwidth, latency, duplex)
-    return {"name": f"chain-{workers}", "nodes": _workers(names, device), "links": links}
+    return Shape(f"chain-{workers}", _workers(names, device), links)
 
 
+@_written
 def complete(
     workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
-) -> Made:
+) -> Shape:
     """Link each of *workers* to every other."""
     if workers * (workers - 1) // 2 > MOST_LINKS:
         raise UsageError(f"{workers} workers, each with a link to every other: at most {MOST_LINKS} links")
     names = _names(workers, at_least=1)
     links = _links(combinations(names, 2), bandwidth, latency, duplex)
-    return {"name": f"complete-{workers}", "nodes": _workers(names, device), "links": links}
+    return Shape(f"complete-{workers}", _workers(names, device), links)
 
 
+@_written
 def torus(
     rows: int,
     columns: int,
@@ -78,7 +134,7 @@ def torus(
     latency: Given = LATENCY,
     duplex: Duplex = "full",
     device: Keys = DEVICE,
-) -> Made:
+) -> Shape:
     """Make a grid whose rows and columns are rings. A row or column of two has one link, of one none."""
     if rows < 1 or columns < 1:
         raise UsageError(f"a torus of {rows} x {columns}: at least 1 x 1")
@@ -87,9 +143,10 @@ def torus(
     names = [[f"n{row}_{column}" for column in range(columns)] for row in range(rows)]
     pairs = [pair for line in [*names, *zip(*names, strict=True)] for pair in _closed(line)]
     nodes = _workers([name for row in names for name in row], device)
-    return {"name": f"torus-{rows}x{columns}", "nodes": nodes, "links": _links(pairs, bandwidth, latency, duplex)}
+    return Shape(f"torus-{rows}x{columns}", nodes, _links(pairs, bandwidth, latency, duplex))
 
 
+@_written
 def two_sites(
     workers_a: int,
     workers_b: int,
@@ -100,24 +157,19 @@ def two_sites(
     wan_latency: Given = "20 ms",
     duplex: Duplex = "full",
     device: Keys = DEVICE,
-) -> Made:
+) -> Shape:
     """Join two stars, around sw0 and sw1, by one slow link between their switches."""
     if workers_a < 1 or workers_b < 0:
         raise UsageError(f"{workers_a} and {workers_b} workers: at least 1 and 0")
     names = _names(workers_a + workers_b, at_least=1)
     sites = {name: int(index >= workers_a) for index, name in enumerate(names)}
-    nodes = _workers(names, device)
-    for name, site in sites.items():
-        nodes[name]["site"] = f"site {site}"
+    nodes: dict[str, Mapping[str, Any]] = {}
+    for number, of_site in enumerate((names[:workers_a], names[workers_a:])):
+        nodes |= _workers(of_site, device, site=f"site {number}")
     nodes |= {f"sw{site}": {"kind": "switch", "site": f"site {site}"} for site in (0, 1)}
     links = _links(((name, f"sw{site}") for name, site in sites.items()), bandwidth, latency, duplex)
     links += _links([("sw0", "sw1")], wan_bandwidth, wan_latency, duplex)
-    return {"name": f"two-sites-{workers_a}-{workers_b}", "nodes": nodes, "links": links}
-
-
-_MAKERS: tuple[Callable[..., Made], ...] = (star, ring, chain, complete, torus, two_sites)
-MAKERS = {make.__name__: make for make in _MAKERS}
-"""Every generator by name."""
+    return Shape(f"two-sites-{workers_a}-{workers_b}", nodes, links)
 
 
 def _closed(line: Sequence[str]) -> list[tuple[str, str]]:
@@ -133,13 +185,15 @@ def _names(count: int, at_least: int) -> list[str]:
     return [f"n{index}" for index in range(count)]
 
 
-def _workers(names: Iterable[str], device: Keys) -> dict[str, dict[str, Any]]:
+def _workers(names: Iterable[str], device: Keys, **more: str) -> dict[str, Mapping[str, Any]]:
     keys = {"device": device} if isinstance(device, str) else dict(device)
-    return {name: dict(keys) for name in names}
+    return dict.fromkeys(names, keys | more)
 
 
-def _links(pairs: Iterable[tuple[str, str]], bandwidth: Given, latency: Given, duplex: Duplex) -> list[dict[str, Any]]:
+def _links(
+    pairs: Iterable[tuple[str, str]], bandwidth: Given, latency: Given, duplex: Duplex
+) -> list[tuple[str, str, Mapping[str, Any]]]:
     bandwidth = bandwidth if isinstance(bandwidth, str) else write_bandwidth(bandwidth)
     latency = latency if isinstance(latency, str) else write_latency(latency)
     keys = {"bandwidth": bandwidth, "latency": latency, "duplex": duplex}
-    return [{"between": list(pair), **keys} for pair in pairs]
+    return [(a, b, keys) for a, b in pairs]

@@ -83,4 +83,7 @@ _LINKS = [
 
 LINKS: dict[str, LinkType] = {link.name: link for link in _LINKS}
 
-__all__ = ["DEVICES", "LINKS", "LinkType"]
+BETWEEN_MACHINES = tuple(name for name in LINKS if name.startswith("thunderbolt"))
+"""Types that connect two machines: there are no switches for them."""
+
+__all__ = ["BETWEEN_MACHINES", "DEVICES", "LINKS", "LinkType"]

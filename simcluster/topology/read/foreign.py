@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import networkx
 
@@ -30,12 +32,15 @@ def load_graphml(path: Path) -> Document:
         # Entities can make a small XML file expand into a huge one.
         raise UsageError(Problem("GraphML", "a DOCTYPE or an entity", "plain GraphML", str(path)))
     try:
-        graph = networkx.parse_graphml(text)
+        problems = _unnamed(text, str(path))
+        graph = None if problems else networkx.parse_graphml(text)
     except (networkx.NetworkXError, SyntaxError, KeyError, ValueError, StopIteration) as error:
         # ElementTree's ParseError is a SyntaxError that knows its line and column.
         line, column = getattr(error, "position", (None, None))
         reason = str(error) or type(error).__name__
         raise UsageError(Problem("GraphML", "", f"GraphML: {reason}", str(path), line, column)) from None
+    if graph is None:
+        raise UsageError(problems)
     return Document(from_graph(graph, str(path)), str(path))
 
 
@@ -58,9 +63,10 @@ def load_node_link(path: Path) -> Document:
     about = data.get("graph") if isinstance(data.get("graph"), dict) else {}
     problems: list[Problem] = []
     named = [(name, rest) for (name,), rest in _named(nodes, "nodes", ("id",), str(path), problems)]
+    ids = [node["id"] for node in nodes if isinstance(node, dict) and type(node.get("id")) in (str, int)]
     joined = _named(edges, "edges", ("source", "target"), str(path), problems)
     problems += _directed(str(path)) if data.get("directed") else []
-    problems += _twice([name for name, _ in named], str(path))
+    problems += _twice(ids, str(path))
     if problems:
         raise UsageError(problems)
     return Document(_document(about, named, joined), str(path))
@@ -71,21 +77,36 @@ def from_graph(graph: networkx.Graph[Any], file: str | None = None) -> dict[str,
     directed, or if two nodes would have one name.
     """
     nodes = [(node_name(node), data) for node, data in graph.nodes(data=True)]
-    problems = (_directed(file) if graph.is_directed() else []) + _twice([name for name, _ in nodes], file)
+    problems = (_directed(file) if graph.is_directed() else []) + _twice(graph.nodes, file)
     if problems:
         raise UsageError(problems)
     edges = [((node_name(a), node_name(b)), attributes) for a, b, attributes in graph.edges(data=True)]
     return _document(graph.graph, nodes, edges)
 
 
-def _twice(names: Iterable[str], file: str | None) -> list[Problem]:
-    """Return a problem for each name that another node has already."""
-    first: dict[str, int] = {}
-    return [
-        Problem(f"nodes[{index}]", f"a second node called {name}", "one", file)
-        for index, name in enumerate(names)
-        if first.setdefault(name, index) != index
+def _twice(nodes: Iterable[Any], file: str | None) -> list[Problem]:
+    """Return a problem for each of *nodes* with the name of an earlier one."""
+    first: dict[str, Any] = {}
+    problems = []
+    for index, node in enumerate(nodes):
+        name = node_name(node)
+        if name in first:
+            both = "" if node == first[name] else f": {first[name]!r} and {node!r}"
+            problems.append(Problem(f"nodes[{index}]", f"a second node called {name}{both}", "one", file))
+        first.setdefault(name, node)
+    return problems
+
+
+def _unnamed(graphml: str, file: str) -> list[Problem]:
+    """Return a problem for each node without a name, or with that of an earlier one; networkx would merge those."""
+    elements = ElementTree.fromstring(graphml).iter()  # noqa: S314 - it has no entities
+    ids = [element.get("id") for element in elements if element.tag.rpartition("}")[2] == "node"]
+    nameless = [
+        Problem(f"nodes[{index}]", "a node without an id", "its name as id", file)
+        for index, found in enumerate(ids)
+        if not found
     ]
+    return nameless or _twice([found for found in ids if found], file)
 
 
 def from_networkx_document(graph: networkx.Graph[Any], device: Any, link: Attributes) -> dict[str, Any]:
@@ -134,8 +155,11 @@ def _named(
             rest = {key: value for key, value in entry.items() if key not in keys}
             named.append((tuple(str(end) for end in ends), rest))
         else:
-            expected = f"an object with {' and '.join(keys)}"
-            problems.append(Problem(f"{where}[{index}]", describe(entry), expected, file))
+            expected = f"an object with {' and '.join(keys)}, each text or a whole number"
+            found = describe(entry)
+            if isinstance(entry, dict) and entry:
+                found += f" ({', '.join(f'{key}: {describe(value)}' for key, value in islice(entry.items(), 3))})"
+            problems.append(Problem(f"{where}[{index}]", found, expected, file))
     return named
 
 

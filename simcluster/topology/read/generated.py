@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, get_args
 
 from simcluster.documents.values import extreme
 from simcluster.documents.yaml import Document, parse_value
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.topology.model.model import Duplex
-from simcluster.topology.presets.generators import MAKERS, MOST_WORKERS
+from simcluster.topology.model.model import Duplex, Topology
+from simcluster.topology.presets.generators import MAKERS, MOST_WORKERS, SHAPES, Recipe
+from simcluster.topology.read.alike import alike
 from simcluster.topology.read.network import NETWORK_KEYS
 from simcluster.units import UnitError, parse_bandwidth, parse_latency
 
@@ -21,37 +23,44 @@ OF_ALL = ("name", "description", "launch", *NETWORK_KEYS)
 """Keys that every topology may have."""
 
 
+SETTINGS = tuple(dict.fromkeys(key for make in MAKERS.values() for key in inspect.signature(make).parameters))
+"""The settings of all generators."""
+
+
 def expand(
-    document: Document, overrides: Mapping[str, Any], check: Callable[[dict[str, Any]], object]
-) -> tuple[Document, dict[str, Any]]:
-    """Return *document* with nodes and links, and the *overrides* that are not settings of its generator.
+    document: Document, overrides: Mapping[str, Any], check: Callable[[dict[str, Any]], Topology]
+) -> Topology | tuple[Document, dict[str, Any]]:
+    """Return the topology of *document* if its generator determines it, with a part of each kind read once. Else
+    return *document* with nodes and links, and the *overrides* that are not settings of its generator.
 
     *check* reads a document with nodes and links, or raises UsageError. Raise UsageError with every wrong setting.
     """
-    settings = {GENERATOR}.union(*(inspect.signature(make).parameters for make in MAKERS.values()))
     rest = {}
     for key, value in overrides.items():
         path = tuple(key.split("."))
-        if path[0] in settings:
+        if path[0] in (GENERATOR, *SETTINGS):
             document.override(path, parse_value(value) if isinstance(value, str) else value, f"override {key}")
         else:
             rest[key] = value
     data = document.data
     name = data[GENERATOR]
-    make = MAKERS.get(name) if isinstance(name, str) else None
+    make = SHAPES.get(name) if isinstance(name, str) else None
     if make is None:
         expected = f"the name of a generator: {nearest(str(name), MAKERS)}"
         raise UsageError(document.problem((GENERATOR,), expected=expected))
     if problems := _check(document, inspect.signature(make).parameters):
         raise UsageError(problems)
     try:
-        made = make(**{key: data[key] for key in data if data[key] is not None and key not in (GENERATOR, *OF_ALL)})
+        given = {key: data[key] for key in data if data[key] is not None and key not in (GENERATOR, *OF_ALL)}
+        recipe = Recipe(name, given, {key: data[key] for key in OF_ALL if data.get(key) is not None})
+        shape = recipe.shape()
         # A wrong device is wrong at every node: check the first one ahead, so that a problem is reported once.
-        check({"nodes": dict(islice(made["nodes"].items(), 1))})
+        check({"nodes": {first: dict(keys) for first, keys in islice(shape.nodes.items(), 1)}})
     except UsageError as error:
         raise UsageError(list(dict.fromkeys(_here(document, problem) for problem in error.problems))) from None
-    made |= {key: data[key] for key in OF_ALL if data.get(key) is not None}
-    return Document(made, document.file), rest
+    if not rest and (topology := alike(shape, check)) is not None:
+        return replace(topology, source=recipe)
+    return Document(shape.document(), document.file), rest
 
 
 def _check(document: Document, settings: Mapping[str, inspect.Parameter]) -> list[Problem]:

@@ -14,6 +14,7 @@ from simcluster.documents.yaml_build import KeyPath
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology.read.conditions import BackgroundBlock, JitterBlock, RateTraceBlock
 from simcluster.topology.read.devices import ACCELERATOR_KEYS, STRAGGLER_KEYS
+from simcluster.topology.read.generated import GENERATOR, SETTINGS
 from simcluster.topology.read.links import LINK_KEYS
 from simcluster.topology.read.network import NETWORK_KEYS
 from simcluster.topology.read.nodes import LAUNCH_KEYS, NODE_KEYS
@@ -62,6 +63,10 @@ def _path(document: Document, key: str) -> KeyPath:
         _check_keys(key, rest, LAUNCH_KEYS)
         return (first, *rest)
     if first not in ("nodes", "links"):
+        if first in (GENERATOR, *SETTINGS):
+            example = f"{{{GENERATOR}: star, workers: 8}}"
+            expected = f"a topology from one, such as {example}: this one lists its nodes and links"
+            raise UsageError(Problem(f"override {key}", f"{first!r}, a setting of generators", expected))
         raise _unknown(key, first, (*whole, "launch", "nodes", "links"))
     if not rest or not rest[0]:
         raise UsageError(Problem(f"override {key}", "", f"{first}.NAME.KEY=VALUE"))

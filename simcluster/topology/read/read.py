@@ -117,13 +117,18 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
     duplicates = document.duplicate_problems()
     for position, duplicate in enumerate(document.duplicates):
         if len(duplicate.path) == 2 and duplicate.path[0] == "nodes":
-            found = f"a second node called {duplicate.path[1]}"
-            expected = f"one (the first is on line {duplicate.first[0]})"
-            duplicates[position] = replace(duplicates[position], found=found, expected=expected)
+            second, expected = (
+                f"a second node called {duplicate.path[1]}",
+                f"one (the first is on line {duplicate.first[0]})",
+            )
+            duplicates[position] = replace(duplicates[position], found=second, expected=expected)
     generated = None
     if isinstance(document.data, dict) and GENERATOR in document.data:
         given = document
-        document, overrides = expand(document, overrides or {}, loads)
+        expanded = expand(document, overrides or {}, loads)
+        if isinstance(expanded, Topology):
+            return replace(expanded, generated=_plain(given.data))
+        document, overrides = expanded
         generated = _plain(given.data) if not overrides else None
     reading = Reading(document)
     reading.problems = duplicates + apply(document, overrides or {})
@@ -166,7 +171,7 @@ def _build(reading: Reading, default_name: str) -> Topology | None:
         made,
         tuple(link for link in links if link is not None),
         top.description,
-        document=_plain(document.data),
+        source=_plain(document.data),
         **top.facts(),
     )
 

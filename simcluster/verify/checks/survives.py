@@ -49,7 +49,7 @@ def _as_declared(subject: Subject, name: str, expected: Outcome) -> str:
         done = subject.run(SIZE, fault=name, backend=backend, steps=STEPS[backend], time=time)
         found = outcome_of(done)
         words = done.failure or (f"lost {', '.join(done.lost)}" if done.lost else "all ranks finish")
-        expect(found == expected, f"on {backend} it {found}, and {expected} is declared: {words}")
+        expect(found == expected, f"on {backend} it {found}, but the claim declares {expected}: {words}")
         expect(bool(done.faults), f"on {backend} the run ended before it happened")
     return f"{expected}, as declared, on {' and '.join(tried)}"
 

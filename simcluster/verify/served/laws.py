@@ -102,6 +102,18 @@ def little_cache(page: Page) -> str:
     return expect(not wrong, f"N = {size}: {wrong or told}")
 
 
+def guesses(page: Page) -> str:
+    """The model itself guesses, which is always right, and then a smaller one, which is mostly wrong."""
+    told = []
+    for draft in (page.model, page.small):
+        found = page.answered_again(page.middle, draft=draft)
+        wrong = _differing(page, found)
+        right = f"{found.accepted} of {found.proposed}"
+        expect(not wrong, f"N = {page.middle}, with {right} guesses right: {wrong}")
+        told.append(right)
+    return f"N = {page.middle}: the same tokens with {' and with '.join(told)} guesses right"
+
+
 def cache_bytes(page: Page) -> str:
     """A token's keys and values are on one node, or in parts on several: together they take what one node's take."""
     tokens = PROMPT + OUTPUT - 1  # the last one is not read again
@@ -181,6 +193,7 @@ CHECKS: Final[Mapping[str, Callable[[Page], str]]] = {
     "determinism": determinism,
     "answered once": answered,
     "little cache": little_cache,
+    "a draft changes no token": guesses,
     "cache bytes": cache_bytes,
     "time = closed form": closed_form,
     "bytes = formula": formula,

@@ -55,8 +55,21 @@ def count_memory(
 ) -> Memory:
     """Return the memory that training *model* takes. Computes the loss of *batch* once; changes only buffers."""
     trainable = [parameter for _, parameter in trainable_of(model)]
-    weights = storages([*model.parameters(), *model.buffers()])
-    own, saved = storages(batch.tensors), storages([])
+    activations = count_activations(model, loss, batch)
+    _, optimizer, _ = rehearsed(trainable, make_optimizer, None)
+    return Memory(
+        weights=_bytes(_weights(model)),
+        gradients=_bytes(storages(trainable)),
+        optimizer=_bytes(storages(state_tensors(optimizer))),
+        activations=activations,
+        batch=_bytes(storages(batch.tensors)),
+        data=_bytes(storages([part for samples in data for part in samples.tensors])),
+    )
+
+
+def count_activations(model: nn.Module, loss: Loss, batch: Batch) -> int:
+    """Return the bytes that the forward pass saves for the backward pass, without *batch* and the weights."""
+    saved = storages([])
 
     def keep(tensor: Tensor) -> Tensor:
         saved.update(storages([tensor]))
@@ -65,15 +78,12 @@ def count_memory(
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         value = loss(outputs_of(model, batch.inputs), batch.targets)
     del value
-    _, optimizer, _ = rehearsed(trainable, make_optimizer, None)
-    return Memory(
-        weights=_bytes(weights),
-        gradients=_bytes(storages(trainable)),
-        optimizer=_bytes(storages(state_tensors(optimizer))),
-        activations=_bytes({key: saved[key] for key in saved.keys() - weights.keys() - own.keys()}),
-        batch=_bytes(own),
-        data=_bytes(storages([part for samples in data for part in samples.tensors])),
-    )
+    apart = _weights(model).keys() | storages(batch.tensors).keys()
+    return _bytes({key: saved[key] for key in saved.keys() - apart})
+
+
+def _weights(model: nn.Module) -> dict[int, torch.UntypedStorage]:
+    return storages([*model.parameters(), *model.buffers()])
 
 
 def _bytes(storages: dict[int, torch.UntypedStorage]) -> int:

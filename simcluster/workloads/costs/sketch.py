@@ -6,13 +6,13 @@ All replicas of a workload share one sketch.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from simcluster.errors import Problem, UsageError
 from simcluster.process.loading import compiler_loads
@@ -33,12 +33,18 @@ class Sketch(Counter):
     """
 
     def __post_init__(self) -> None:
-        with compiler_loads():
-            self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._mode = self.mode()
         self.model = self.run("the model", super().a_model)
         named = trainable_of(self.model)
         self.names, self.trainable = [name for name, _ in named], [parameter for _, parameter in named]
         self.parameters = [meta(parameter) for parameter in self.trainable]
+
+    def mode(self) -> AbstractContextManager[object]:
+        """Return the mode of all work here, which may be entered again and again."""
+        with compiler_loads():
+            from torch._subclasses.fake_tensor import FakeTensorMode
+
+            return FakeTensorMode(allow_non_fake_inputs=True)
 
     def output_of(self, modules: Sequence[nn.Module], which: Hashable, inputs: Tensor) -> Tensor:
         """Return the output of *modules*, identified by *which*, for *inputs*, without values."""

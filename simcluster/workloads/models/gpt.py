@@ -27,6 +27,9 @@ TOKENS = 512
 MOST_HELD_OUT = 2**24
 """Limit on the model's outputs for all held-out windows together, in numbers: 64 MB."""
 
+NARROW = 32
+"""The outputs of a narrower GPT may be large where its weights are few."""
+
 
 def _gpt3(layers: int, width: int, heads: int) -> Shape:
     """Brown et al. 2020, table 2.1, with GPT-2's vocabulary."""
@@ -93,6 +96,7 @@ def gpt(
         name="gpt",
         weights_bytes=4 * shape.parameters,
         tokens=shape.context,
+        value_free=shape.width >= NARROW,
         model=partial(GPT, shape),
         loss=next_byte_loss,
         train=train,

@@ -22,6 +22,7 @@ EMBEDDED = Path(__file__).parent / "data" / "mnist_5k.npz"
 # Mean and deviation of the 60,000 training images' pixels, from 0 to 1.
 MEAN = 0.1307
 DEVIATION = 0.3081
+PIXELS, CLASSES = 784, 10
 
 
 def mnist_mlp(
@@ -47,7 +48,9 @@ def mnist_mlp(
     deal: Partition = iid if partition == "iid" else partial(dirichlet, alpha=alpha, at_least=batch_size)
     return Workload(
         name="mnist_mlp",
-        model=lambda: nn.Sequential(nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10)),
+        weights_bytes=4 * ((PIXELS + 1) * hidden + (hidden + 1) * CLASSES),
+        value_free=True,
+        model=lambda: nn.Sequential(nn.Linear(PIXELS, hidden), nn.ReLU(), nn.Linear(hidden, CLASSES)),
         loss=nn.functional.cross_entropy,
         train=train,
         test=test,

@@ -35,6 +35,8 @@ def quadratic(
     x, y = torch.from_numpy(inputs).to(kind), torch.from_numpy(targets).to(kind)
     return Workload(
         name="quadratic",
+        weights_bytes=features * kind.itemsize,
+        value_free=True,
         model=lambda: nn.Linear(features, 1, bias=False, dtype=kind),
         loss=lambda outputs, targets: (outputs - targets).square().mean() / 2,
         train=(x[:samples], y[:samples]),

@@ -17,12 +17,15 @@ import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from simcluster.errors import UsageError
 from simcluster_backends.sim.loop.callbacks import Frozen, Handle, Timer, owner_of_task
 from simcluster_backends.sim.loop.clock import Clock, Endless
 from simcluster_backends.sim.loop.workers import Workers
+
+if TYPE_CHECKING:
+    from simcluster_backends.sim.loop.batched import Waiting
 
 T = TypeVar("T")
 
@@ -52,6 +55,29 @@ class SimTask(asyncio.Task[T]):
         return self.number
 
 
+class Owned:
+    """The tasks of one owner, held weakly."""
+
+    __slots__ = ("_most", "_refs")
+
+    def __init__(self) -> None:
+        self._refs: list[weakref.ref[SimTask[Any]]] = []
+        self._most = 32
+
+    def add(self, task: SimTask[Any]) -> None:
+        """Hold *task*; forget those that have ended once they may be half of all."""
+        refs = self._refs
+        refs.append(weakref.ref(task))
+        if len(refs) > self._most:
+            self._refs = [weakref.ref(task) for task in self.unfinished()]
+            self._most = 2 * len(self._refs) + 32
+
+    def unfinished(self) -> list[SimTask[Any]]:
+        """Return the tasks that have not ended, in order of creation."""
+        found = [ref() for ref in self._refs]
+        return [task for task in found if task is not None and not task.done()]
+
+
 class SimFuture(asyncio.Future[T]):
     """A future that hashes by a number for the same reason; the number is drawn on first use, since few are hashed."""
 
@@ -74,10 +100,11 @@ class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self, threads: int = 1, nodes: int = 1) -> None:
         self.clock = Clock(0.0)
         self.workers = Workers(threads)
+        self.gradients: Waiting | None = None  # with the option `batched`
         self._ready: deque[Handle | Timer] = deque()
         self.frozen = Frozen(self._ready)
         self._numbers = itertools.count()
-        self._tasks: dict[object, weakref.WeakSet[SimTask[Any]]] = {}  # by owner
+        self._owned: dict[object, Owned] = {}  # by owner
         self._running = self._closed = self._stopping = False
         self._most_at_once = INSTANT_CALLBACKS_LIMIT + nodes * INSTANT_CALLBACKS_PER_NODE
         self.turns = 0  # callbacks so far
@@ -125,11 +152,27 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> SimTask[T]:
         number = next(self._numbers)
         task = SimTask(coro, number, loop=self, name=name or f"task-{number}", context=context)
-        tasks = self._tasks.get(task.owner)
-        if tasks is None:
-            tasks = self._tasks[task.owner] = weakref.WeakSet()
-        tasks.add(task)
+        owned = self._owned.get(task.owner)
+        if owned is None:
+            owned = self._owned[task.owner] = Owned()
+        owned.add(task)
         return task
+
+    async def rest(self, delay_s: float, context: contextvars.Context) -> None:
+        """Sleep for *delay_s*, more than 0, as `asyncio.sleep` does, in fewer turns; *context* is the caller's."""
+        done: asyncio.Future[None] = asyncio.Future(loop=self)
+        alarm = self.clock.alarm_at(self.clock._now + delay_s, self._rested, (done, context))
+        try:
+            await done
+        finally:
+            alarm.cancelled = True
+
+    def _rested(self, resting: tuple[asyncio.Future[None], contextvars.Context]) -> None:
+        done, context = resting
+        if self.frozen.held:  # perhaps its owner: then it has not rested until that resumes
+            self.call_soon(_finish, done, context=context)
+        else:
+            _finish(done)
 
     def begin(self, owner: object, coro: Coroutine[Any, Any, T], name: str) -> SimTask[T]:
         """Return a new task of *owner*; its child tasks and callbacks are the owner's too."""
@@ -146,7 +189,8 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def unfinished_of(self, owner: object) -> list[SimTask[Any]]:
         """Return the tasks of *owner* that have not ended, by number."""
-        return sorted([task for task in self._tasks.get(owner, ()) if not task.done()], key=lambda task: task.number)
+        owned = self._owned.get(owner)
+        return owned.unfinished() if owned is not None else []
 
     def progress(self) -> None:
         """Note progress: see IDLE_CALLBACKS_LIMIT."""
@@ -245,6 +289,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         logging.getLogger("asyncio").error(
             "%s at virtual time %r", context.get("message"), self.time(), exc_info=context.get("exception")
         )
+
+
+def _finish(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
 
 
 def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:

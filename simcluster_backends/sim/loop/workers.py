@@ -23,26 +23,44 @@ LEAST_FLOPS = 1e8
 """Less work than this is not worth a thread: contention for the interpreter lock would cost more than it saves."""
 
 
-class Piece(Generic[T]):
-    """A call of *work* that runs once, and its outcome."""
+class Outcome(Generic[T]):
+    """The outcome of a call of *work*, in a copy of the present *context*, which `call` makes."""
 
-    __slots__ = ("_context", "_error", "_over", "_result", "_work")
+    __slots__ = ("_error", "_result", "_work", "context")
 
     def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
-        self._context = contextvars.copy_context()
-        self._over = threading.Lock()
-        self._over.acquire()
+        self._work, self.context = work, contextvars.copy_context()
         self._result: T | None = None
         self._error: BaseException | None = None
 
-    def run(self) -> None:
+    def call(self) -> None:
         try:
-            self._result = self._context.run(at_work, self._work)
+            self._result = self.context.run(at_work, self._work)
         except KeyboardInterrupt:  # not raised by the work
             raise
         except BaseException as error:
             self._error = error
+
+    def result(self) -> T:
+        """Return or raise the outcome of the finished work."""
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+
+class Piece(Outcome[T]):
+    """A call of *work* that runs once, in whatever thread."""
+
+    __slots__ = ("_over",)
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        super().__init__(work)
+        self._over = threading.Lock()
+        self._over.acquire()
+
+    def run(self) -> None:
+        try:
+            self.call()
         finally:
             self._over.release()
 
@@ -50,12 +68,6 @@ class Piece(Generic[T]):
         """Return when the work has finished."""
         with self._over:
             return
-
-    def result(self) -> T:
-        """Return or raise the outcome of the finished work."""
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[return-value]
 
 
 class Workers:
@@ -68,19 +80,24 @@ class Workers:
         self._waiting: SimpleQueue[Piece[Any] | None] = SimpleQueue()
         self.under_way: dict[object, Piece[Any]] = {}
 
-    def begin(self, owner: object, work: Callable[[], T], *, hand_over: bool) -> Piece[T]:
+    def begin(self, owner: object, work: Callable[[], T], *, hand_over: bool) -> Outcome[T]:
         """Start *work*; it has finished on return unless there are threads to *hand* it *over* to."""
-        piece = Piece(work)
-        if self._count and hand_over:
-            self.under_way[owner] = piece
-            if len(self._threads) < self._count:
-                # A daemon: endless work must not keep Ctrl-C from ending the process.
-                thread = threading.Thread(target=self._run, name=f"work-{len(self._threads)}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
-            self._waiting.put(piece)
-        else:
-            piece.run()
+        if not (self._count and hand_over):
+            outcome = Outcome(work)
+            outcome.call()
+            return outcome
+        piece = self.under_way[owner] = Piece(work)
+        if len(self._threads) < self._count:
+            # A daemon: endless work must not keep Ctrl-C from ending the process.
+            thread = threading.Thread(target=self._run, name=f"work-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._waiting.put(piece)
+        return piece
+
+    def defer(self, owner: object, piece: Piece[T]) -> Piece[T]:
+        """Leave *piece* to its `wait`, which `join` calls."""
+        self.under_way[owner] = piece
         return piece
 
     def join(self, owner: object) -> None:

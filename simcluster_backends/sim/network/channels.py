@@ -35,6 +35,14 @@ class Part:
         if self._doubt > DOUBT * self.load:
             self.load, self._doubt = sum(self.loads.values()), 0.0
 
+    def again(self) -> Part:
+        """Return the same demands, added up again."""
+        load = doubt = 0.0
+        for each in self.loads.values():
+            load += each
+            doubt += load
+        return Part(self.loads, load, doubt)
+
 
 class Pairs(Protocol):
     """Numbers for each pair of channels."""
@@ -89,6 +97,15 @@ class Channel:
         if not part.loads:
             del channel.parts[self], self.reach[channel]
 
+    def hand_over(self, channel: Channel) -> None:
+        """Let *channel*, which holds no demands yet, hold all that this one holds: they are on no other channel."""
+        part = channel.parts.pop(self)
+        del self.reach[channel]
+        channel.parts[channel] = channel.reach[channel] = part.again()
+        channel.limits, self.limits = self.limits, channel.limits
+        for demand in part.loads:
+            demand.holder = channel
+
     def limit(self, demand: Demand, use: float) -> None:
         """Note that *demand* is held by its own limit."""
         self.limited.add(demand, demand.limit_Bps * use)
@@ -97,7 +114,7 @@ class Channel:
     def unlimit(self, demand: Demand) -> None:
         """Undo `limit`."""
         self.limited.remove(demand)
-        _discard(self.slow, demand)
+        discard(self.slow, demand)
 
     def fills_from(self, loose: Channel) -> float:
         """Return a level below which this channel cannot fill up, now that *loose* demands have joined it.
@@ -151,7 +168,7 @@ class Demand:
         """Set the limit, also in the list of the channel that holds this demand."""
         limits = self.holder.limits if self.holder is not None else None
         if limits is not None and self.limit < inf:
-            _discard(limits, self)
+            discard(limits, self)
         self.limit_Bps, self.limit = limit_Bps, limit_Bps / self.weight
         if limits is not None and self.limit < inf:
             insort(limits, (self.limit, self.number, self))
@@ -165,7 +182,7 @@ class Demand:
                 holder.free(channel, self)
                 to.hold(channel, self, self.weight * use)
         if self.limit < inf:
-            _discard(holder.limits, self)
+            discard(holder.limits, self)
             insort(to.limits, (self.limit, self.number, self))
         self.holder = to
 
@@ -178,13 +195,17 @@ class Demand:
                 holder.free(channel, self)
                 channel.limit(self, use)
         if self.limit < inf:
-            _discard(holder.limits, self)
+            discard(holder.limits, self)
         self.holder, self.own_Bps = None, self.limit_Bps
 
     def is_only_on(self, channel: Channel) -> bool:
         """Return whether *channel* is the only one that this demand shares."""
-        return not any(other is not channel and len(other.demands) > 1 for other, _ in self.uses)
+        for other, _ in self.uses:  # noqa: SIM110  # asked for each flow: a generator takes twice as long
+            if other is not channel and len(other.demands) > 1:
+                return False
+        return True
 
 
-def _discard(ordered: list[tuple[float, int, Demand]], demand: Demand) -> None:
+def discard(ordered: list[tuple[float, int, Demand]], demand: Demand) -> None:
+    """Remove *demand* from *ordered*, by its limit."""
     del ordered[bisect_left(ordered, (demand.limit, demand.number))]

@@ -14,7 +14,7 @@ from bisect import insort
 from math import inf
 from typing import NamedTuple
 
-from simcluster_backends.sim.network.channels import Channel, Demand
+from simcluster_backends.sim.network.channels import Channel, Demand, discard
 from simcluster_backends.sim.network.dense import Loads
 from simcluster_backends.sim.network.filling import Filling
 
@@ -65,7 +65,9 @@ class FairShare:
         """Remove *demand*. Return True if that may change other rates."""
         holder = demand.holder
         if holder is not None:
-            demand.set_limit(inf)
+            if demand.limit < inf:
+                discard(holder.limits, demand)
+            demand.limit_Bps = demand.limit = inf
         for channel, _ in demand.uses:
             others = channel.demands
             if len(others) > 1:
@@ -129,7 +131,11 @@ class FairShare:
         """
         loose = self._loose
         if (new := channel.parts.get(loose)) is not None:
-            for demand in list(new.loads):
+            if len(channel.parts) == 1 and len(new.loads) == len(self._unsettled) and channel.among is None:
+                loose.hand_over(channel)
+                moved.update(self._unsettled)
+                self._unsettled.clear()
+            for demand in list(new.loads) if loose in channel.parts else ():
                 demand.move(channel)
                 moved[demand] = None
                 del self._unsettled[demand]

@@ -66,7 +66,10 @@ class Channels:
         return self._channel(link.name, forward or link.duplex == "half", self._factor * link.bandwidth_Bps)
 
     def _channel(self, name: str, kind: object, capacity_Bps: float) -> Channel:
-        return self._channels.setdefault((name, kind), Channel(name, capacity_Bps))
+        channel = self._channels.get((name, kind))
+        if channel is None:
+            channel = self._channels[name, kind] = Channel(name, capacity_Bps)
+        return channel
 
     def cores(self, machine: str) -> Channel:
         """Return the core seconds per second of *machine*."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from simcluster.errors import ABSENT, ENDED, SimclusterError, nearest
 from simcluster_backends.sockets.launcher.member import Member
@@ -107,7 +108,7 @@ class Comers:
     def bring(self, rank: int) -> None:
         """Start the process of *rank*, for the first time or again, once the previous one has exited."""
         task = self._bringing[rank] = asyncio.create_task(self._bring(self._members[rank]))
-        task.add_done_callback(lambda _: self._brought(rank))
+        task.add_done_callback(partial(self._brought, rank))
 
     def joined(self, member: Member) -> None:
         """Expect *member*, which has connected in place of a lost node, perhaps started by hand."""
@@ -162,8 +163,9 @@ class Comers:
 
         loop.call_later(self._patience_s, check)
 
-    def _brought(self, rank: int) -> None:
-        self._bringing.pop(rank, None)
+    def _brought(self, rank: int, task: asyncio.Task[None]) -> None:
+        if self._bringing.get(rank) is task:  # it may have died while it started, and be brought again
+            del self._bringing[rank]
         self._changed.set()
 
     async def _take_in_all(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from simcluster.errors import ABSENT
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sockets.launcher.admission import Comers
 from simcluster_backends.sockets.launcher.faults import Faults
@@ -110,7 +111,7 @@ class Departures:
 
     def left(self, member: Member, reason: str) -> None:
         member.connection = None
-        self._comers.lost(member)
+        self._drop(member)
         self._died(member, f"its process is gone ({reason})")
 
     def exited(self, member: Member, code: int | None) -> None:
@@ -118,7 +119,7 @@ class Departures:
             log_file = self._starters.logs.file(member.name)
             seen = f"see {log_file}" if log_file else "log its output by giving the run a directory"
             how = "" if code is None else f" with exit code {code}"
-            self._comers.lost(member)
+            self._drop(member)
             self._died(member, f"its process ended{how} before it joined; {seen}")
         self._changed.set()
 
@@ -130,6 +131,17 @@ class Departures:
         member.gone = reason = self._faults.planned.get(member.rank, reason)
         self._verdict.died(member.rank, reason, self._at_s())
         self.tell_others(member, reason)
+        self._revive(member)
+
+    def _drop(self, member: Member) -> None:
+        """Drop *member* if it was joining; start it again if it had been lost before."""
+        if member.is_coming:
+            self._comers.lost(member)
+            if member.gone != ABSENT and not self.has_begun_to_end:
+                self._revive(member)
+
+    def _revive(self, member: Member) -> None:
+        """Start the process of *member* again, which the plan did not end, unless there were too many revivals."""
         revives = self._revivals > 0 and self._at_s() > 0 and not self.is_stopping
         if revives and not member.by_hand and member.rank not in self._faults.planned:
             self._revivals -= 1

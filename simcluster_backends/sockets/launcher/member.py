@@ -13,6 +13,7 @@ from simcluster.watching.board import NodeTelemetry
 from simcluster.watching.telling import NodeRows, Noted, with_rows
 from simcluster_backends.common.failure import LEFT
 from simcluster_backends.common.log_line import MACHINE
+from simcluster_backends.common.waiting import wait_in_words
 from simcluster_backends.common.watchdog import Progress
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.wire import messages
@@ -124,10 +125,10 @@ class Member:
         """Its last reported activity, for the report of a run that does not end."""
         if self.status is not None and self.status.stalled_s:
             return f"{self.label} is at {self.status.place}, for {self.status.stalled_s:.0f} s without an await"
-        words = ", ".join(self.status.waits) if self.status is not None else ""
-        if self.status is not None and self.status.computing:
-            words = f"a piece of its work{', ' if words else ''}{words}"
-        return f"{self.label} waits for {words or 'something outside the transport'}"
+        if self.status is None:
+            return wait_in_words(self.label, [], [], [])
+        work = ["a piece of its work"] if self.status.computing else []
+        return wait_in_words(self.label, [*work, *self.status.waits], self.status.places, self.status.unread)
 
     @property
     def sent_to(self) -> dict[int, list[int]]:

@@ -14,6 +14,7 @@ from simcluster.process.places import place
 from simcluster.runs.record import NodeRecord, hand_in, told
 from simcluster_backends.common.failure import Failure
 from simcluster_backends.common.narrator import Narrator
+from simcluster_backends.common.waiting import waiting_at
 from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.wire import messages as wire
 
@@ -52,6 +53,10 @@ class Pulse:
             return 0.0, ""
         return stalled_s, place(sys._current_frames().get(self._thread))
 
+    def waiting_at(self) -> list[str]:
+        """Return where the tasks of the loop wait."""
+        return waiting_at(asyncio.all_tasks(self._loop))
+
 
 class Reports:
     """The reports of *member*; *pulse* watches its event loop, and *narrator* reads the machine."""
@@ -65,12 +70,13 @@ class Reports:
         recorder, progress = self._member.recorder, self._member.progress
         record = recorder.record
         sent_to = {to: list(count) for to, count in list(record.sent_to.items())}
+        waits = list(progress.waits[:WAITS_SHOWN]) if has_begun else []
         messages: list[wire.FromNode] = [
             wire.Status(
                 progress.moved,
                 progress.done,
                 progress.computing,
-                list(progress.waits[:WAITS_SHOWN]) if has_begun else [],
+                waits,
                 record.steps,
                 sent_to,
                 record.bytes_received,
@@ -78,6 +84,8 @@ class Reports:
                 *self._pulse.stalled(),
                 recorder.ledger() if recorder.ledger is not None else None,
                 dict(self._narrator.machine),
+                self._pulse.waiting_at() if has_begun else [],
+                self._member.inbox.unread() if waits else [],
             )
         ]
         messages += self._rows()

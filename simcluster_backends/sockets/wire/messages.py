@@ -143,7 +143,8 @@ class Status(msgspec.Struct, array_like=True, frozen=True, tag="status"):
 
     *moved* rises with any activity, *done* only with work and records; *ended*: its algorithm has; its event loop has
     not turned for *stalled_s* and is at *place*. *samples* says what has become of its batches so far,
-    *machine* is its last reading of process and machine.
+    *machine* is its last reading of process and machine. *places* are where its tasks wait, *unread* what they could
+    have received meanwhile.
     """
 
     moved: int
@@ -158,6 +159,8 @@ class Status(msgspec.Struct, array_like=True, frozen=True, tag="status"):
     place: str
     samples: dict[str, Any] | None = None
     machine: dict[str, float] = {}
+    places: list[str] = []
+    unread: list[str] = []
 
 
 class Rows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from simcluster.forwarding import Forwarding
 from simcluster.inference.engine.desk import Load, Order
-from simcluster.inference.request import Reason
+from simcluster.inference.request import Logprobs, Reason
 from simcluster.payload import Sendable, as_payload, body_bytes
 from simcluster.transport import Transport
 
@@ -31,15 +31,17 @@ class Desk:
     def __init__(self, orders: Iterable[Order]) -> None:
         self._orders = iter(orders)
         self.tokens: dict[str, list[int]] = {}
+        self.logprobs: dict[str, list[Logprobs | None]] = {}
         self.ends: dict[str, tuple[Reason, str]] = {}
         self.loads: list[Load] = []
 
     async def next(self) -> Order | None:
         return next(self._orders, None)
 
-    def token(self, request: str, token: int) -> None:
+    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
         assert request not in self.ends
         self.tokens.setdefault(request, []).append(token)
+        self.logprobs.setdefault(request, []).append(logprobs)
 
     def end(self, request: str, reason: Reason, message: str = "") -> None:
         assert request not in self.ends

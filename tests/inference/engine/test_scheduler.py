@@ -14,6 +14,7 @@ from simcluster.inference.engine.guesses import looked_up
 from simcluster.inference.engine.limits import Limits
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.request import Request
+from tests.support.driven import next_batch
 
 END, OTHER = 7, 3
 
@@ -48,7 +49,7 @@ class Run:
                     assert name not in self.ends
                     self.ends[name] = "cancelled"
             self.check()
-            issued = scheduler.next_batch()
+            issued = next_batch(scheduler)
             if issued is not None:
                 assert read(written(issued.batch)) == issued.batch
                 assert len(issued.tokens) == issued.batch.tokens
@@ -265,11 +266,11 @@ def test_groups_of_equal_size_fill_the_batches_in_flight() -> None:
     scheduler = Scheduler(limits)
     for name in range(6):
         assert scheduler.add(Request(str(name), (1,), 5)) == ""
-    issued = scheduler.next_batch()  # the prompts go together
+    issued = next_batch(scheduler)  # the prompts go together
     assert issued is not None
     scheduler.take([1] * 6)
     sizes = []
-    while (issued := scheduler.next_batch()) is not None:
+    while (issued := next_batch(scheduler)) is not None:
         sizes.append(len(issued.batch.pieces))
     assert sizes == [2, 2, 2]
 
@@ -277,16 +278,42 @@ def test_groups_of_equal_size_fill_the_batches_in_flight() -> None:
 def test_a_cancelled_request_frees_its_blocks_at_once_even_in_flight() -> None:
     scheduler = Scheduler(Limits(blocks=2, context=8, vocabulary=10, block_tokens=4))
     assert scheduler.add(Request("0", (1, 2, 3, 4, 5), 3)) == ""
-    assert scheduler.next_batch() is not None
+    assert next_batch(scheduler) is not None
     assert scheduler.blocks.free == 0
     assert scheduler.cancel("0")
     assert scheduler.blocks.free == 2
     assert not scheduler.cancel("0")
     assert scheduler.add(Request("1", (1,), 1)) == ""
     assert scheduler.take([4]) == []  # the token of a request that has ended
-    issued = scheduler.next_batch()
+    issued = next_batch(scheduler)
     assert issued is not None
     assert issued.batch.closed == (0,)
+
+
+def test_a_sequence_cancelled_while_its_guesses_are_made_leaves_the_batch() -> None:
+    scheduler = Scheduler(Limits(blocks=8, context=16, vocabulary=10, block_tokens=2, guesses=3))
+    for name in "01":
+        assert scheduler.add(Request(name, (1, 2), 8)) == ""
+    assert next_batch(scheduler) is not None
+    scheduler.take([3, 3])
+    # 3 tokens of each are known: 2 of 8 blocks each, and with 3 guesses 3 blocks.
+    plan = scheduler.plan()
+    assert plan is not None
+    assert [wish.most for wish in plan.wishes] == [3, 3]
+    assert scheduler.blocks.free == 2
+    scheduler.cancel("0")
+    issued = scheduler.issue(plan, [(4, 4, 4), (5,)])
+    assert issued is not None
+    assert [(piece.slot, piece.count, piece.guesses) for piece in issued.batch.pieces] == [(1, 2, (5,))]
+    assert issued.batch.closed == (0,)
+    assert scheduler.blocks.free == 6  # 4 tokens in 2 blocks: those of guesses that were not made are free
+    scheduler.take([5, 6], [2])
+    assert (scheduler.proposed, scheduler.accepted) == (1, 1)
+    plan = scheduler.plan()
+    assert plan is not None
+    scheduler.cancel("1")
+    assert scheduler.issue(plan, [(4, 4, 4)]) is None
+    assert scheduler.blocks.free == 8
 
 
 def test_a_prompt_begins_with_the_chunks_that_an_earlier_one_left() -> None:
@@ -296,7 +323,7 @@ def test_a_prompt_begins_with_the_chunks_that_an_earlier_one_left() -> None:
         """Return (start, count, prefix) of the pieces of a request with an answer of one token."""
         assert scheduler.add(Request(name, prompt, 1)) == ""
         rows = []
-        while (issued := scheduler.next_batch()) is not None:
+        while (issued := next_batch(scheduler)) is not None:
             (piece,) = issued.batch.pieces
             prefix = sum(one.prefix for one in issued.batch.opened)
             rows.append((piece.start, piece.count, prefix))

@@ -12,6 +12,7 @@ from simcluster.inference.engine.batch import Issued
 from simcluster.inference.engine.limits import Limits
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.request import Request, rest
+from tests.support.driven import next_batch
 
 CHUNK = 4
 
@@ -56,7 +57,7 @@ class Desk:
         for one in self.requests:
             assert scheduler.add(one) == ""
         while not scheduler.is_empty:
-            issued = scheduler.next_batch()
+            issued = next_batch(scheduler)
             assert issued is not None
             if self.chance.random() < often:
                 if self.chance.random() < 0.5:
@@ -117,17 +118,17 @@ def test_a_decoding_answer_is_continued_without_a_chunk() -> None:
     scheduler.add(request)
     answers = []
     for _ in range(3):
-        issued = scheduler.next_batch()
+        issued = next_batch(scheduler)
         assert issued is not None
         answers += [answer.token for answer in scheduler.take(stage.forward(issued))]
     assert scheduler.prefilled == 3
-    scheduler.next_batch()
+    next_batch(scheduler)
     scheduler.set_aside()
     assert (scheduler.aside, scheduler.is_empty) == (["0"], True)
     left = rest(request, answers[:1])
     assert isinstance(left, Request)
     assert scheduler.resume(left) == answers[1:]  # which had been lost on their way
-    issued = scheduler.next_batch()
+    issued = next_batch(scheduler)
     assert issued is not None
     assert issued.tokens == (answers[-1],)
     assert scheduler.prefilled == 3
@@ -145,13 +146,13 @@ def test_a_decoding_answer_is_continued_without_a_chunk() -> None:
 def test_another_request_is_not_taken_for_the_one_set_aside_and_gets_its_blocks(other: Request) -> None:
     scheduler, stage = Scheduler(Limits(2, 100, 50, block_tokens=8)), Cached()
     scheduler.add(Request("0", (1, 2, 3), 6))
-    issued = scheduler.next_batch()
+    issued = next_batch(scheduler)
     assert issued is not None
     scheduler.take(stage.forward(issued))
     scheduler.set_aside()
     assert scheduler.resume(other) is None
     assert scheduler.add(other) == ""
-    while (issued := scheduler.next_batch()) is not None:
+    while (issued := next_batch(scheduler)) is not None:
         scheduler.take(stage.forward(issued))
     assert scheduler.is_empty
     assert scheduler.blocks.free + sum(map(scheduler.blocks.held, scheduler._kept.values())) == 2

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simcluster.bench.flows import PlainFlow
+from simcluster.topology import star
 from simcluster_backends.sim.network.fairshare import Channel, Demand, FairShare
+from simcluster_backends.sim.plain_flows import finish_times
 
 
 def max_min_rates(
@@ -160,3 +165,19 @@ def test_only_what_changed_is_reported() -> None:
     # 9 B/s are halved. The free one stays on its channel, whose level falls; only the late one moves there.
     assert fair.settle() == ([a], [late])
     assert (bound.rate_Bps, free.rate_Bps, late.rate_Bps, apart.rate_Bps) == (1.0, 4.5, 4.5, 10.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_flows_that_start_together_end_as_those_that_are_moved_one_by_one(seed: int) -> None:
+    """Two more flows on a link elsewhere at the same instant keep the channel from taking all others at once."""
+    chance = random.Random(seed)
+    sizes = [float(chance.choice((10**6, 10**6, 3 * 10**6))) for _ in range(9)]
+    # A share of n0's link is 125 MB/s / 9 = 14 MB/s; n1's link lets 1.25 MB/s pass.
+    cluster = star(13, bandwidth=125e6, latency=25e-6)
+    first, second, *others = cluster.links
+    slow = replace(cluster, links=(first, replace(second, bandwidth_Bps=12.5e5), *others))
+    pushes = [PlainFlow(f"n{number + 1}", "n0", size) for number, size in enumerate(sizes)]
+    later = [PlainFlow("n1", "n0", 5e5, start_s=0.01), PlainFlow("n2", "n0", 5e5, start_s=0.02)]
+    elsewhere = [PlainFlow("n10", "n12", 1e3), PlainFlow("n11", "n12", 1e3)]
+    together = finish_times(slow, [*pushes, *later])
+    assert together == finish_times(slow, [*pushes, *later, *elsewhere])[: len(pushes) + len(later)]

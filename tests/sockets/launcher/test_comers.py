@@ -10,22 +10,29 @@ import subprocess
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from simcluster.errors import RunError
+from simcluster.errors import ABSENT, RunError
 from simcluster.experiment.job import ClusterJob
 from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster_backends.common.failure import Failure
+from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sim.loop.event_loop import SimLoop
 from simcluster_backends.sockets import generate_key, write_key
 from simcluster_backends.sockets.launcher.admission import Comers
+from simcluster_backends.sockets.launcher.departures import Departures
 from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.wire.messages import Addresses, Go, Outcome, Status
 from tests.support.clusters import chain
 from tests.support.plans import plan
 from tests.support.socket_runs import Running, free_port, hand_started, pids_in, wait_for
+
+if TYPE_CHECKING:
+    from simcluster_backends.sockets.launcher.faults import Faults
+    from simcluster_backends.sockets.launcher.starters import Starters
 
 TOPOLOGY = chain(4)
 OPTIONS = {"heartbeat_s": 0.1, "dead_s": 10.0}
@@ -298,3 +305,41 @@ def test_one_that_does_not_get_ready_is_given_up_so_that_nobody_waits_for_it_for
         assert desk.killed == [1]
 
     Desk(3).run(life)
+
+
+def test_a_revived_node_that_dies_before_it_has_joined_is_started_again_up_to_the_limit() -> None:
+    async def life(desk: Desk) -> None:
+        member, plan_of_none = desk.members[1], cast("Faults", SimpleNamespace(planned={}))
+        starters = cast("Starters", SimpleNamespace(logs=SimpleNamespace(file=lambda name: None)))
+        verdict = Verdict([one.name for one in desk.members])
+        departures = Departures(
+            desk.members, desk.changed, 10.0, verdict, plan_of_none, desk.comers, starters, desk.loop.time, revivals=3
+        )
+        await asyncio.sleep(1)  # the run has begun
+        for lives, dies in enumerate((departures.left, departures.left, departures.exited, departures.exited)):
+            assert desk.started == [1] * lives
+            dies(member, None)  # type: ignore[operator]
+            await asyncio.sleep(2)
+        assert desk.started == [1] * 3  # of four deaths the last one is above the limit
+        assert not member.is_coming
+        assert member.gone is not None
+
+    Desk(2).run(life)
+
+
+def test_a_late_joiner_that_dies_on_its_way_is_not_revived() -> None:
+    async def life(desk: Desk) -> None:
+        member, plan_of_none = desk.members[1], cast("Faults", SimpleNamespace(planned={}))
+        starters = cast("Starters", SimpleNamespace(logs=SimpleNamespace(file=lambda name: None)))
+        departures = Departures(
+            desk.members, desk.changed, 10.0, Verdict(["n0", "n1"]), plan_of_none, desk.comers, starters,
+            desk.loop.time, revivals=3,
+        )  # fmt: skip
+        member.gone = ABSENT
+        desk.joins(1)
+        await asyncio.sleep(1)
+        departures.exited(member, 1)
+        await asyncio.sleep(2)
+        assert desk.started == []
+
+    Desk(2).run(life)

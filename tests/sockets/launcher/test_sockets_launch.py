@@ -164,10 +164,21 @@ def test_a_program_that_is_not_there_is_said_to_be_missing() -> None:
 def test_a_run_in_which_everybody_waits_lists_who_waits_for_what() -> None:
     record = run_cluster(job("waits_for_nothing", options={"stuck_s": 0.3, "heartbeat_s": 0.1}))
     assert isinstance(record.error, NeverFinished)
+    at = node_programs.line_of(node_programs.waits_for_nothing, "node.recv(")
     assert record.error.waits == [
-        "rank 0 (a) waits for recv(source=1, tag='never')",
-        "rank 1 (b) waits for recv(source=2, tag='never')",
-        "rank 2 (c) waits for recv(source=0, tag='never')",
+        f"rank 0 (a) waits for recv(source=1, tag='never') at {at}",
+        f"rank 1 (b) waits for recv(source=2, tag='never') at {at}",
+        f"rank 2 (c) waits for recv(source=0, tag='never') at {at}",
+    ]
+
+
+def test_a_run_in_which_a_tag_is_wrong_names_what_lies_unread() -> None:
+    record = run_cluster(job("reads_another_tag", "ab", options={"stuck_s": 0.3, "heartbeat_s": 0.1}))
+    assert isinstance(record.error, NeverFinished)
+    at = node_programs.line_of(node_programs.reads_another_tag, "node.recv(")
+    assert record.error.waits == [
+        f"rank 0 (a) waits for recv(source=1, tag='grad') at {at}",
+        f"rank 1 (b) waits for recv(source=0, tag='grad') at {at}; unread: 2 messages from rank 0 (a) with tag 'grads'",
     ]
 
 
@@ -189,7 +200,10 @@ def test_a_piece_of_work_without_an_end_ends_the_run(tmp_path: Path) -> None:
     record = Running(request).result()
     assert isinstance(record.error, NeverFinished)
     assert "no work done and nothing recorded for 1 s (idle_s)" in str(record.error)
-    assert record.error.waits == [f"rank {rank} ({'ab'[rank]}) waits for a piece of its work" for rank in (0, 1)]
+    at = node_programs.line_of(node_programs.computes_for_ever, "node.compute(")
+    assert record.error.waits == [
+        f"rank {rank} ({'ab'[rank]}) waits for a piece of its work at {at}" for rank in (0, 1)
+    ]
     assert all(gone(pid) for pid in pids_in(tmp_path, "ab").values())
 
 

@@ -25,6 +25,7 @@ WIRE = {
     3: "b675145a54c39bba",
     4: "e6b2836d199f0dd6",
     5: "2dfa104e67314d7a",
+    6: "d1fbf608c9559447",
 }
 """A digest of everything that crosses the wire, by version."""
 

@@ -1,4 +1,4 @@
-"""Mistakes in an own algorithm (7 of 18), model (4 of 10) and installation (1 of 9) that are answered already."""
+"""Mistakes in an own algorithm (9 of 20), model (4 of 10) and installation (1 of 9) that are answered already."""
 
 from tests.whole.first_ten_minutes.row import ALGORITHM, OWN, PYTHON, Row, algorithm, model
 
@@ -17,6 +17,20 @@ ROWS = (
     _whole("syntax error", "async def algo(node, replica:\n    pass\n", "algo.py:1", "SyntaxError", "never closed"),
     algorithm("clock of its own", "pass", "algo.py:1:1", "found time", "asyncio.sleep", code=2, head="import time\n"),
     algorithm("deadlock", "await node.recv((node.rank + 1) % node.size, 'x')", "algo.py:8", "Deadlock", "recv"),
+    algorithm(
+        "wrong tag",
+        "await node.send((node.rank + 1) % node.size, 'grads', 1); await node.recv(tag='grad')",
+        "algo.py:8",
+        "Deadlock",
+        "unread: 1 message from rank 4",
+        "with tag 'grads'",
+    ),
+    algorithm(
+        "recv not awaited",
+        "message = node.recv((node.rank - 1) % node.size, 'grad'); message.tensor",
+        "algo.py:8",
+        "calls recv without await: write `await`",
+    ),
     algorithm("loop without end", "while True: await asyncio.sleep(0)", "algo.py:8", "NeverFinished"),
     algorithm(
         "file that starts itself",

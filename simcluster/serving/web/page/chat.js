@@ -4,10 +4,11 @@ import { login } from "./login.js";
 import { asked, events } from "./stream.js";
 import { keep, kept } from "./store.js";
 import { drawShelf, quiet, showLoad, showMeasured } from "./shelf.js";
+import { mark } from "./marks.js";
 import { drawTurns, writer } from "./turns.js";
 
 const STARTERS = ["The capital of France is", "Explain a pipeline in two sentences.", "Write a haiku about a Raspberry Pi."];
-const RETRY_MS = 2000, NARROW = matchMedia("(max-width: 760px)");
+const RETRY_MS = 2000, LIKELIEST = 5, NARROW = matchMedia("(max-width: 760px)");
 let conversations = kept(), current = null, stopping = null, model = null, following = null, silence = 0, redrawing = false;
 
 function newChat() {
@@ -49,7 +50,8 @@ function sampling() {
   return Object.fromEntries(Object.entries(found).filter(([, one]) => one !== undefined));
 }
 function question(turns) {
-  const common = { model: model.name, stream: true, ...sampling() }, system = $("system").value.trim();
+  const likeliest = !$("likeliest").checked ? {} : model.chat ? { logprobs: true, top_logprobs: LIKELIEST } : { logprobs: LIKELIEST };
+  const common = { model: model.name, stream: true, ...sampling(), ...likeliest }, system = $("system").value.trim();
   if (!model.chat) return ["/v1/completions", { ...common, prompt: turns[turns.length - 1].text }];
   const messages = turns.filter((turn) => turn.role === "user" || turn.text).map((turn) => ({ role: turn.role, content: turn.text }));
   return ["/v1/chat/completions", { ...common, messages: [...(system ? [{ role: "system", content: system }] : []), ...messages] }];
@@ -59,7 +61,7 @@ async function answer() {
   const mine = current, turn = { role: "assistant", text: "" }, [path, body] = question(mine.turns);
   const abort = stopping = new AbortController();
   setBusy(true);
-  const write = writer(turn);
+  const write = writer(turn), decoder = new TextDecoder();
   mine.turns.push(turn);
   try {
     for await (const event of events(await asked(path, body, abort.signal))) {
@@ -67,6 +69,7 @@ async function answer() {
       if (event.name) continue;
       if (event.data.error) throw new Error(event.data.error.message);
       const choice = event.data.choices[0], text = choice ? (model.chat ? choice.delta.content : choice.text) : "";
+      if (choice) mark(turn, choice.logprobs, decoder);
       if (text) { turn.text += text; if (mine === current) write(); }
     }
     if (turn.timings) showMeasured(turn.timings);

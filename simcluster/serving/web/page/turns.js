@@ -1,6 +1,7 @@
 // The turns of a conversation: what was said, the buttons and numbers below it.
 import { $, element, number, seconds } from "./dom.js";
 import { markdown } from "./markdown.js";
+import { marked } from "./marks.js";
 
 const button = (text, name) => {
   const made = element("button", "plain", text);
@@ -19,7 +20,7 @@ export function turnOf(turn, place, isLast) {
   const made = element("li", turn.role), said = element("div", "said");
   made.dataset.place = place;
   if (turn.role === "user") said.textContent = turn.text;
-  else said.append(...markdown(turn.text));
+  else said.append(...(marked(turn) || markdown(turn.text)));
   made.append(said);
   if (turn.error) made.append(element("p", "failure", turn.error));
   if (turn.role === "user") return made;
@@ -52,7 +53,7 @@ export function writer(turn) {
     requestAnimationFrame(() => {
       due = false;
       const follows = box.scrollHeight - box.scrollTop - box.clientHeight < 80, since_s = (performance.now() - first) / 1000;
-      said.replaceChildren(...markdown(turn.text));
+      said.replaceChildren(...(marked(turn) || markdown(turn.text)));
       numbers.textContent = since_s > 0.5 ? `${number((pieces - 1) / since_s, 2)} tokens/s` : "";
       if (follows) box.scrollTop = box.scrollHeight;
     });
