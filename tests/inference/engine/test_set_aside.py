@@ -141,6 +141,7 @@ def test_a_decoding_answer_is_continued_without_a_chunk() -> None:
         Request("0", (1, 2, 4), 6),
         Request("0", (1, 2, 3), 7),
         Request("0", (1, 2, 3, 9, 9, 9), 3),  # more tokens than are known here
+        Request("0", (1, 2, 3), 6, logprobs=1),  # whose lost token would come without its log-probability
     ],
 )
 def test_another_request_is_not_taken_for_the_one_set_aside_and_gets_its_blocks(other: Request) -> None:
