@@ -87,8 +87,8 @@ def drawn(seed: int) -> Case:
     case.cancels = {one.id: chance.uniform(0, 2 * lasts_s) for one in requests if chance.random() < 0.2}
     case.dead_s = lasts_s / 2
     case.faults = [_fault(chance, case, lasts_s) for _ in range(chance.randint(0, 3))]
-    joins = {fault["node"] for fault in case.faults if fault["kind"] == "join"}
-    case.faults = [fault for fault in case.faults if fault["kind"] == "join" or fault.get("node") not in joins]
+    joins = {fault["node"]: fault for fault in reversed(case.faults) if fault["kind"] == "join"}
+    case.faults = [fault for fault in case.faults if joins.get(fault.get("node", ""), fault) is fault]
     return case
 
 
