@@ -197,8 +197,14 @@ def bill(device: Device, compute_s: float, elapsed_s: float) -> Bill:
 
 def total(all_bills: Iterable[Bill]) -> Bill:
     """Return the sum; a part that any bill lacks is None, since a sum without it would look complete."""
-    columns = list(zip(*all_bills, strict=True)) or [(None,), (None,)]
-    return Bill(*(None if None in column else sum(column) for column in columns))
+    bills = list(all_bills)
+    return Bill(_sum([bill.joules for bill in bills]), _sum([bill.price_usd for bill in bills]))
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """Return the sum of *values*; None if one is missing, or all."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
 
 
 HELD_OUT: Final = (LOSS, ACCURACY)
@@ -215,6 +221,8 @@ def keep_those_that_stand(record: RunRecord) -> None:
     others = sorted((node for node in record.nodes if node is not stands), key=lambda node: node.rank)
     known, formed = _held_out(stands), bool(regroups(record.nodes))
     for node in others:
+        if not node.metrics:
+            continue
         fills = formed and node.trained
         keeps = _held_out(node) - known if fills else set()
         node.metrics = [

@@ -145,6 +145,8 @@ def consensus_metrics(record: RunRecord) -> list[tuple[int, Metric]]:
     hold parts of a model, which have no distance.
     """
     nodes = [node for node in record.nodes if node.ended_well] or record.nodes
+    if not all(node.copies for node in nodes):
+        return []
     by_step = [{copy.step: copy for copy in node.copies} for node in nodes]
     found = []
     for step in sorted(set.intersection(*map(set, by_step))) if by_step else []:

@@ -144,7 +144,7 @@ def limits_of(
             continue
         room = memory - weights_bytes
         if room < token_bytes * limits.block_tokens:
-            with_draft = f", with {draft.shape.name}" if draft is not None and layout.has_engine(place) else ""
+            with_draft = f", with {draft.shape.name}" if draft is not None and layout.guesses(place) else ""
             found = f"{format_size(memory)} of memory for {format_size(weights_bytes)} of weights{with_draft}"
             problems.append(Problem(f"node {name}", found, "room for them and a block of the cache"))
         counts.append(math.floor(room / (token_bytes * limits.block_tokens)))
@@ -178,7 +178,7 @@ def policy_of(policy: Policy | None, layout: Layout) -> Policy:
 
 def held_bytes(layout: Layout, shape: Shape, place: int, draft: SmallModel | None = None) -> tuple[float, float]:
     """Return (bytes of weights, bytes of cache per token) of the *place*-th node of *layout*, with its *draft*."""
-    if draft is not None and layout.has_engine(place):
+    if draft is not None and layout.guesses(place):
         weights, cache = held_bytes(layout, shape, place)
         return weights + draft.shape.whole_bytes, cache + draft.shape.cache_bytes(draft.shape.layers, 1)
     layers, count = layout.layers[place], len(layout.ranks)

@@ -11,7 +11,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final, TypeAlias
 
 import torch
@@ -22,22 +22,17 @@ from simcluster.inference.engine.draft import Draft
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.generate import generate
 from simcluster.inference.engine.generate_tensor import generate_tensor
-from simcluster.inference.engine.guesses import Guesser, LookUp
+from simcluster.inference.engine.guesses import Guesser
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.serve_replicas import serve_replicas
 from simcluster.inference.engine.sharded import RealShard, Shard, TimedShard
 from simcluster.inference.engine.stage import RealStage, Stage, TimedStage
-from simcluster.inference.models.architecture import Precision
-from simcluster.inference.models.decoder import Share
-from simcluster.inference.models.model_file import ModelFile
-from simcluster.inference.models.open import open_model
-from simcluster.inference.models.sampling import sampled
-from simcluster.inference.models.shard import Shard as ShardWeights
 from simcluster.payload import pack
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.serving.desks import BEGAN, EMPTY, PREFILLED, Attended, GivenDesk
+from simcluster.serving.parts import file_of, guesser_of, parts_of, share_of
 from simcluster.serving.seat import Seat
 from simcluster.serving.setup import Placed, Setup, read_setup
 from simcluster.transport import FREE, Transport
@@ -58,9 +53,9 @@ def prepare(config_json: str) -> None:
     """Open the model's file before the clock starts."""
     setup = read_setup(config_json)
     if setup.numerics == "real":
-        _file(setup.model)
+        file_of(setup.model)
         if setup.draft is not None:
-            _file(setup.draft.model)
+            file_of(setup.draft.model)
 
 
 async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
@@ -89,11 +84,13 @@ class _Loaded:
     scheduler: Scheduler
     guesser: Guesser
 
-    def fits(self, setup: Setup) -> bool:
-        """Whether it is a whole model with room for what *setup* asks of one."""
+    def fits(self, setup: Setup, place: int) -> bool:
+        """Whether it is a whole model with room for what *setup* asks of one, and for the draft at *place*."""
         limits = self.scheduler.limits
         same = replace(limits, blocks=setup.limits.blocks) == setup.limits
-        return setup.layout.kind in WHOLE and same and limits.blocks >= setup.limits.blocks
+        lacks_draft = setup.draft is not None and setup.layout.guesses(place) and not isinstance(self.guesser, Draft)
+        has_room = limits.blocks >= setup.limits.blocks and not lacks_draft
+        return setup.layout.kind in WHOLE and same and has_room
 
 
 class Part:
@@ -113,8 +110,9 @@ class Part:
         setup, recorder = self._setup, self._recorder
         play = partial(self._play, desk=desk)
         if setup.recovery is not None and node.size > 1:
-            if recorder.incarnation > 0 and setup.layout.kind in WHOLE and node.rank in setup.layout.ranks:
-                await self._load(node, setup, 0)  # before it asks in: the others would wait for it
+            ranks = setup.layout.ranks
+            if recorder.incarnation > 0 and setup.layout.kind in WHOLE and node.rank in ranks:
+                await self._load(node, setup, ranks.index(node.rank))  # before it asks in: the others would wait for it
             await Seat(node, setup, play, recorder.incarnation).run()
         elif node.rank in setup.layout.ranks:
             await play(node, setup, Placed(setup.layout, setup.limits))
@@ -156,9 +154,9 @@ class Part:
 
         A small model's cache may lack what was in flight, so it begins empty.
         """
-        if self._whole is not None and self._whole.fits(setup):
+        if self._whole is not None and self._whole.fits(setup, place):
             self._whole.scheduler.set_aside()
-            self._whole = replace(self._whole, guesser=_guesser(setup, place))
+            self._whole = replace(self._whole, guesser=guesser_of(setup, place))
             return self._whole
         return await self._load(node, setup, place)
 
@@ -170,8 +168,8 @@ class Part:
             return_freed_memory()
             self._note(EMPTY, rss_bytes() or 0)
         if setup.is_real:
-            _share.cache_clear()  # of another placement
-        made, guesser = await node.compute(_parts, setup, place, cost=FREE)
+            share_of.cache_clear()  # of another placement
+        made, guesser = await node.compute(parts_of, setup, place, cost=FREE)
         self._loading_s += record.compute_s - before_s
         self._note("loading_s", self._loading_s)
         # Prompts of sizes alone would all be equal.
@@ -251,52 +249,3 @@ async def _answer(
         return await generate_tensor(node, made, ranks, engine)
     assert isinstance(made, RealStage | TimedStage), "a stage holds whole layers"
     await generate(node, made, ranks, engine)
-
-
-def _parts(setup: Setup, place: int) -> tuple[Stage | Shard, Guesser]:
-    """Return the share of the model on the *place*-th node of the placement, and its guesser."""
-    return _made(setup, place), _guesser(setup, place)
-
-
-def _made(setup: Setup, place: int) -> Stage | Shard:
-    """Return the stage, or the shard, of the *place*-th node of the placement."""
-    layout, shape, count = setup.layout, setup.shape, len(setup.layout.ranks)
-    if layout.kind == "tensor":
-        if setup.numerics == "none":
-            return TimedShard(shape, place, count, _acceptance(setup))
-        file = _file(setup.model)
-        weights = ShardWeights(file.architecture, file.read, place, count, setup.precision)
-        return RealShard(weights, shape, count, sampled)
-    first = 0 if layout.kind == "replicas" else layout.first_layer(place)
-    last = first + layout.layers[place]
-    if setup.numerics == "none":
-        return TimedStage(shape, first, last, _acceptance(setup))
-    return RealStage(_share(setup.model, first, last, setup.precision), shape, sampled)
-
-
-def _acceptance(setup: Setup) -> float:
-    return 0.0 if setup.draft is None else setup.draft.acceptance
-
-
-def _guesser(setup: Setup, place: int) -> Guesser:
-    """Return the guesser of the *place*-th node, with the small model if there is one and the node makes batches."""
-    draft = setup.draft
-    if draft is None or not setup.layout.has_engine(place):
-        return LookUp()
-    layers = draft.shape.layers
-    stage: Stage = TimedStage(draft.shape, 0, layers)
-    if setup.numerics == "real":
-        stage = RealStage(_share(draft.model, 0, layers, setup.precision), draft.shape, sampled)
-    return Draft(stage, draft.context, setup.limits.chunk_tokens)
-
-
-@lru_cache(maxsize=32)
-def _share(model: str, first: int, last: int, precision: Precision) -> Share:
-    """Return a share of *model*; nodes in one process that hold the same layers share the weights."""
-    return _file(model).share(first, last, precision)
-
-
-@lru_cache(maxsize=4)
-def _file(model: str) -> ModelFile:
-    """Return the opened *model*, once per process: its nodes share the header."""
-    return open_model(model)

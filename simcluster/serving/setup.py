@@ -29,13 +29,14 @@ class Layout(msgspec.Struct, frozen=True):
         """Return the first layer of the *place*-th node of a pipeline."""
         return sum(self.layers[:place])
 
-    def has_engine(self, place: int) -> bool:
-        """Return whether the *place*-th node makes batches."""
-        return place == 0 or self.kind == "replicas"
+    def guesses(self, place: int) -> bool:
+        """Return whether the *place*-th node makes batches in which requests decode."""
+        return place >= self.prefill if self.kind == "replicas" else place == 0
 
 
 class SmallModel(msgspec.Struct, frozen=True):
-    """A small model that guesses tokens at every node that makes batches; its sequences have at most *context* tokens.
+    """A small model that guesses tokens at every node of which `Layout.guesses` is true; its sequences have at most
+    *context* tokens.
 
     Without numerics a guess is right with the chance *acceptance*.
     """

@@ -16,9 +16,9 @@ from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request, Sampling
 from simcluster.serving.asked import Asked, setup_of, shape_of_architecture
 from simcluster.serving.guessing import Guessing
-from simcluster.serving.placing import layout_of, limits_of, within
+from simcluster.serving.placing import held_bytes, layout_of, limits_of, within
 from simcluster.serving.replan import recovery_of
-from simcluster.serving.run import answer_all
+from simcluster.serving.run import Answers, answer_all
 from simcluster.serving.setup import Layout, Setup, SmallModel
 from simcluster.topology import Device, Topology
 from simcluster.topology.model.duration import expected_s
@@ -63,7 +63,7 @@ def expected(model: str) -> dict[Sampling, Any]:
 
 @pytest.mark.parametrize("sampling", [Sampling(), WARM], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("draft", ["itself", "other", "short"])
-@pytest.mark.parametrize("name", ["alone", "three stages", "two shards", "replicas"])
+@pytest.mark.parametrize("name", ["alone", "three stages", "two shards", "replicas", "one prefills"])
 def test_a_draft_changes_no_token(
     name: str, draft: str, sampling: Sampling, model: str, drafts: Any, expected: Any
 ) -> None:
@@ -107,25 +107,42 @@ def test_a_prompt_with_a_known_beginning_gets_the_same_tokens_with_a_draft(model
     assert found.accepted == found.proposed > 0
 
 
-@pytest.mark.parametrize("lost", [0, 1])
-def test_after_a_loss_the_draft_guesses_at_the_next_first_node(
-    lost: int, model: str, drafts: Any, expected: Any
-) -> None:
-    cluster = Topology.star(3)
+def after_a_loss(model: str, draft: SmallModel, layout: Layout, size: int, lost: int) -> Answers:
+    """Return the answers of *layout* on *size* nodes, of which n*lost* crashes while the last request decodes."""
+    cluster = Topology.star(size)
     architecture = open_model(model).architecture
     shape = shape_of_architecture(architecture, "f32", "gpt")
-    layout = LAYOUTS["two stages"]
     limits = limits_of(layout, cluster, shape, architecture.context, block_tokens=4, chunk_tokens=4, guesses=3)
     setup = Setup(
         model, shape, "f32", "real", layout, limits, False, requests=tuple(requests()),
-        recovery=recovery_of(cluster, Lengths(8, 16), 3), draft=drafts["other"],
+        recovery=recovery_of(cluster, Lengths(8, 16), 3), draft=draft,
     )  # fmt: skip
     at_s = answer_all(setup, cluster).answers["2"].times_s[4]
     with simcluster.faults() as plan:
         plan.crash(f"n{lost}", at_s=at_s)
         found = answer_all(setup, cluster)
-    assert tokens_of(found) == expected[WARM]
     assert list(found.lost) == [f"n{lost}"]
+    return found
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_after_a_loss_the_draft_guesses_at_the_next_first_node(
+    lost: int, model: str, drafts: Any, expected: Any
+) -> None:
+    found = after_a_loss(model, drafts["other"], LAYOUTS["two stages"], 3, lost)
+    assert tokens_of(found) == expected[WARM]
+    assert found.proposed > 0
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_after_a_loss_a_node_that_only_prefilled_guesses_with_the_draft(
+    lost: int, model: str, drafts: Any, expected: Any
+) -> None:
+    found = after_a_loss(model, drafts["other"], Layout("replicas", (0, 1), (3, 3), prefill=1), 2, lost)
+    assert tokens_of(found) == expected[WARM]
+    (left,) = [use for use in found.nodes if use.node != f"n{lost}"]
+    alone = answered(model, LAYOUTS["alone"], requests())
+    assert left.weight_bytes > alone.nodes[0].weight_bytes  # those of the draft, too
     assert found.proposed > 0
 
 
@@ -194,6 +211,17 @@ def test_the_first_node_has_less_room_by_the_draft_and_is_refused_without() -> N
         UsageError, match=r"node n0: found .* of weights, with tiny, expected room for them and a block"
     ):
         limits_of(layout, at(weights + more), shape, 1000, draft=draft)
+
+
+def test_a_node_that_prefills_has_no_draft(model: str, drafts: Any, expected: Any) -> None:
+    layout, draft = LAYOUTS["two prefill"], drafts["other"]
+    plain, found = answered(model, layout, requests()), answered(model, layout, requests(), draft=draft, guesses=3)
+    assert tokens_of(found) == expected[WARM]
+    weights = [use.weight_bytes for use in plain.nodes]
+    assert [use.weight_bytes > own for use, own in zip(found.nodes, weights, strict=True)] == [False, False, True]
+    assert found.prefilled == sum(len(one.prompt) for one in requests())
+    held = [held_bytes(layout, timed.SHAPE, place, draft) for place in range(3)]
+    assert held[0] == held[1] == held_bytes(layout, timed.SHAPE, 2) < held[2]
 
 
 def test_a_pipeline_from_the_plan_leaves_room_for_the_draft_on_its_first_node() -> None:

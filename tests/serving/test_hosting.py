@@ -33,24 +33,6 @@ def test_a_conversations_next_turn_uses_what_the_one_before_left(tmp_path: Path)
     assert after_s < before_s
 
 
-def test_a_placement_is_described_as_it_is_in_force(tmp_path: Path) -> None:
-    folder_of(tmp_path, SIZES)
-    file = tmp_path / "placement.yaml"
-    file.write_text("kind: replicas\nnodes: [n0, n1, n2]\nprefill: [n1]\n")
-    setup, served = hosted(Wanted(str(tmp_path), placement=str(file)), clusters.star(3))
-    first = served.place(None)
-    assert [(part.node, part.role) for part in first.parts] == [("n1", "prefill"), ("n0", "decode"), ("n2", "decode")]
-    # Without the node that prefills, the others do both; then one node in a pipeline of two has one layer of three.
-    found = served.place(Placed(Layout("replicas", (0, 2), (3, 3)), setup.limits, {1: "killed"}))
-    assert [(part.node, part.role, part.layers) for part in found.parts] == [("n0", "", (0, 3)), ("n2", "", (0, 3))]
-    assert [(lost.node, lost.why) for lost in found.lost] == [("n1", "killed")]
-    split = served.place(Placed(Layout("pipeline", (2, 0), (1, 2)), setup.limits))
-    assert [(part.node, part.layers) for part in split.parts] == [("n2", (0, 1)), ("n0", (1, 3))]
-    assert split.parts[0].cache_bytes * 2 == split.parts[1].cache_bytes
-    predicted = [one.predict(5, 5) for one in (found, split)]
-    assert predicted[0] != predicted[1]
-
-
 def test_a_backend_that_takes_no_requests_while_it_runs_is_refused_with_those_that_do(tmp_path: Path) -> None:
     folder_of(tmp_path, SIZES)
     with pytest.raises(UsageError, match="backend: found 'torch', expected sim or sockets, which serve"):
@@ -89,3 +71,21 @@ def test_a_draft_is_served_with_its_room_and_nothing_is_predicted(tmp_path: Path
     assert here.parts[0].weights_bytes == 2 * before.parts[0].weights_bytes
     assert before.predict(4, 4) is not None
     assert here.predict(4, 4) is None
+
+
+def test_a_placement_is_described_as_it_is_in_force(tmp_path: Path) -> None:
+    folder_of(tmp_path, SIZES)
+    file = tmp_path / "placement.yaml"
+    file.write_text("kind: replicas\nnodes: [n0, n1, n2]\nprefill: [n1]\n")
+    setup, served = hosted(Wanted(str(tmp_path), placement=str(file)), clusters.star(3))
+    first = served.place(None)
+    assert [(part.node, part.role) for part in first.parts] == [("n1", "prefill"), ("n0", "decode"), ("n2", "decode")]
+    # Without the node that prefills, the others do both; then one node in a pipeline of two has one layer of three.
+    found = served.place(Placed(Layout("replicas", (0, 2), (3, 3)), setup.limits, {1: "killed"}))
+    assert [(part.node, part.role, part.layers) for part in found.parts] == [("n0", "", (0, 3)), ("n2", "", (0, 3))]
+    assert [(lost.node, lost.why) for lost in found.lost] == [("n1", "killed")]
+    split = served.place(Placed(Layout("pipeline", (2, 0), (1, 2)), setup.limits))
+    assert [(part.node, part.layers) for part in split.parts] == [("n2", (0, 1)), ("n0", (1, 3))]
+    assert split.parts[0].cache_bytes * 2 == split.parts[1].cache_bytes
+    predicted = [one.predict(5, 5) for one in (found, split)]
+    assert predicted[0] != predicted[1]

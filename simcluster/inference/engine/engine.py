@@ -39,8 +39,9 @@ class Through(Protocol):
 
 class Engine:
     """Answers the requests of *source* to *sink*, in batches that *scheduler* makes, with the guesses of *guesser*.
-    Requests that another engine set aside there continue from what it cached. With *give* it only prefills: that gets
-    each request with its first token.
+    Requests that another engine set aside there continue from what it cached.
+
+    With *give* it only prefills, and guesses nothing: *give* gets each request with its first token.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class Engine:
             self._changed.set()
 
     async def _guesses(self, through: Through, plan: Plan) -> Sequence[tuple[int, ...]]:
-        if not plan.wishes:
+        if not plan.wishes or self._give is not None:
             return ()
         return await self._guesser.guesses(through.node, plan.wishes, self._scheduler.slots)
 

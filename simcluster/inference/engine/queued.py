@@ -37,12 +37,8 @@ class Queued:
         return self.issued > 0 and self.left == 1 and len(self.tokens) > len(self.request.prompt)
 
     def goes_on_as(self, request: Request) -> bool:
-        """Whether *request* is the rest of this one: see simcluster.inference.request.rest. Not if tokens that it lacks
-        are known without the log-probabilities that it asks for.
-        """
+        """Whether *request* is the rest of this one: see simcluster.inference.request.rest."""
         size = len(request.prompt)
-        if request.logprobs != NO_LOGPROBS and len(self.tokens) > size:
-            return False
         known = tuple(max(token, 0) for token in self.tokens[:size])
         return known == request.prompt and size + request.max_tokens == self.most
 
@@ -88,6 +84,14 @@ def number(sequence: Queued) -> int:
     return sequence.number
 
 
+def logprobs_in(row: Row | None, request: Request) -> Logprobs | None:
+    """Return what *request* asks for of *row*, None if nothing."""
+    if row is None or request.logprobs == NO_LOGPROBS:
+        return None
+    entries = list(zip(*row, strict=True))[: 1 + request.logprobs]
+    return Logprobs(entries[0][1], tuple((token, value) for token, value in entries[1:] if token >= 0))
+
+
 def next_chunks(running: Sequence[Queued], each: int) -> list[tuple[Queued, int]]:
     """Return the next chunks of those of *running* that are not decoding yet, in their order: *each* tokens in all.
 
@@ -103,11 +107,3 @@ def next_chunks(running: Sequence[Queued], each: int) -> list[tuple[Queued, int]
             found.append((sequence, size))
             room -= size
     return found
-
-
-def logprobs_in(row: Row | None, request: Request) -> Logprobs | None:
-    """Return what *request* asks for of *row*, None if nothing."""
-    if row is None or request.logprobs == NO_LOGPROBS:
-        return None
-    entries = list(zip(*row, strict=True))[: 1 + request.logprobs]
-    return Logprobs(entries[0][1], tuple((token, value) for token, value in entries[1:] if token >= 0))

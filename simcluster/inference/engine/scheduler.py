@@ -19,7 +19,7 @@ from simcluster.inference.engine.blocks import Blocks
 from simcluster.inference.engine.limits import Limits
 from simcluster.inference.engine.prefixes import Prefixes
 from simcluster.inference.engine.queued import Answer, Plan, Queued, Row, Wish, logprobs_in, next_chunks, number
-from simcluster.inference.request import Reason, Request
+from simcluster.inference.request import NO_LOGPROBS, Reason, Request
 
 
 @dataclass
@@ -103,8 +103,10 @@ class Scheduler:
         return True
 
     def set_aside(self) -> None:
-        """Take back the batches in flight, which a stage may have computed: their tokens will never come. Forget all
-        requests; what is cached of them is kept for `resume`, until others need the blocks.
+        """Take back the batches in flight, as their tokens will never come, and forget all requests. What is cached of
+        them is kept for `resume`, until others need the blocks.
+
+        A stage may have computed those batches: the next pieces begin where theirs did.
         """
         begun = {one.slot for one in self._opened}
         for batch in reversed(self._in_flight):
@@ -131,7 +133,10 @@ class Scheduler:
         return [one.request.id for one in self._aside.values()]
 
     def resume(self, request: Request) -> list[int] | None:
-        """Continue *request*, the rest of one set aside; return the tokens after its prompt. None: it is unknown."""
+        """Continue *request*, the rest of one set aside; return the tokens after its prompt. None: it is unknown.
+
+        If it asks for log-probabilities, which are not kept, those tokens are computed again instead.
+        """
         sequence = next((one for one in self._aside.values() if one.request.id == request.id), None)
         if sequence is None or not sequence.goes_on_as(request):
             return None
@@ -140,6 +145,9 @@ class Scheduler:
         self._prefixes.drop(slot)
         self._by_slot[slot] = self._by_id[request.id] = sequence
         insort(self._running, sequence, key=number)
+        if request.logprobs != NO_LOGPROBS:
+            del sequence.tokens[len(request.prompt) :]
+            sequence.issued = min(sequence.issued, len(sequence.tokens) - 1)
         return sequence.tokens[len(request.prompt) :]
 
     def part_with(self) -> list[Queued]:

@@ -183,10 +183,8 @@ class _Router:
                 self._in_hand[to] += 1
             self._in_hand[place] += 1
             self._hand(place, order, to)
-        for places in (
-            range(prefill),
-            range(prefill, size),
-        ):  # those that decode may still get requests from the others
+        # Those that decode may still get requests from the others.
+        for places in (range(prefill), range(prefill, size)):
             for place in places:
                 self._hand(place, None)
             await asyncio.gather(*(hearing[place] for place in places if place))

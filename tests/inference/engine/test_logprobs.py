@@ -58,6 +58,12 @@ async def replicas(node: Transport, desk: Desk, limits: Limits) -> None:
     await serve_replicas(node, stage(0, 4), (0, 1), Scheduler(limits), tuple(desk) if node.rank == 0 else None)
 
 
+async def moving(node: Transport, desk: Desk, limits: Limits) -> None:
+    """Two replicas, of which the first prefills and the second decodes."""
+    given = tuple(desk) if node.rank == 0 else None
+    await serve_replicas(node, stage(0, 4), (0, 1), Scheduler(limits), given, prefill=1)
+
+
 def answered(page: Any, **limits: int) -> Desk:
     desk, made = Desk(REQUESTS), Limits(100, A.context, A.vocabulary, block_tokens=4, chunk_tokens=4, **limits)
 
@@ -75,7 +81,7 @@ def expected(prompt: tuple[int, ...], tokens: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("guesses", [0, 4])
-@pytest.mark.parametrize("page", [pipeline, tensor, replicas])
+@pytest.mark.parametrize("page", [pipeline, tensor, replicas, moving])
 def test_the_log_probabilities_are_those_of_the_reference_whatever_the_neighbours_ask_for(
     page: Any, guesses: int
 ) -> None:

@@ -113,6 +113,30 @@ def test_the_next_engine_continues_every_answer_with_its_tokens(seed: int, block
         assert scheduler.prefilled <= sum(len(one.prompt) for one in requests) + desk.interrupts * CHUNK
 
 
+@pytest.mark.parametrize("known", [0, 1, 2])
+def test_a_lost_token_with_log_probabilities_is_computed_again_from_what_is_cached(known: int) -> None:
+    # Of three tokens, the last 3 - known were lost on their way. The prompt's 3 tokens are computed once; its last one
+    # is computed again if it has to give the first token.
+    scheduler, stage, request = Scheduler(Limits(100, 100, 50)), Cached(), Request("0", (1, 2, 3), 6, logprobs=2)
+    scheduler.add(request)
+
+    def answer() -> int:
+        issued = next_batch(scheduler)
+        assert issued is not None
+        (found,) = scheduler.take(stage.forward(issued))
+        return found.token
+
+    answers = [answer() for _ in range(3)]
+    scheduler.set_aside()
+    left = rest(request, answers[:known])
+    assert isinstance(left, Request)
+    assert scheduler.resume(left) == []
+    assert [answer() for _ in range(3 - known)] == answers[known:]
+    assert scheduler.prefilled == (3 if known else 4)
+    scheduler.cancel("0")
+    assert scheduler.blocks.free == 100
+
+
 def test_a_decoding_answer_is_continued_without_a_chunk() -> None:
     scheduler, stage, request = Scheduler(Limits(100, 100, 50)), Cached(), Request("0", (1, 2, 3), 6)
     scheduler.add(request)
@@ -141,7 +165,6 @@ def test_a_decoding_answer_is_continued_without_a_chunk() -> None:
         Request("0", (1, 2, 4), 6),
         Request("0", (1, 2, 3), 7),
         Request("0", (1, 2, 3, 9, 9, 9), 3),  # more tokens than are known here
-        Request("0", (1, 2, 3), 6, logprobs=1),  # whose lost token would come without its log-probability
     ],
 )
 def test_another_request_is_not_taken_for_the_one_set_aside_and_gets_its_blocks(other: Request) -> None:
