@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import psutil
 import pytest
 from msgspec.structs import replace
 
@@ -23,7 +22,7 @@ from simcluster.serving.run import Answers, answer_all
 from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology, loads
 from tests.inference.models.test_trained import SIZES, folder_of
-from tests.support.processes import by_age
+from tests.support.processes import forked_nodes
 
 WARM = Sampling(temperature=0.8, top_k=40, top_p=0.95, seed=11)
 PROMPTS = ([7, 8, 9, 10, 11], [60, 61], [100] * 9)
@@ -105,7 +104,7 @@ def test_real_processes_continue_an_answer_when_one_of_them_is_killed(
 
     def show(request: str, token: int) -> None:
         if not shown:
-            for node in nodes()[lost : lost + 1]:
+            for node in forked_nodes(len(NAMES))[lost : lost + 1]:
                 node.kill()  # which no plan knows of
         shown.setdefault(request, []).append(token)
 
@@ -197,11 +196,6 @@ def test_arrivals_count_from_the_beginning_on_a_first_node_that_came_late(return
             plan.crash(NAMES[1], at_s=at_s)  # a node without a part takes over
         found = answer_all(setup, CLUSTER)
     assert found.answers["1"].times_s == pytest.approx(whole.answers["1"].times_s)  # long after the loss: on idle nodes
-
-
-def nodes() -> list[psutil.Process]:
-    """Return the nodes' processes by rank: the youngest of those that this process's fork server has forked."""
-    return by_age(psutil.Process().children(recursive=True))[-len(NAMES) :]
 
 
 def test_a_returning_node_takes_its_part_again(model: str, expected: Any) -> None:

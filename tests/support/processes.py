@@ -24,3 +24,11 @@ def by_age(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
         first = gaps.index(max(gaps)) + 1 if gaps and max(gaps) > alike[-1].pid // 2 else 0
         found += alike[first:] + alike[:first]
     return found
+
+
+def forked_nodes(count: int) -> list[psutil.Process]:
+    """Return the processes of this process's run by rank, which its fork server forked; none if fewer than *count*
+    are left.
+    """
+    nodes = by_age(node for server in psutil.Process().children() for node in server.children())
+    return nodes[-count:] if len(nodes) >= count else []

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import psutil
 from msgspec.structs import replace as replaced
 
 import simcluster
@@ -32,7 +31,7 @@ from simcluster.serving.run import answer_all, faults_on
 from simcluster.serving.setup import Layout, Placed, read_setup
 from simcluster.transport import Transport
 from simcluster_backends import sim
-from tests.support.processes import by_age
+from tests.support.processes import forked_nodes
 from tests.swarm_serving.draw import LAYERS, Case, drawn, setup_of
 
 
@@ -199,9 +198,8 @@ def broken_on_processes(seed: int) -> list[str]:
     def show(request: str, token: int) -> None:
         shown[request] += 1
         if shown.total() == after:
-            nodes = by_age(psutil.Process().children(recursive=True))
-            if len(nodes) >= len(names):  # else the run has ended before its first tokens were shown
-                nodes[place - len(names)].send_signal(number)
+            for node in forked_nodes(len(names))[place : place + 1]:  # none if the run has ended by now
+                node.send_signal(number)
                 sent.append(names[place])
 
     asked = [replace(one, arrival_s=0.0) for one in case.requests]
