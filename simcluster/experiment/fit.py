@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import psutil
+
 from simcluster.algorithms.facts import facts_of
 from simcluster.algorithms.model_parallel.order import AUTO, ranks_of
 from simcluster.algorithms.model_parallel.placement import numbers_of
@@ -63,7 +65,10 @@ def check_host(workload: Workload, replicas: int) -> None:
     """Raise UsageError if the weights and gradients of *replicas*, where known, exceed this machine's memory."""
     if workload.weights_bytes is None:
         return
-    needed, there = 2 * replicas * workload.weights_bytes, memory_bytes()
+    try:
+        needed, there = 2 * replicas * workload.weights_bytes, memory_bytes()
+    except psutil.Error:  # this machine does not say
+        return
     if needed > there:
         who = "a replica" if replicas == 1 else f"{replicas} replicas"
         found = f"real, but weights and gradients of {who} are {format_size(needed)}"

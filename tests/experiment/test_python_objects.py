@@ -163,7 +163,9 @@ def test_nodes_of_a_networkx_grid_are_called_by_their_coordinates() -> None:
 
 def test_networkx_nodes_that_would_have_one_name_are_refused() -> None:
     graph = networkx.Graph([((0, 1), "0_1"), ("0_1", 2)])
-    with pytest.raises(UsageError, match=r"nodes\[1\]: found a second node called 0_1, expected one"):
+    with pytest.raises(
+        UsageError, match=r"nodes\[1\]: found a second node called 0_1: \(0, 1\) and '0_1', expected one"
+    ):
         Topology.from_networkx(graph, device="raspberry-pi-5", bandwidth="1 Gbps", latency="1 ms")
 
 
