@@ -106,7 +106,7 @@ def drawn(
             contents = pool.submit(asyncio.run, draw()).result()
     except ChromeNotFoundError:
         raise UsageError(Problem("browser", os.environ.get("BROWSER_PATH", "none on the path"), BROWSER)) from None
-    except (BrowserClosedError, BrowserFailedError, KaleidoError, OSError) as error:
+    except (BrowserClosedError, BrowserFailedError, KaleidoError, OSError, asyncio.InvalidStateError) as error:
         reason = str(error.args[0] if error.args else error) or type(error).__name__
         raise UsageError(Problem("browser", f"one that does not draw ({reason})", BROWSER)) from error
     dated = rb"\(D:\d{14}"
