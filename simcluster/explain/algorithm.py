@@ -35,7 +35,7 @@ MOST_WORDS: Final = 10_000
 """Limit on the characters that are taken of a docstring or of comments."""
 
 NO_WORDS: Final = "it has no docstring, so what follows is only counted, in short runs without numerics."
-"""What is said of an algorithm that neither its function nor its file describes."""
+"""The sentence for an algorithm that neither its function nor its file describes."""
 
 _PHASE: Final = re.compile(r"^ *# (Phases? [\d, and]+), ([^:\n]+): ((?:.*)(?:\n *# (?!Phase).*)*)", re.MULTILINE)
 _IN_DOCSTRING: Final = re.compile(r'"""(Phases? [\d, and]+)(): ((?:[^"]|"(?!""))*)"""')

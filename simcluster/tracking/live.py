@@ -45,18 +45,21 @@ class Points:
 
     def take(self, nodes: Sequence[NodeRows], *, is_over: bool = False) -> list[Value]:
         """Return the new points: of steps that every node has passed, lost ones aside; all if *is_over*."""
+        passed = []
         for node in nodes:
             metrics, evaluations = self._read.get(node.name, (0, 0))
-            counts = len(node.metrics), len(node.evaluations)
+            counts = len(node.metrics), len(node.evaluations)  # a node may add rows meanwhile
+            if not node.is_lost:
+                passed.append(node.metrics[counts[0] - 1].step if counts[0] else 0)
             for metric in [*node.metrics[metrics : counts[0]], *node.evaluations[evaluations : counts[1]]]:
                 if (metric.name, metric.step) not in self._returned:
                     self._pending[metric.step].append(metric._replace(time_s=metric.time_s + self._offset_s))
             self._read[node.name] = counts
-        passed = [node.metrics[-1].step if node.metrics else 0 for node in nodes if not node.is_lost]
         ready = sorted(step for step in self._pending if is_over or step < min(passed, default=0))
         rows = [row for step in ready for row in self._pending.pop(step)]
-        self._returned |= {(row.name, row.step) for row in rows}
-        return values_of(rows)
+        values = [value for value in values_of(rows) if (value.name, value.step) not in self._returned]
+        self._returned |= {(row.name, row.step) for row in rows} | {(value.name, value.step) for value in values}
+        return values
 
 
 class Following:

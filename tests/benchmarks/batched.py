@@ -29,7 +29,7 @@ class Case(NamedTuple):
     algorithm: dict[str, Any]
     gradients: int
     most_nodes: int = SIZES[-1]
-    """A ring among more nodes has so many messages that its gradients hardly count."""
+    """A ring among more nodes is mostly messages."""
 
 
 CASES = (

@@ -96,6 +96,13 @@ def test_rows_that_come_for_a_returned_step_are_left_to_the_finished_run() -> No
     assert points.take([rows("a", 1, 2, 1, 2)]) == []
 
 
+def test_a_late_row_with_another_name_does_not_repeat_the_time_of_its_step() -> None:
+    points = Points()
+    assert ("time_s", 1) in {(value.name, value.step) for value in points.take([rows("a", 1, 2)])}
+    late = NodeRows("a", [*rows("a", 1, 2).metrics, Metric(0.3, 1, "a", "applied", 1.0)], [], is_lost=False)
+    assert {value.name for value in points.take([late], is_over=True) if value.step == 1} <= {"applied", "applied/a"}
+
+
 @pytest.mark.parametrize("backend", ["sim", "sockets"])
 def test_points_appear_while_the_run_goes_on_each_once_and_equal_those_of_the_result(
     backend: str, drafts: Drafts, tmp_path: Path

@@ -67,7 +67,7 @@ class Draft:
         return [tuple(own) for own in found]
 
     def _most(self, wish: Wish) -> int:
-        """Return the number of guesses for *wish*, each of which has room in the context."""
+        """Return the number of guesses for *wish* that have room in the context."""
         return min(wish.most, self._context - len(wish.sequence.tokens))
 
     def _forget(self, running: Collection[int]) -> None:

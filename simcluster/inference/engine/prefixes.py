@@ -30,7 +30,7 @@ class Prefixes:
         return whole > 0
 
     def hold(self, name: int) -> None:
-        """Name the latest of all, of which nothing is shared."""
+        """Name the latest of all; nothing of it is shared."""
         self._kept[name] = ()
 
     def longest(self, tokens: Sequence[int]) -> tuple[int, int]:

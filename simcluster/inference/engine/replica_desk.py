@@ -84,7 +84,7 @@ class Events:
 
 
 class Orderly:
-    """A Source of *orders*. *taken* gets the request that comes from a place; *to* says where each one goes on."""
+    """A Source of *orders*. *taken* gets the request that comes from a place; *to* says where each one continues."""
 
     def __init__(self, orders: Orders, taken: Callable[[int], Awaitable[Request]]) -> None:
         self._orders, self._taken = orders, taken

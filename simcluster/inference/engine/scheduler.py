@@ -159,7 +159,7 @@ class Scheduler:
         return found
 
     def adopt(self, request: Request, tokens: Sequence[int]) -> Opened | None:
-        """Set *request* aside, of which another engine has cached all *tokens* except the last; return what the stage
+        """Set *request* aside: another engine has cached all its *tokens* except the last. Return what the stage
         takes in, None without room.
         """
         sequence = Queued(request, next(self._numbers), [*tokens], issued=len(tokens) - 1)

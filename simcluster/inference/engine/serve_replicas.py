@@ -236,7 +236,7 @@ class _Router:
             self._in_hand[self._targets.pop(request)] -= 1
 
     def moved(self, place: int, request: str) -> None:
-        """Note that the replica at *place* has prefilled *request*, and has sent it where it goes on."""
+        """Note that the replica at *place* has prefilled *request*, and has sent it to the one that decodes it."""
         self._in_hand[place] -= 1
         to = self._owners[request] = self._targets.pop(request)
         self._hand(to, Moved(place))
