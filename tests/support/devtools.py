@@ -18,6 +18,10 @@ from tests.support.browser import CHROMIUM
 ANSWER_S = 300.0
 
 
+class Navigated(AssertionError):
+    """The page that was asked has made room for another."""
+
+
 class Page:
     """One tab. *complaints* are all errors and warnings that its console has shown."""
 
@@ -40,6 +44,8 @@ class Page:
         while True:
             answer = self._next()
             if answer.get("id") == self._number:
+                if "navigated" in answer.get("error", {}).get("message", ""):
+                    raise Navigated(answer)
                 assert "error" not in answer, answer
                 return answer["result"]
             self._note(answer)
@@ -51,12 +57,14 @@ class Page:
         return found["result"].get("value")
 
     def wait_for(self, expression: str) -> Any:
-        """Its value as soon as it is true."""
+        """Its value as soon as it is true, in this page or in the one that it goes to."""
         end_s = time.monotonic() + ANSWER_S
-        while not (found := self.ask(expression)):
-            assert time.monotonic() < end_s, f"never true: {expression}; {self.complaints}"
+        while time.monotonic() < end_s:
+            with contextlib.suppress(Navigated):
+                if found := self.ask(expression):
+                    return found
             time.sleep(0.05)
-        return found
+        raise AssertionError(f"never true: {expression}; {self.complaints}")
 
     def open(self, url: str) -> None:
         self.call("Page.navigate", url=url)
