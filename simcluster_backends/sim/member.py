@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from simcluster.errors import ENDED, PeerLost
 from simcluster.transport import ANY, Any_
 from simcluster_backends.common.inbox import Inbox
+from simcluster_backends.sim.devices import DeviceLock
 from simcluster_backends.sim.outgoing import SendBuffer
 from simcluster_backends.sim.rendezvous import Rendezvous
 
@@ -50,7 +51,7 @@ class Member:
         self.rested = False  # it began only when it was first sent a message
         self.killed_by: Fault | None = None
         self.hung = 0  # by how many faults
-        self.device_lock = asyncio.Lock()
+        self.device_lock = DeviceLock()
         self.on_step: Callable[[int, int], None] | None = None  # (rank, step): for a progress bar
         self.membership, self._registry = membership, streams
         self._streams: dict[int, Stream] = {}  # by the peer's rank

@@ -45,7 +45,9 @@ class SimTransport(Node[Outgoing, Any]):
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         check_work(work, cost)
         member, loop = self._member, self._loop
-        async with member.device_lock:
+        if not member.device_lock.take():
+            await member.device_lock.acquire()
+        try:
             start_s = loop.clock._now
             # Run at the start, as a real device would: later changes are not seen, and cancelling comes too late.
             duration_s = member.device.start(cost, start_s)
@@ -59,8 +61,11 @@ class SimTransport(Node[Outgoing, Any]):
                     await member.cores.work(duration_s)
             finally:
                 loop.progress()
-                member.device.stop(loop.clock._now)
-                self.recorder.span("compute", start_s, loop.clock._now, -1, "", 0)
+                end_s = loop.clock._now
+                member.device.stop(end_s)
+                self.recorder.span("compute", start_s, end_s, -1, "", 0)
+        finally:
+            member.device_lock.release()
         return outcome.result()  # type: ignore[no-any-return]
 
     def _begin(self, work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], cost: Cost) -> Outcome[Any]:
