@@ -194,10 +194,11 @@ class Cluster:
     def latency_s(self, source: int, to: int) -> float:
         """Return the latency of the path between two ranks, which may rest."""
         names = self.topology.workers
-        return self.routes.way(names[source], names[to]).latency_s
+        return self.routes.latency_s(names[source], names[to])
 
     def _latency_s(self, source: int, to: int) -> float:
-        return self.streams.of(source, to).way.latency_s
+        stream = self.streams.if_used(source, to)
+        return stream.way.latency_s if stream is not None else self.latency_s(source, to)
 
     def _member(self, rank: int, device: DeviceModel, recorder: Recorder) -> Member:
         names = self.topology.workers

@@ -207,8 +207,8 @@ class Member:
         if news.cut is not None:
             self._registry.of(rank, self.rank).transit.break_for(news.cut)
         elif self.membership.incarnation(rank) == known:
-            incoming = self._registry.of(rank, self.rank).transit
-            if incoming.when_silent(partial(self._lose, rank, known, news)):
+            incoming = self._registry.if_used(rank, self.rank)
+            if incoming is not None and incoming.transit.when_silent(partial(self._lose, rank, known, news)):
                 return
         if self.inbox.lose(rank, news.reason) and news.reason != ENDED and rank in self._streams:
             self._streams[rank].break_off(lambda: self.inbox.error(rank))

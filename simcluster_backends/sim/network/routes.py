@@ -74,6 +74,10 @@ class Routes:
         losses = self._losses(source, target, hops)
         return Way(route, latency_s, sender, receiver, jitters, losses, self._conditions)
 
+    def latency_s(self, source: str, target: str) -> float:
+        """Return the latency of the `way` from *source* to *target*."""
+        return self._model.latency_of([self.link_now(hop) for hop in self._topology.route(source, target)])
+
     def cores(self, name: str) -> Cores | None:
         """Return the cores that node *name* shares with others, if any."""
         machine = self._topology.nodes[name].machine
