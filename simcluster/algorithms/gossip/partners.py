@@ -21,8 +21,9 @@ class Partners(Neighbourhood):
 
     def __init__(self, node: Transport, graph: Overlay) -> None:
         super().__init__(node, graph)
-        self.asks = node.rank in graph.asking
-        self.ranks = [rank for rank in graph.neighbours(node.rank) if (rank in graph.asking) != self.asks]
+        asking = graph.asking
+        self.asks = node.rank in asking
+        self.ranks = [rank for rank in graph.neighbours(node.rank) if (rank in asking) != self.asks]
         self._heard: set[int] = set()
 
     async def ask(self, x: Sequence[Tensor]) -> list[Tensor] | None:
