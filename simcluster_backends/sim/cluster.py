@@ -268,7 +268,8 @@ class Cluster:
         self._all_here = False
         self.membership.departs(member.rank, Departure(self.loop.time(), reason))
         self.streams.drain(member.rank)
-        for peer in self._living(concerned | self.membership.listeners(member.rank)):
+        any_too = self.membership.concerns_any(self.streams.gated)
+        for peer in self._living(concerned | self.membership.listeners(member.rank, any_too)):
             peer.expect_news_of(member.rank)
         if self._rests and member.rank == 0 and (witness := self.members.first_resting()) is not None:
             self.members[witness]  # it ends now, and the others that rest as it does: see records_of

@@ -9,7 +9,7 @@ from contextlib import suppress
 from torch import Tensor
 
 from simcluster.algorithms.parameter_server.serving import Listener
-from simcluster.errors import PeerLost
+from simcluster.errors import ENDED, PeerLost
 from simcluster.overlays import Neighbourhood, Overlay
 from simcluster.overlays.hearing import arrival
 from simcluster.payload import Message, pack
@@ -32,7 +32,7 @@ class Partners(Neighbourhood):
         A lost rank is asked once more, which raises its loss; only then is a rejoined one accepted.
         """
         node = self.node
-        while living := [rank for rank in self.ranks if rank in node.peers or rank not in self._heard]:
+        while living := [rank for rank in self.ranks if rank not in self._heard or rank in node.peers]:
             partner = living[int(node.rng.numpy.integers(len(living)))]
             try:
                 await node.send(partner, "average", pack(*x))
@@ -47,16 +47,15 @@ class Partners(Neighbourhood):
 
     async def ended(self) -> None:
         """Return when every partner has ended, or has said so, or is lost for good."""
-        waiting, said = self.ranks, set[int]()
+        waiting = self.ranks
         while waiting:
+            lost = []
             for rank in waiting:
                 found = await arrival(self.node, rank, "end")
                 if isinstance(found, PeerLost):
                     self.gone[rank] = found
-                else:
-                    said.add(rank)
-            there = set(self.node.peers) - said  # only for membership tests
-            waiting = [rank for rank in waiting if rank in there]  # they have rejoined
+                    lost += [rank] if found.reason != ENDED else []
+            waiting = [rank for rank in lost if rank in self.node.peers]  # they have rejoined
 
     async def say_end(self) -> None:
         """Tell the partners that this rank, if it asks, has ended its training, though not the algorithm."""
@@ -78,7 +77,7 @@ class Requests(Listener):
         super().__init__(partners.node, lambda: bool(partners.node.peers), tag="average")
 
     async def next_request(self) -> Message | None:
-        """Return the next request, in order of arrival; None if this rank has ended its training and no peer is left."""
+        """Return the next request, in order of arrival; None once this rank has been trained and no peer is left."""
         while isinstance(found := await self.next(), PeerLost):
             self._partners.gone[found.rank] = found
         return found
