@@ -194,10 +194,11 @@ class Cluster:
     def latency_s(self, source: int, to: int) -> float:
         """Return the latency of the path between two ranks, which may rest."""
         names = self.topology.workers
-        return self.routes.way(names[source], names[to]).latency_s
+        return self.routes.latency_s(names[source], names[to])
 
     def _latency_s(self, source: int, to: int) -> float:
-        return self.streams.of(source, to).way.latency_s
+        stream = self.streams.if_used(source, to)
+        return stream.way.latency_s if stream is not None else self.latency_s(source, to)
 
     def _member(self, rank: int, device: DeviceModel, recorder: Recorder) -> Member:
         names = self.topology.workers
@@ -267,7 +268,8 @@ class Cluster:
         self._all_here = False
         self.membership.departs(member.rank, Departure(self.loop.time(), reason))
         self.streams.drain(member.rank)
-        for peer in self._living(concerned | self.membership.listeners(member.rank)):
+        any_too = self.membership.concerns_any(self.streams.gated)
+        for peer in self._living(concerned | self.membership.listeners(member.rank, any_too)):
             peer.expect_news_of(member.rank)
         if self._rests and member.rank == 0 and (witness := self.members.first_resting()) is not None:
             self.members[witness]  # it ends now, and the others that rest as it does: see records_of

@@ -58,6 +58,10 @@ class Streams:
             self.on_stream(stream)
         return stream
 
+    def if_used(self, source: int, to: int) -> Stream | None:
+        """Return `of` the ranks if that stream has been used, or if a fault may have closed it; else None."""
+        return self.of(source, to) if self.gated else self._streams.get((source, to))
+
     def to_incarnation(self, source: int, to: int, incarnation: int) -> Stream:
         """Return a stream to *incarnation* of *to*; if that has ended, the stream drops every message."""
         if incarnation == self._membership.incarnation(to):
