@@ -125,7 +125,8 @@ def serve(
     certificates = str(tls) if tls is not None else None
     server = serving(endpoint, app_for, names, certificates, plain_http, "serve", queue + SPARE_CONNECTIONS)
     parts = ", ".join(f"{one.node} ({one.layers[1] - one.layers[0]} layers)" for one in site.placement.parts)
-    where = f"{site.placement.kind}: {parts}"
+    unused = f"; no part: {', '.join(site.placement.unused)}" if site.placement.unused else ""
+    where = f"{site.placement.kind}: {parts}{unused}"
     print(f"{served.name} at {server.page_url}/v1, chat at {server.page_url}/; {where}", flush=True)
     server.start()
     if entrance is not None:
