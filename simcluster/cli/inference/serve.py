@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 from typer import Option
 
 from simcluster.cli.complete import one_of
+from simcluster.cli.inference.gaps import print_gaps
 from simcluster.cli.inference.options import (
     MODELS,
     SERVED_CHUNK_TOKENS,
@@ -128,6 +129,7 @@ def serve(
     unused = f"; no part: {', '.join(site.placement.unused)}" if site.placement.unused else ""
     where = f"{site.placement.kind}: {parts}{unused}"
     print(f"{served.name} at {server.page_url}/v1, chat at {server.page_url}/; {where}", flush=True)
+    print_gaps(cluster, [part.node for part in site.placement.parts])
     server.start()
     if entrance is not None:
         entrance.renew()
