@@ -111,6 +111,7 @@ def _placement(setup: Setup, topology: Topology, placed: Placed | None) -> Place
         parts=tuple(parts),
         predict=Foretold(setup, topology),
         lost=tuple(Lost(names[rank], why) for rank, why in sorted(lost.items())),
+        unused=tuple(name for rank, name in enumerate(names) if rank not in layout.ranks and rank not in lost),
     )
 
 
