@@ -17,7 +17,7 @@ from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.common.waiting import wait_in_words, waiting_at
 from simcluster_backends.sim.devices import DeviceModel
-from simcluster_backends.sim.lookahead import Ring
+from simcluster_backends.sim.lookahead import Together
 from simcluster_backends.sim.loop.batched import Waiting
 from simcluster_backends.sim.loop.clock import Endless, collected_rarely
 from simcluster_backends.sim.loop.event_loop import Drained, SimLoop, SimTask
@@ -91,7 +91,7 @@ class Cluster:
         self._context: contextvars.Context | None = None  # of the run, once nodes have begun
         for rank in range(1 if rests else len(topology.workers)):
             self.members[rank]
-        self.ring = Ring(self.loop, self.members, self.streams, self.membership)
+        self.together = Together(self.loop, self.members, self.streams, self.membership, self.routes)
         if faults is not None:
             faults.attach(self)
 
@@ -224,7 +224,7 @@ class Cluster:
 
     async def _live(self, member: Member) -> Any:
         """Run *member*'s body, then say goodbye; if the body raises, crash."""
-        node = (Rested if member.rested else SimTransport)(member, self.seed, self.ring.enter)
+        node = (Rested if member.rested else SimTransport)(member, self.seed, self.together.enter)
         reason = ENDED
         try:
             try:

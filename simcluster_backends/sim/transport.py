@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,25 +16,24 @@ from simcluster_backends.sim.loop.workers import LEAST_FLOPS
 from simcluster_backends.sim.outgoing import Outgoing
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
+    from simcluster.rounds import Rounds
     from simcluster_backends.common.inbox import Waiting
     from simcluster_backends.sim.loop.workers import Outcome
     from simcluster_backends.sim.member import Member
 
 T = TypeVar("T")
 
-EnterRing = Callable[[int, "Tensor", Sequence[int], Callable[[int], str]], Awaitable[int]]
-"""Enters a rank in a ring all-reduce that may be computed ahead: (rank, vector, lengths, tag_of) -> rounds skipped."""
+Enter = Callable[[int, "Rounds"], Awaitable[int]]
+"""Enters a rank in rounds that may be computed ahead: (rank, rounds) -> how many of them to skip."""
 
 
 class SimTransport(Node[Outgoing, Any]):
     """The transport of *member*: simcluster.transport.Transport says what every method promises."""
 
-    def __init__(self, member: Member, seed: int, enter_ring: EnterRing) -> None:
+    def __init__(self, member: Member, seed: int, enter: Enter) -> None:
         super().__init__(member.rank, member.names, seed, member.recorder, member.inbox)
         self._member, self._loop = member, member.loop
-        self._news, self.ring_ahead = member.membership, partial(enter_ring, member.rank)
+        self._news, self.rounds_ahead = member.membership, partial(enter, member.rank)
 
     @property
     def peers(self) -> tuple[int, ...]:

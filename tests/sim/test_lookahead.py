@@ -15,11 +15,11 @@ from simcluster.payload import pack
 from simcluster.topology import Link, Node, Topology
 from simcluster.transport import Transport
 from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.lookahead import Ring
+from simcluster_backends.sim.lookahead import Together
 from tests.support.clusters import IDEAL, star
 
 
-class Skipping(Ring):
+class Skipping(Together):
     """Remembers what it left out."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -32,31 +32,31 @@ class Skipping(Ring):
         return rounds
 
 
-class Never(Ring):
+class Never(Together):
     async def enter(self, *entry: Any) -> int:
         return 0
 
 
-def outcome(topology: Topology, body: Any, ring: type[Ring], **options: Any) -> tuple[Any, list[Any], Ring]:
+def outcome(topology: Topology, body: Any, way: type[Together], **options: Any) -> tuple[Any, list[Any], Together]:
     """What each rank returned, its counts, and the ring."""
     cluster = Cluster(topology, **options)
-    cluster.ring = ring(cluster.loop, cluster.members, cluster.streams, cluster.membership)
+    cluster.together = way(cluster.loop, cluster.members, cluster.streams, cluster.membership, cluster.routes)
     ends = cluster.run([body] * len(topology.workers))
     for end in ends:
         if isinstance(end, BaseException):
             raise end
     records = [node.recorder.record for node in cluster.members]
-    return ends, [(r.sent_to, r.bytes_received, r.messages_sent) for r in records], cluster.ring
+    return ends, [(r.sent_to, r.bytes_received, r.messages_sent) for r in records], cluster.together
 
 
 def same(topology: Topology, body: Any, **options: Any) -> list[int]:
     """Asserts that both ways agree; returns the rounds that each rank was spared."""
     slow_ends, slow_counts, _ = outcome(topology, body, Never, **options)
-    ends, counts, ring = outcome(topology, body, Skipping, **options)
+    ends, counts, together = outcome(topology, body, Skipping, **options)
     assert ends == slow_ends
     assert counts == slow_counts
-    assert isinstance(ring, Skipping)
-    return ring.left_out
+    assert isinstance(together, Skipping)
+    return together.left_out
 
 
 def uneven_star(rates: list[float], delays: list[float]) -> Topology:

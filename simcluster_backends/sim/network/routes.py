@@ -18,6 +18,7 @@ from simcluster_backends.sim.network.cores import Cores, Overheads
 from simcluster_backends.sim.network.flows import Network, Route
 from simcluster_backends.sim.network.losses import Losses, together
 from simcluster_backends.sim.network.models import Channels, NetworkModel
+from simcluster_backends.sim.network.spokes import Spokes, spokes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,7 +64,7 @@ class Routes:
         }
         self._draws: dict[tuple[str, bool], Draw] = {}
         self._lost: dict[tuple[str, str], np.random.Generator] = {}
-        self.link_now: Callable[[Hop], Link] = lambda hop: hop.link  # its current state under faults
+        self.link_now: Callable[[Hop], Link] = _as_given  # its current state under faults
 
     def way(self, source: str, target: str) -> Way:
         """Return the path from *source* to *target* in its current state under faults."""
@@ -93,6 +94,15 @@ class Routes:
             for end in (link.a, link.b):
                 found[end] = None if end in found else link
         return found
+
+    @cached_property
+    def _spokes(self) -> Spokes | None:
+        return spokes_of(self.topology, self._model, self._channels.of)
+
+    @property
+    def spokes(self) -> Spokes | None:
+        """The paths of a star of plain links; None for another topology, or if faults may change a link."""
+        return self._spokes if self.link_now is _as_given else None
 
     def cores(self, name: str) -> Cores | None:
         """Return the cores that node *name* shares with others, if any."""
@@ -129,6 +139,10 @@ class Routes:
         # A rebuilt path continues its draws.
         random = self._lost.setdefault((source, target), numpy_stream(self._seed, "loss", source, target))
         return Losses(together(losses), round_trip_s, random)
+
+
+def _as_given(hop: Hop) -> Link:
+    return hop.link
 
 
 def _draws_of(jitter: Jitter, random: np.random.Generator) -> Draw:
