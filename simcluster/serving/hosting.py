@@ -16,7 +16,7 @@ from msgspec.structs import replace as replaced
 
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob, places
-from simcluster.experiment.keys import BACKENDS
+from simcluster.experiment.read.keys import BACKENDS
 from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.load.asked import collected
 from simcluster.inference.models.architecture import Precision
