@@ -62,15 +62,20 @@ class Routes:
         }
         self._draws: dict[tuple[str, bool], Draw] = {}
         self._lost: dict[tuple[str, str], np.random.Generator] = {}
-        self.link_now: Callable[[Hop], Link] = lambda hop: hop.link  # its current state under faults
+        self.link_now: Callable[[Hop], Link] | None = None  # its current state, if faults may change it
+        self._draws_any = any(link.jitter is not None or link.loss for link in topology.links)
 
     def way(self, source: str, target: str) -> Way:
         """Return the path from *source* to *target* in its current state under faults."""
-        hops = [Hop(self.link_now(hop), hop.forward) for hop in self._topology.route(source, target)]
+        hops: Sequence[Hop] = self._topology.route(source, target)
+        if self.link_now is not None:
+            hops = [Hop(self.link_now(hop), hop.forward) for hop in hops]
         ends = [self._topology.nodes[name] for name in (source, target)]
         route, latency_s = self._model.lay(hops, self._channels, ends)
-        jitters = tuple(self._draw(hop) for hop in hops if hop.link.jitter is not None)
         sender, receiver = self._overheads.get(source), self._overheads.get(target)
+        if not self._draws_any and self.link_now is None:
+            return Way(route, latency_s, sender, receiver, (), None, self._conditions)
+        jitters = tuple(self._draw(hop) for hop in hops if hop.link.jitter is not None)
         losses = self._losses(source, target, hops)
         return Way(route, latency_s, sender, receiver, jitters, losses, self._conditions)
 
