@@ -30,6 +30,8 @@ FORGOTTEN_CYCLES = 10_000
 class DeviceLock(asyncio.Lock):
     """The lock of a node's device, which nearly always is free."""
 
+    _locked: bool  # asyncio.Lock's
+
     def take(self) -> bool:
         """Acquire the lock if nothing holds it or waits for it; return whether it did."""
         if self._locked or self._waiters:

@@ -279,7 +279,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.workers.close()
         self._ready.clear()
 
-    get_debug = bool  # type: ignore[assignment]  # returns False; each future asks, and a method would take longer
+    get_debug = bool  # returns False; each future asks, and a method would take longer
 
     def set_debug(self, enabled: bool) -> None:
         if enabled:

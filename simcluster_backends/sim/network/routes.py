@@ -64,15 +64,18 @@ class Routes:
         }
         self._draws: dict[tuple[str, bool], Draw] = {}
         self._lost: dict[tuple[str, str], np.random.Generator] = {}
-        self.link_now: Callable[[Hop], Link] = _as_given  # its current state under faults
+        self.link_now: Callable[[Hop], Link] | None = None  # its current state, if faults may change it
+        self._draws_any = any(link.jitter is not None or link.loss for link in topology.links)
 
     def way(self, source: str, target: str) -> Way:
         """Return the path from *source* to *target* in its current state under faults."""
-        hops = [Hop(self.link_now(hop), hop.forward) for hop in self.topology.route(source, target)]
+        hops = self._current(self.topology.route(source, target))
         ends = [self.topology.nodes[name] for name in (source, target)]
         route, latency_s = self._model.lay(hops, self._channels, ends)
-        jitters = tuple(self._draw(hop) for hop in hops if hop.link.jitter is not None)
         sender, receiver = self._overheads.get(source), self._overheads.get(target)
+        if not self._draws_any and self.link_now is None:
+            return Way(route, latency_s, sender, receiver, (), None, self._conditions)
+        jitters = tuple(self._draw(hop) for hop in hops if hop.link.jitter is not None)
         losses = self._losses(source, target, hops)
         return Way(route, latency_s, sender, receiver, jitters, losses, self._conditions)
 
@@ -84,7 +87,13 @@ class Routes:
             hops = Hop(first, first.a == source), Hop(last, last.b == target)
         if not hops or hops[0].target != hops[1].source:  # they are not leaves of one switch
             hops = self.topology.route(source, target)
-        return self._model.latency_of([self.link_now(hop) for hop in hops])
+        return self._model.latency_of([hop.link for hop in self._current(hops)])
+
+    def _current(self, hops: Sequence[Hop]) -> Sequence[Hop]:
+        """Return *hops* in their current state under faults."""
+        if self.link_now is None:
+            return hops
+        return [Hop(self.link_now(hop), hop.forward) for hop in hops]
 
     @cached_property
     def only_links(self) -> dict[str, Link | None]:
@@ -102,7 +111,7 @@ class Routes:
     @property
     def spokes(self) -> Spokes | None:
         """The paths of a star of plain links; None for another topology, or if faults may change a link."""
-        return self._spokes if self.link_now is _as_given else None
+        return self._spokes if self.link_now is None else None
 
     def cores(self, name: str) -> Cores | None:
         """Return the cores that node *name* shares with others, if any."""
@@ -139,10 +148,6 @@ class Routes:
         # A rebuilt path continues its draws.
         random = self._lost.setdefault((source, target), numpy_stream(self._seed, "loss", source, target))
         return Losses(together(losses), round_trip_s, random)
-
-
-def _as_given(hop: Hop) -> Link:
-    return hop.link
 
 
 def _draws_of(jitter: Jitter, random: np.random.Generator) -> Draw:
