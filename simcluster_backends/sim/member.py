@@ -134,6 +134,7 @@ class Member:
             self._hear_of(rank)
         elif waits_for_any:
             self.listen()  # earlier ones, too
+
     def welcome(self, rank: int, incarnation: int) -> None:
         """Note that *rank* has returned as *incarnation*."""
         self._back[rank] = incarnation
