@@ -1,7 +1,7 @@
 """A schedule as rounds: in each, every rank sends one message without values, and receives one.
 
-The functions are formulas: they take a round's number and a rank, or an array of ranks. So a schedule among thousands of
-ranks is described without a table, and a simulator may compute a round for all ranks together.
+The functions are formulas: they take a round's number and a rank, or an array of ranks. So a schedule among thousands
+of ranks is described without a table, and a simulator may compute a round for all ranks together.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Rounds:
     """*count* rounds: in round k rank r sends *elements(k, r)* numbers to rank *to(k, r)*, under the tag *tag(k)*.
 
     It receives from *source(k, r)*. A message is a vector like *vector*, which has no values. *name* and the type of
-    *vector* are equal only for the same schedule. *is_constant*: *to* and *source* are the same in all rounds. If not, two
-    ranks that send to each other again have exchanged: so no inbox holds two messages of one sender.
+    *vector* are equal only for the same schedule. *is_constant*: *to* and *source* are the same in all rounds.
+    If not, ranks that send to each other again have exchanged: so no inbox holds two messages of one sender.
     """
 
     name: Hashable

@@ -18,8 +18,8 @@ from simcluster.documents.limits import MOST_BYTES
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Sendable, as_payload, body_bytes
-from simcluster.topology import Topology
 from simcluster.rounds import Rounds
+from simcluster.topology import Topology
 from simcluster.transport import Accelerated, Transport
 
 ORDERS = ("ranks", "near-first", "far-first")
