@@ -31,19 +31,24 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _NAMES}
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-class Payload(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Payload:
     """A list of *tensors* and a few named *values*: `pack(*weights, version=3)` makes one."""
 
     tensors: tuple[Tensor, ...] = ()
-    values: Mapping[str, Scalar] = msgspec.field(default_factory=dict)
+    values: Mapping[str, Scalar] = field(default_factory=dict)
 
 
-class Lent(Payload, frozen=True):
+class Lent(Payload):
     """A payload whose tensors the sender does not change until `send` has returned or raised: see `lend`."""
 
+    __slots__ = ()
 
-class Given(Lent, frozen=True):
+
+class Given(Lent):
     """A payload with tensors that the sender never changes again: see `give`."""
+
+    __slots__ = ()
 
 
 Sendable: TypeAlias = Payload | Tensor | Sequence[Tensor] | Mapping[str, Scalar] | Scalar

@@ -143,9 +143,7 @@ class Stream:
         if way.conditions is not None:
             way.conditions.enter()
         if stalls:
-            flow: Flow = StallingFlow(
-                *way.route, left_B=outgoing.body_B, on_done=self._injected, network=self.network, stalls=stalls
-            )
+            flow: Flow = StallingFlow(self.network, way.route, outgoing.body_B, stalls, self._injected)
         else:
             flow = Flow(*way.route, left_B=outgoing.body_B, on_done=self._injected)
         outgoing.flow = flow

@@ -57,16 +57,13 @@ class Lost:
 
 @dataclass(frozen=True)
 class Placement:
-    """A model on its nodes. *predict* takes the numbers of tokens of a prompt and its answer. *unused*: nodes that have
-    no part, and are not lost.
-    """
+    """A model on its nodes. *predict* takes the numbers of tokens of a prompt and its answer."""
 
     kind: str
     context: int
     parts: tuple[Part, ...]
     predict: Callable[[int, int], Predicted | None]
     lost: tuple[Lost, ...] = ()
-    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

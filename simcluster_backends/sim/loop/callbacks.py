@@ -6,9 +6,8 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from simcluster_backends.sim.loop.clock import Alarm
 
@@ -31,7 +30,8 @@ class Timer(asyncio.TimerHandle):
         return self._context.get(owner_of_task)
 
 
-class Handle(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class Handle:
     """A ready callback: like asyncio's Handle, but without asking the loop for its debug mode."""
 
     callback: Callable[..., object]

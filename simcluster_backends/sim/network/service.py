@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-import msgspec
-
 if TYPE_CHECKING:
     from simcluster_backends.sim.loop.clock import Alarm
     from simcluster_backends.sim.network.channels import Demand
@@ -21,7 +19,8 @@ FEW = 64
 """The number of flows that leave, above the number that are left, before the service counts from 0 again."""
 
 
-class End(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class End:
     """The end of *flow*: when *service* has come to *at*."""
 
     service: Service

@@ -1,1 +1,0 @@
-"""Read an experiment from its file, and check it."""

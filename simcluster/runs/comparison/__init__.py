@@ -1,1 +1,0 @@
-"""Differences between runs: settings, results, and predicted against measured times."""
