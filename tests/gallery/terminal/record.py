@@ -14,6 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from simcluster.process.kernels import numerics
 from tests.support.root import ROOT
 
 DATA = ROOT / "docs" / "figures" / "data" / "terminal.json"
@@ -38,7 +39,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         recorded = [record(command, Path(folder)) for command in COMMANDS]
     system = f"{platform.system()} {platform.release().split('-')[0]}"
-    content = {"recorded_on": date.today().isoformat(), "system": system, "commands": recorded}
+    content = {"recorded_on": date.today().isoformat(), "system": system, "numerics": numerics(), "commands": recorded}
     DATA.parent.mkdir(exist_ok=True)
     DATA.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     print(DATA.relative_to(ROOT))
