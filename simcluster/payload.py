@@ -31,24 +31,19 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _NAMES}
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(msgspec.Struct, frozen=True):
     """A list of *tensors* and a few named *values*: `pack(*weights, version=3)` makes one."""
 
     tensors: tuple[Tensor, ...] = ()
-    values: Mapping[str, Scalar] = field(default_factory=dict)
+    values: Mapping[str, Scalar] = msgspec.field(default_factory=dict)
 
 
-class Lent(Payload):
+class Lent(Payload, frozen=True):
     """A payload whose tensors the sender does not change until `send` has returned or raised: see `lend`."""
 
-    __slots__ = ()
 
-
-class Given(Lent):
+class Given(Lent, frozen=True):
     """A payload with tensors that the sender never changes again: see `give`."""
-
-    __slots__ = ()
 
 
 Sendable: TypeAlias = Payload | Tensor | Sequence[Tensor] | Mapping[str, Scalar] | Scalar

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import write_whole
-from simcluster.runs.compare import Pair
+from simcluster.runs.comparison.compare import Pair
 from simcluster.runs.folder import REPORT, SUMMARY, RunFolder
 from simcluster.runs.sweep_folder import EXPLORER, SweepFolder, read_sweep
 
 if TYPE_CHECKING:
     from simcluster.reports.compare_plots import ComparePlots
     from simcluster.reports.plots import RunPlots
-    from simcluster.reports.sweep_plots import SweepPlots
+    from simcluster.reports.sweeps.plots import SweepPlots
     from simcluster.tracking import Exported
 
 
@@ -77,7 +77,7 @@ class Sweep(SweepFolder):
 
     @cached_property
     def _plots(self) -> SweepPlots:
-        from simcluster.reports.sweep_plots import SweepPlots
+        from simcluster.reports.sweeps.plots import SweepPlots
 
         return SweepPlots(self.as_text, self.keys, self.runs)
 
@@ -88,11 +88,11 @@ class Sweep(SweepFolder):
 
     def write_pages(self) -> list[Path]:
         """Write report.html and explorer.html (again), and return their paths."""
-        from simcluster.reports import explorer, sweep_report
+        from simcluster.reports.sweeps import explorer, report
 
         reported = [(folder / REPORT).is_file() for folder in self.folders]
         pages = {
-            REPORT: sweep_report.render(self.name, self.as_text, self.keys, self.plot),
+            REPORT: report.render(self.name, self.as_text, self.keys, self.plot),
             EXPLORER: explorer.render(self.name, self.as_text, self.keys, reported, self.configs),
         }
         for name, text in pages.items():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from simcluster.payload import Message, Sendable
     from simcluster.rng import NodeRandom
+    from simcluster.rounds import Rounds
 
 T = TypeVar("T")
 
@@ -203,8 +204,5 @@ class Accelerated(Protocol):
         come there and has not been received is then moved.
         """
 
-    async def ring_ahead(self, vector: Tensor, lengths: Sequence[int], tag_of: Callable[[int], str]) -> int:
-        """Return, when they are over, how many rounds of a ring all-reduce need not be done: 0 if any doubt is left.
-
-        Only for a *vector* without values, cut into chunks of *lengths*, whose round n has the tag *tag_of(n)*.
-        """
+    async def rounds_ahead(self, rounds: Rounds) -> int:
+        """Return, when they are over, how many of the first *rounds* need not be done: 0 if any doubt is left."""

@@ -11,7 +11,7 @@ import pytest
 
 from simcluster.documents.yaml import parse_value
 from simcluster.errors import SimclusterError, UsageError
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 
 VALUES = (
     *(

@@ -21,7 +21,7 @@ from simcluster.bench.simulator import bench_simulator
 from simcluster.documents.limits import MOST_STEPS, MOST_WHOLE
 from simcluster.documents.yaml import describe
 from simcluster.errors import MOST_PROBLEMS, MOST_TEXT, Problem, UsageError, nearest
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.fault_plans.read import FAULTS_LIMIT, SPELLS_IN_ALL_LIMIT
 from simcluster.process.terminal import Visible, visible
 from simcluster.sweeps.axes import read_axes

@@ -18,6 +18,7 @@ from simcluster.documents.limits import MOST_BYTES
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Sendable, as_payload, body_bytes
+from simcluster.rounds import Rounds
 from simcluster.topology import Topology
 from simcluster.transport import Accelerated, Transport
 
@@ -37,13 +38,13 @@ class Counted(Forwarding):
         self.payload_B += body_bytes(as_payload(content))
         return await exchange(self._node, to, source, tag, content)
 
-    async def ring_ahead(self, vector: Tensor, lengths: Sequence[int], tag_of: Callable[[int], str]) -> int:
+    async def rounds_ahead(self, rounds: Rounds) -> int:
         """Look ahead as the transport does, and count its rounds as well."""
-        has_it = hasattr(self._node, "ring_ahead")
-        rounds = await cast(Accelerated, self._node).ring_ahead(vector, lengths, tag_of) if has_it else 0
-        elements = sum(lengths[(self.rank - number) % len(lengths)] for number in range(rounds))
-        self.payload_B += elements * vector.element_size()
-        return rounds
+        has_it = hasattr(self._node, "rounds_ahead")
+        over = await cast(Accelerated, self._node).rounds_ahead(rounds) if has_it else 0
+        elements = sum(int(rounds.elements(number, self.rank)) for number in range(over))
+        self.payload_B += elements * rounds.vector.element_size()
+        return over
 
 
 def bench_collective(

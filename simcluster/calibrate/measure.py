@@ -25,7 +25,8 @@ from simcluster.calibrate import samples
 from simcluster.calibrate.rehearsal import MOST_STEPS, pattern_of, rehearse
 from simcluster.calibrate.samples import BOTH, BURST, FILL, ROUND, SENDS, STREAM, SWAP_MESSAGES, sample_name
 from simcluster.experiment.node import prepare as prepare_experiment
-from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.payload import pack
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder

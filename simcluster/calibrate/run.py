@@ -19,7 +19,7 @@ from simcluster.calibrate.samples import Row, accelerator_of, pairs_of, rows_of,
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.compute import check_compute
 from simcluster.experiment.job import ClusterJob, places
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.process.intra_op import usable_cores
 from simcluster.runs.record import RunRecord
 from simcluster.topology import Topology, load

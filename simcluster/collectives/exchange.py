@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 from simcluster.payload import Message, Sendable
-from simcluster.transport import Transport
+from simcluster.rounds import Rounds
+from simcluster.transport import Accelerated, Transport
 
 
 def exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Coroutine[Any, Any, Message]:
@@ -17,6 +18,19 @@ def exchange(node: Transport, to: int, source: int, tag: str, content: Sendable)
     """
     quicker: Callable[..., Coroutine[Any, Any, Message]] | None = getattr(node, "exchange", None)
     return quicker(to, source, tag, content) if quicker else _exchange(node, to, source, tag, content)
+
+
+async def skipped(node: Transport, rounds: Rounds) -> int:
+    """Return how many of the first *rounds* the transport has done by itself: see `Accelerated.rounds_ahead`."""
+    return await cast(Accelerated, node).rounds_ahead(rounds) if hasattr(node, "rounds_ahead") else 0
+
+
+async def run_rounds(node: Transport, rounds: Rounds) -> None:
+    """Send the messages of *rounds* and receive those of others, for timing only."""
+    rank = node.rank
+    for number in range(await skipped(node, rounds), rounds.count):
+        part = rounds.vector.new_empty(int(rounds.elements(number, rank)))
+        await exchange(node, int(rounds.to(number, rank)), int(rounds.source(number, rank)), rounds.tag(number), part)
 
 
 async def _exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Message:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +16,8 @@ def flatten(tensors: Sequence[Tensor]) -> Tensor:
         first = tensors[0]
         if all(tensor.is_meta and tensor.dtype is first.dtype for tensor in tensors):
             # Without values, torch's own concatenation takes 30 us, and first imports its compiler.
-            return first.new_empty(sum([tensor.numel() for tensor in tensors]))
+            length = sum([tensor.numel() for tensor in tensors])
+            return torch.empty(length, dtype=first.dtype, device="meta")
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
@@ -56,6 +59,20 @@ def lengths_of(length: int, parts: int) -> list[int]:
     """Return the lengths of *parts* of a vector of *length*, as tensor_split cuts."""
     each, longer = divmod(length, parts)
     return [each + 1] * longer + [each] * (parts - longer)
+
+
+def start_of(part: Any, length: int, parts: int) -> Any:
+    """Return where *part*, or each of an array of them, begins."""
+    each, longer = divmod(length, parts)
+    return part * each + (np.minimum(part, longer) if longer else 0)
+
+
+def length_of(part: Any, length: int, parts: int) -> Any:
+    """Return the length of *part*, or of each of an array of them; counted from the end if below 0."""
+    each, longer = divmod(length, parts)
+    if not longer:
+        return each
+    return each + (((part >= 0) & (part < longer)) | (part < longer - parts))
 
 
 def summed(parts: Sequence[Tensor]) -> Tensor:

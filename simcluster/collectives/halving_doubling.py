@@ -12,15 +12,20 @@ from itertools import accumulate
 from torch import Tensor
 
 from simcluster.collectives.binomial import First
-from simcluster.collectives.exchange import exchange
+from simcluster.collectives.exchange import exchange, run_rounds
+from simcluster.collectives.flat import start_of
 from simcluster.collectives.fold import Places, fold_sum, folded_away, folded_in
 from simcluster.collectives.recursive_doubling import bits_in_order
 from simcluster.payload import pack
+from simcluster.rounds import Ranks, Rounds
 from simcluster.transport import Transport
 
 
 async def halving_all_reduce(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
     """Return the sum of every rank's *vector* (1-D, equal length), the same bits on all ranks."""
+    if vector.is_meta and not Places(node.size).rest:
+        await run_rounds(node, _rounds(node.size, vector, tag, first))
+        return vector
 
     async def inner(total: Tensor, place: int, places: Places) -> Tensor:
         starts = [0, *accumulate(len(part) for part in total.tensor_split(places.count))]
@@ -46,6 +51,29 @@ async def halving_all_reduce(node: Transport, vector: Tensor, tag: str, *, first
         return total
 
     return await fold_sum(node, vector, tag, inner)
+
+
+def _rounds(size: int, vector: Tensor, tag: str, first: First) -> Rounds:
+    """Return the same messages without values, among a power of two of ranks."""
+    order, length = bits_in_order(size.bit_length() - 1, first), len(vector)
+
+    def depth_of(number: int) -> int:
+        return min(number, 2 * len(order) - 1 - number)  # halving it rises, doubling it falls
+
+    def peer(number: int, rank: Ranks) -> Ranks:
+        return rank ^ 1 << order[depth_of(number)]
+
+    def half(number: int, rank: Ranks) -> Ranks:
+        """Return the length of the half that is given while halving, or was kept while doubling."""
+        depth = depth_of(number)
+        whose = peer(number, rank) if number < len(order) else rank
+        begin = sum((whose >> order[i] & 1) * (size >> i + 1) for i in range(depth + 1))
+        return start_of(begin + (size >> depth + 1), length, size) - start_of(begin, length, size)
+
+    def tag_of(number: int) -> str:
+        return f"{tag}/{'halve' if number < len(order) else 'double'}{order[depth_of(number)]}"
+
+    return Rounds(("halving", first, length), 2 * len(order), peer, peer, half, tag_of, vector)
 
 
 async def halving_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:

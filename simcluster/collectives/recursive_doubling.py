@@ -9,14 +9,18 @@ import torch
 from torch import Tensor
 
 from simcluster.collectives.binomial import First
-from simcluster.collectives.exchange import exchange
+from simcluster.collectives.exchange import exchange, run_rounds
 from simcluster.collectives.fold import Places, fold_sum, folded_away, unfolded_start
 from simcluster.payload import pack
+from simcluster.rounds import Ranks, Rounds
 from simcluster.transport import Transport
 
 
 async def doubling_all_reduce(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
     """Return the sum of every rank's *vector*, the same bits on all ranks: the lower partner's operand comes first."""
+    if vector.is_meta and vector.dim() == 1 and not Places(node.size).rest:
+        await run_rounds(node, _rounds(node.size, vector, tag, first))
+        return vector
 
     async def inner(total: Tensor, place: int, places: Places) -> Tensor:
         for bit in bits_in_order(places.bits, first):
@@ -26,6 +30,24 @@ async def doubling_all_reduce(node: Transport, vector: Tensor, tag: str, *, firs
         return total
 
     return await fold_sum(node, vector, tag, inner)
+
+
+def _rounds(size: int, vector: Tensor, tag: str, first: First) -> Rounds:
+    """Return the all-reduce's messages without values, among a power of two of ranks."""
+    order, length = bits_in_order(size.bit_length() - 1, first), len(vector)
+
+    def peer(number: int, rank: Ranks) -> Ranks:
+        return rank ^ 1 << order[number]
+
+    return Rounds(
+        ("doubling", first, length),
+        len(order),
+        peer,
+        peer,
+        elements=lambda number, rank: length,
+        tag=lambda number: f"{tag}/{order[number]}",
+        vector=vector,
+    )
 
 
 async def doubling_all_gather(node: Transport, tensor: Tensor, tag: str, *, first: First = "near") -> list[Tensor]:

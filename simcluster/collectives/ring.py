@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from simcluster.collectives.binomial import binomial_scatter
-from simcluster.collectives.exchange import exchange
-from simcluster.collectives.flat import as_bytes, from_bytes, lengths_of
+from simcluster.collectives.exchange import exchange, run_rounds
+from simcluster.collectives.flat import as_bytes, from_bytes, length_of
 from simcluster.payload import Message, lend
 from simcluster.process.buffers import BUFFERS
+from simcluster.rounds import Ranks, Rounds
 from simcluster.transport import Accelerated, Transport
 
 LEAST_BYTES = 64 * 1024
@@ -28,9 +29,15 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
     No task may change it until this returns or raises: it is sent from where it is. Chunk c is summed in the order c,
     c+1, ..., c+p-1 (mod p).
     """
-    if vector.is_meta:
-        return await _ring_of_nothing(node, vector, tag)
     size, rank = node.size, node.rank
+    if vector.is_meta:
+        phases = [f"{tag}/scatter", f"{tag}/gather"]
+
+        def tag_of(number: int) -> str:
+            return f"{phases[number // (size - 1)]}{number % (size - 1)}"
+
+        await run_rounds(node, _rounds(size, vector, 2 * (size - 1), tag_of, first=0))
+        return vector
     if size == 1:
         return vector.clone()
     right, left = (rank + 1) % size, (rank - 1) % size
@@ -64,6 +71,9 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
 async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
     """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r, in the order r+1, ..., r."""
     size, rank = node.size, node.rank
+    if vector.is_meta:
+        await run_rounds(node, _rounds(size, vector, size - 1, lambda number: f"{tag}/{number}", first=-1))
+        return vector.new_empty(length_of(rank, len(vector), size))
     right, left = (rank + 1) % size, (rank - 1) % size
     parts = vector.tensor_split(size)
     partial = parts[(rank - 1) % size].clone()
@@ -109,19 +119,23 @@ async def ring_barrier(node: Transport, tag: str) -> None:
         await exchange(node, (node.rank + 1) % node.size, (node.rank - 1) % node.size, f"{tag}/{step}", None)
 
 
-async def _ring_of_nothing(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """Send the same messages without values, for timing only: in both phases round k sends chunk r - k."""
-    size, rank = node.size, node.rank
-    right, left = (rank + 1) % size, (rank - 1) % size
-    lengths = lengths_of(len(vector), size)
+def _rounds(size: int, vector: Tensor, count: int, tag: Callable[[int], str], first: int) -> Rounds:
+    """Return *count* rounds of messages without values: in round k rank r sends chunk r + *first* - k (mod p)."""
+    length = len(vector)
 
-    def tag_of(number: int) -> str:
-        return f"{tag}/scatter{number}" if number < size - 1 else f"{tag}/gather{number - size + 1}"
+    def chunk(number: int, rank: Ranks) -> Ranks:
+        return length_of(rank + (first - number) % size - size, length, size)
 
-    over = await cast(Accelerated, node).ring_ahead(vector, lengths, tag_of) if hasattr(node, "ring_ahead") else 0
-    for number in range(over, 2 * (size - 1)):
-        await exchange(node, right, left, tag_of(number), vector.narrow(0, 0, lengths[(rank - number) % size]))
-    return vector
+    return Rounds(
+        ("ring", first, length),
+        count,
+        to=lambda number, rank: (rank + 1) % size,
+        source=lambda number, rank: (rank - 1) % size,
+        elements=chunk,
+        tag=tag,
+        vector=vector,
+        is_constant=True,
+    )
 
 
 class Landings:

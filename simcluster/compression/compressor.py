@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -30,7 +30,7 @@ class Layout:
         dtype = torch.float32 if not tensors else tensors[0].dtype
         for tensor in tensors:
             dtype = torch.promote_types(dtype, tensor.dtype)
-        return Layout(tuple(tuple(tensor.shape) for tensor in tensors), dtype)
+        return _layout(tuple(tuple(tensor.shape) for tensor in tensors), dtype)
 
     @cached_property
     def lengths(self) -> list[int]:
@@ -42,9 +42,15 @@ class Layout:
         return sum(self.lengths)
 
     def tensors(self, vector: Tensor) -> list[Tensor]:
-        """Return the pieces of *vector*: views, not copies."""
+        """Return the pieces of *vector*: views, not copies; for a vector without values, the same for all nodes."""
+        if vector.is_meta and vector.dtype is self.dtype and not torch._C._len_torch_dispatch_stack():
+            return list(self._hollow)
         pieces = torch.split(vector, self.lengths)
         return [piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+
+    @cached_property
+    def _hollow(self) -> list[Tensor]:
+        return self.empty()
 
     def empty(self) -> list[Tensor]:
         """Return tensors of these shapes without values, to count costs."""
@@ -65,6 +71,11 @@ class Layout:
                     rest.pop(0)
             chunks.append(Layout(tuple(pieces), self.dtype))
         return chunks
+
+
+@lru_cache(maxsize=64)
+def _layout(shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype) -> Layout:
+    return Layout(shapes, dtype)  # one for all nodes of a simulation
 
 
 @dataclass

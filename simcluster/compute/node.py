@@ -45,7 +45,7 @@ class OnDevice(Forwarding):
         leaving = None
         if self.carries == self._device:
             if not all(map(can_leave, payload.tensors)):
-                payload = replace(payload, tensors=tuple(tensor.to(self._device) for tensor in payload.tensors))
+                payload = Payload(tuple(tensor.to(self._device) for tensor in payload.tensors), payload.values)
         elif not all(map(can_leave, payload.tensors)):
             leaving = Leaving(payload.tensors)
             payload = lend(*leaving.tensors, **payload.values)

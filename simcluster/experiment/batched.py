@@ -10,7 +10,7 @@ import torch
 
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.part import in_parts
-from simcluster.experiment.read import Experiment
+from simcluster.experiment.read.experiment import Experiment
 from simcluster.runs.record import RunRecord
 from simcluster.workloads import Batch, Workload
 from simcluster.workloads.grouped import TOLERANCE, distance

@@ -14,7 +14,7 @@ from simcluster.checkpoints.manifest import Manifest
 from simcluster.checkpoints.restore import Restored, check_same_training, restored
 from simcluster.checkpoints.store import Checkpoint, Store, latest
 from simcluster.errors import CheckpointError, Problem, UsageError
-from simcluster.experiment.read import Experiment
+from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.restarts import later
 from simcluster.runs.folder import CHECKPOINTS, SUMMARY
 from simcluster.runs.record import RunRecord

@@ -11,7 +11,8 @@ from typing import Any
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import places
 from simcluster.experiment.preflight import too_small
-from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.process.accelerators import accelerators_here, missing
 from simcluster.runs import words
 from simcluster.topology.model.compute import ACCELERATORS, AUTO, CPU, kind_of

@@ -26,13 +26,13 @@ from simcluster.experiment.checkpointing import (
     restart_of,
 )  # fmt: skip
 from simcluster.experiment.compute import check_compute, nodes_here, settled
-from simcluster.experiment.fit import left_out
 from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.needed import predict_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory, warn_of_misspelt
-from simcluster.experiment.read import Experiment
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.fit import left_out
 from simcluster.experiment.shared_state import SharedState
 from simcluster.fault_plans.kinds import faults_to_come
 from simcluster.logs.setup import about
@@ -40,8 +40,9 @@ from simcluster.paths.given_path import given_path
 from simcluster.process.kernels import stay_portable
 from simcluster.results import Run
 from simcluster.runs import words
+from simcluster.runs.destination import check_folder, default_folder
 from simcluster.runs.doubts import SHARED
-from simcluster.runs.folder import LOGS, TRACEBACK, check_folder, default_folder
+from simcluster.runs.folder import LOGS, TRACEBACK
 from simcluster.runs.record import RunRecord
 from simcluster.runs.write import write_run
 from simcluster.version import __version__

@@ -19,7 +19,8 @@ import numpy as np
 from simcluster.errors import NeedsValues, Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
-from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.rng import numpy_stream
 from simcluster.runs.record import RunRecord
 from simcluster.topology.replicas import replica, rounds_of

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from simcluster.compute import to_host
-from simcluster.experiment.keys import ObserveBlock
+from simcluster.experiment.read.keys import ObserveBlock
 from simcluster.runs.record import OBSERVED, Copy
 from simcluster.runs.recorder import Recorder
 from simcluster.runs.summary import ACCURACY, LOSS

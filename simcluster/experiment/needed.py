@@ -10,7 +10,7 @@ from simcluster.algorithms.facts import Facts, facts_of
 from simcluster.errors import UsageError
 from simcluster.experiment.measurements import SNAPSHOTS
 from simcluster.experiment.part import OBSERVED_RANK, can_regroup, in_parts, may_stand
-from simcluster.experiment.read import Experiment
+from simcluster.experiment.read.experiment import Experiment
 from simcluster.paths.spool import IN_MEMORY_BYTES
 from simcluster.regroup.memory import CAPTURES
 from simcluster.runs.record import RunRecord

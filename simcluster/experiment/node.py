@@ -16,7 +16,8 @@ import torch
 from simcluster.compute import HOST, device_of, name_of
 from simcluster.errors import ENDED, NeedsValues, PeerLost
 from simcluster.experiment.part import OBSERVED_RANK, Part, in_parts
-from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.warm_up import warm_up
 from simcluster.process.kernels import numerics
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes

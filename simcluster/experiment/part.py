@@ -14,7 +14,7 @@ from simcluster.checkpoints.shard import restore
 from simcluster.compute import HOST, OnDevice
 from simcluster.errors import ENDED, TIME_IS_UP, PeerLost
 from simcluster.experiment.measurements import Copies, Evaluations, Observed
-from simcluster.experiment.read import Experiment
+from simcluster.experiment.read.experiment import Experiment
 from simcluster.fault_plans.kinds import Fault, NodeFault, may_lose
 from simcluster.overlays.hearing import heard
 from simcluster.regroup.memory import Capture, Memory, put_back

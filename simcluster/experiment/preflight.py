@@ -10,7 +10,7 @@ from typing import NamedTuple
 from simcluster.algorithms.facts import facts_of
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.needed import Needed, needed_memory
-from simcluster.experiment.read import Experiment
+from simcluster.experiment.read.experiment import Experiment
 from simcluster.runs import words
 from simcluster.units import format_size
 from simcluster.workloads import WORKLOADS

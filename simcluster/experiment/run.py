@@ -19,8 +19,8 @@ from simcluster.experiment.checkpointing import (
     last_complete,
 )  # fmt: skip
 from simcluster.experiment.execute import Output, Progress, folder_of, home_of, run_plan
-from simcluster.experiment.given import AnyAlgorithm, AnyExperiment, AnyTopology, AnyWorkload
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.given import AnyAlgorithm, AnyExperiment, AnyTopology, AnyWorkload
+from simcluster.experiment.read.read import read_experiment
 from simcluster.fault_plans.plan import planned
 from simcluster.paths.given_path import given_path
 from simcluster.process.kernels import heed_portable

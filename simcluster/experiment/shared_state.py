@@ -17,7 +17,7 @@ from typing import Any
 from simcluster.documents.own_state import changed, loaded_apart, modules_beside, path_of, state_of
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
-from simcluster.experiment.read import Experiment
+from simcluster.experiment.read.experiment import Experiment
 from simcluster.runs.doubts import SHARED, Warned, warned
 from simcluster.runs.record import RunRecord
 

@@ -12,7 +12,8 @@ from typing import Any, Final
 import torch
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.run import run
 from simcluster.process.intra_op import one_thread
 from simcluster.results import Run

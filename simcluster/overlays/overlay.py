@@ -5,7 +5,8 @@ Ranks are always returned in ascending order, so sums over neighbours have the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import itertools
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -136,14 +137,14 @@ class Overlay:
         Even against odd ranks if these connect, which halves a complete graph; else even against odd distance from
         rank 0, so that every edge of a spanning tree crosses.
         """
-        graph = _union(self.size, self._first).to_undirected()
-        distance = networkx.single_source_shortest_path_length(graph, 0)
-        for number in ({rank: rank for rank in graph}, distance):
-            across = networkx.Graph([(a, b) for a, b in graph.edges if (number[a] - number[b]) % 2])
-            across.add_nodes_from(graph)
-            if networkx.is_connected(across):
-                break
-        return frozenset(rank for rank in graph if number[rank] % 2 == 0)
+        edges = [part for each in self._first for part in (each.receivers, each.senders)]
+        neighbours = [set(itertools.chain.from_iterable(part[rank] for part in edges)) for rank in range(self.size)]
+        number: Sequence[int] = range(self.size)
+        across = [[b for b in others if (a - b) % 2] for a, others in enumerate(neighbours)]
+        if len(_distances(across)) < self.size:
+            distances = _distances(neighbours)
+            number = [distances[rank] for rank in range(self.size)]
+        return frozenset(rank for rank in range(self.size) if number[rank] % 2 == 0)
 
 
 def spectral_gap(matrix: Matrix) -> float:
@@ -168,7 +169,20 @@ def _union(size: int, rounds: Collection[Round]) -> networkx.DiGraph[int]:
     return graph
 
 
-def _check_connected(size: int, rounds: Collection[Round]) -> None:
+def _distances(adjacent: Sequence[Collection[int]]) -> dict[int, int]:
+    """Return the distance from rank 0 of each rank that it reaches over the edges *adjacent*, nearest first."""
+    found, reached = {0: 0}, [0]
+    for rank in reached:  # grows
+        for other in adjacent[rank]:
+            if other not in found:
+                found[other] = found[rank] + 1
+                reached.append(other)
+    return found
+
+
+def _check_connected(size: int, rounds: Sequence[Round]) -> None:
+    if len(rounds) == 1 and all(len(_distances(edges)) == size for edges in (rounds[0].receivers, rounds[0].senders)):
+        return
     graph = _union(size, rounds)
     parts = sorted(sorted(part) for part in networkx.weakly_connected_components(graph))
     if len(parts) > 1:

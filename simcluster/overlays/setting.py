@@ -117,8 +117,7 @@ def _graphs(setting: Setting, size: int, seed: int) -> _Graphs:
         window = hops(size)
         return partial(one_peer_exponential, size), window, True, lambda round_: round_ % window
     if kind in PLAIN:
-        graph = PLAIN[kind](size, **arguments)
-        return lambda key: graph, 1, True, lambda round_: 0
+        return lambda key: PLAIN[kind](size, **arguments), 1, True, lambda round_: 0
     own_seed, every = arguments.pop("seed"), arguments.pop("every")
     draw = partial(_draw, kind, arguments, size, seed if own_seed is None else own_seed)
     draw(0)  # raises if there is no such graph

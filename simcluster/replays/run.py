@@ -16,13 +16,14 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.needed import predict_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.fault_plans.kinds import NEVER_JOINED, too_late
 from simcluster.paths.given_path import given_path
 from simcluster.process.kernels import heed_portable
 from simcluster.replays.order import Damaged, Order, unpack
 from simcluster.results import Run, load_run
-from simcluster.runs.folder import ORDER, RunFolder, check_folder
+from simcluster.runs.destination import check_folder
+from simcluster.runs.folder import ORDER, RunFolder
 from simcluster.runs.write import write_run
 from simcluster.version import __version__
 

@@ -16,7 +16,8 @@ from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory
-from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.replays.run import read_orders
 from simcluster.results import Run, load_run
 

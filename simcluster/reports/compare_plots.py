@@ -12,10 +12,10 @@ from simcluster.errors import Problem, UsageError
 from simcluster.reports.figure_style import LINES, Figures, log_axis, styled
 from simcluster.reports.scales import time_scale
 from simcluster.runs import words
-from simcluster.runs.prediction import Predicted, steps
+from simcluster.runs.comparison.prediction import Predicted, steps
 
 if TYPE_CHECKING:
-    from simcluster.runs.compare import Pair
+    from simcluster.runs.comparison.compare import Pair
 
 CLOSE = 0.1
 """The band around equal times: a tenth more or less."""

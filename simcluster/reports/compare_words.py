@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simcluster.runs import words
-from simcluster.runs.compare import TOLERANCE
-from simcluster.runs.prediction import PHASES, Predicted, PredictedMemory
+from simcluster.runs.comparison.compare import TOLERANCE
+from simcluster.runs.comparison.prediction import PHASES, Predicted, PredictedMemory
 from simcluster.units import format_size
 
 if TYPE_CHECKING:
-    from simcluster.runs.compare import Judgement, Pair
+    from simcluster.runs.comparison.compare import Judgement, Pair
 
 
 MAX_SETTINGS = 20

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from simcluster.runs import words
 
 if TYPE_CHECKING:
-    from simcluster.runs.compare import Pair
+    from simcluster.runs.comparison.compare import Pair
     from simcluster.runs.folder import RunFolder
     from simcluster.runs.sweep_folder import SweepFolder
 

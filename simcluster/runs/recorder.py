@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simcluster.process.unawaited import first_step_made
 from simcluster.runs.record import KEPT_SPANS, Metric, NodeRecord
-from simcluster.runs.spans import Adder, Span, SpanKind
+from simcluster.runs.spans import Adder, SpanKind, span_of
 from simcluster.transport import OWN_TAGS
 from simcluster.unknown_number import UnknownNumber
 
@@ -95,8 +95,9 @@ class Recorder:
         if self._adder is not None:
             self._adder.add((kind, start_s, end_s, peer, tag, size_bytes))
             return
-        self._record.spans.append(Span(kind, start_s, end_s, peer, tag, size_bytes))
-        if len(self._record.spans) >= self._keep:
+        spans = self._record.spans
+        spans.append(span_of((kind, start_s, end_s, peer, tag, size_bytes)))
+        if len(spans) >= self._keep:
             self._adder = Adder()
 
     def sent(self, to: int, size_bytes: int, messages: int = 1) -> None:
@@ -114,12 +115,14 @@ class Recorder:
         time_s = self.now()
         for name, value in values.items():
             self.metric_at(time_s, step, name, value)
-        self._record.steps = max(self._record.steps, step)
-        if not self._record.trained:
+        record = self._record
+        if step > record.steps:
+            record.steps = step
+        if not record.trained:
             first_step_made()
-        self._record.trained = True
-        self._record.first_step = self._record.first_step or (step, time_s)
-        self._record.last_step = (step, time_s)
+            record.trained = True
+        record.last_step = (step, time_s)
+        record.first_step = record.first_step or record.last_step
         if self.on_metrics is not None:
             self.on_metrics(step, values)
 

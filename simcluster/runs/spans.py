@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -22,6 +24,9 @@ class Span(NamedTuple):
     tag: str
     size_bytes: int
 
+
+span_of: Callable[[tuple[SpanKind, float, float, int, str, int]], Span] = partial(tuple.__new__, Span)
+"""Makes a span of its values, in half the time that Span takes."""
 
 PARTS = 256
 AT_ONCE = 256

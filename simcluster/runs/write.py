@@ -23,7 +23,7 @@ from simcluster.paths.inside import PARTIAL
 from simcluster.process.interrupts import CtrlC
 from simcluster.runs import arrow_columns
 from simcluster.runs import folder as layout
-from simcluster.runs.folder import check_folder
+from simcluster.runs.destination import check_folder
 from simcluster.runs.record import Metric, RunRecord
 from simcluster.runs.summary import CONSENSUS, summarize
 from simcluster.runs.trace import description, events

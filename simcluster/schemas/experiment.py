@@ -8,7 +8,7 @@ from typing import Any, Final
 from simcluster.algorithms import ALGORITHMS
 from simcluster.documents.settings import settings_schema
 from simcluster.documents.values import Schema, quantity_schema
-from simcluster.experiment.keys import ExperimentBlock
+from simcluster.experiment.read.keys import ExperimentBlock
 from simcluster.fault_plans.read import KINDS, SPELLS_LIMIT
 from simcluster.schemas import by_name, definitions_of, written
 from simcluster.schemas.topology import topology, topology_blocks

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment.keys import BACKENDS
+from simcluster.experiment.read.keys import BACKENDS
 from simcluster.inference.engine.limits import CHUNK_TOKENS
 from simcluster.inference.models.architecture import Architecture, Precision
 from simcluster.inference.models.model_file import ModelFile

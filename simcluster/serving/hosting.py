@@ -16,7 +16,7 @@ from msgspec.structs import replace as replaced
 
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob, places
-from simcluster.experiment.keys import BACKENDS
+from simcluster.experiment.read.keys import BACKENDS
 from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.load.asked import collected
 from simcluster.inference.models.architecture import Precision
@@ -111,6 +111,7 @@ def _placement(setup: Setup, topology: Topology, placed: Placed | None) -> Place
         parts=tuple(parts),
         predict=Foretold(setup, topology),
         lost=tuple(Lost(names[rank], why) for rank, why in sorted(lost.items())),
+        unused=tuple(name for rank, name in enumerate(names) if rank not in layout.ranks and rank not in lost),
     )
 
 

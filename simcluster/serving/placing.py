@@ -12,7 +12,7 @@ from simcluster.documents.yaml import load as load_yaml
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.inference.engine.limits import Limits
 from simcluster.inference.engine.serve_replicas import Policy
-from simcluster.inference.plan.placements import Kind, Placement, rank
+from simcluster.inference.plan.placements import Kind, Placement, rank, replicas
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import Lengths
@@ -40,7 +40,9 @@ def layout_of(
     if placement != AUTO and placement not in KINDS:
         return _of_file(placement, topology, shape)
     shelf = Shelf(topology, shape, lengths, None if draft is None else draft.shape)
-    ranking = rank(shelf, max(requests, 2) if placement == "replicas" else requests)
+    if placement == "replicas":
+        return _replicas(shelf, requests)
+    ranking = rank(shelf, requests)
     fitting = [one for one in ranking.placements if placement in (AUTO, one.kind)]
     if fitting:
         return layout_of_plan(fitting[0], topology)
@@ -50,6 +52,23 @@ def layout_of(
     if least is not None:
         why = f"{format_size(least.missing_bytes or 0)} more memory at {least.where}"
     raise UsageError(Problem("--placement", f"{placement} for {shape.name}", why))
+
+
+def _replicas(shelf: Shelf, requests: int) -> Layout:
+    """Return the layout of replicas for *requests*, and for at least one on each node: equal nodes all have a part."""
+    nodes = len(shelf.names)
+    if (found := replicas(shelf, max(requests, nodes))) is not None:
+        return layout_of_plan(found, shelf.topology)
+    without = [one for one in rank(shelf, 1).refused if one.kind == "alone" and one.missing_bytes]
+    with_room = nodes - len(without)
+    if nodes < 2:
+        expected = "a topology with two workers"
+    elif with_room < 2:
+        least = sorted(without, key=lambda one: one.missing_bytes or 0)[: 2 - with_room]
+        expected = " and ".join(f"{format_size(one.missing_bytes or 0)} more memory at {one.where}" for one in least)
+    else:
+        expected = f"{AUTO}, since one node is faster than several; or a file that names the nodes"
+    raise UsageError(Problem("--placement", f"replicas for {shelf.shape.name}", expected))
 
 
 def layout_of_plan(placement: Placement, topology: Topology) -> Layout:

@@ -179,7 +179,8 @@ def _begin() -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_it, daemon=True).start()
-    from simcluster.experiment import node, read, run  # noqa: F401
+    from simcluster.experiment import node, run  # noqa: F401
+    from simcluster.experiment.read import read  # noqa: F401
 
     gc.freeze()  # what is imported stays: a search for garbage would copy the pages that workers share
 

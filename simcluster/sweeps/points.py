@@ -15,11 +15,11 @@ from typing import Any
 from simcluster.documents.captured.source import is_captured
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.execute import run_plan
-from simcluster.experiment.given import AnyExperiment, label_of
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.given import AnyExperiment, label_of
+from simcluster.experiment.read.read import read_experiment
 from simcluster.paths.inside import remove, write_whole
 from simcluster.process.kernels import heed_portable
-from simcluster.runs.folder import OURS
+from simcluster.runs.destination import OURS
 from simcluster.sweeps.axes import MOST_POINTS, Axis, combinations
 
 MOST_PROBLEMS = 20

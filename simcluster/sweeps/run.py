@@ -18,7 +18,8 @@ import yaml
 from simcluster.documents.captured.source import write_sources
 from simcluster.documents.user_code import refuse_while_loading
 from simcluster.errors import Problem, UsageError, in_short
-from simcluster.experiment.given import (
+from simcluster.experiment.read.experiment import own_code
+from simcluster.experiment.read.given import (
     AnyAlgorithm,
     AnyExperiment,
     AnyTopology,
@@ -28,21 +29,12 @@ from simcluster.experiment.given import (
     label_of,
     value_at,
 )
-from simcluster.experiment.read import own_code
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import opened, read, write_whole
 from simcluster.process.kernels import heed_portable
 from simcluster.results import Sweep
-from simcluster.runs.folder import (
-    METRIC_COLUMNS,
-    METRICS,
-    SOURCE,
-    SUMMARY,
-    check_links,
-    check_writable,
-    read_summary,
-    read_table,
-)
+from simcluster.runs.destination import check_links, check_writable
+from simcluster.runs.folder import METRIC_COLUMNS, METRICS, SOURCE, SUMMARY, read_summary, read_table
 from simcluster.runs.sweep_folder import LOGS, POINTS, SWEEP, TABLE_CSV, TABLE_PARQUET
 from simcluster.runs.swept_columns import columns_of
 from simcluster.sweeps.axes import Axis, read_axes

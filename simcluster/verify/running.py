@@ -25,7 +25,8 @@ from simcluster.documents.own_state import changed, state_of
 from simcluster.errors import RunError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
-from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.shared_state import apart
 from simcluster.process.interrupts import stop_innermost
 from simcluster.runs.doubts import Warned, doubts_of

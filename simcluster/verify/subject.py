@@ -14,7 +14,7 @@ import torch
 from simcluster.documents.captured.source import Source, write_sources
 from simcluster.documents.user_code import load_function
 from simcluster.errors import Problem, UsageError
-from simcluster.experiment.given import block_of
+from simcluster.experiment.read.given import block_of
 from simcluster.verify.claim import Claim
 from simcluster.verify.claims import claim_about
 from simcluster.verify.running import Done, Request, Runner, as_json

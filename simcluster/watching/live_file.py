@@ -1,7 +1,7 @@
 """A run in progress, as a file in its folder: written by the run for other processes, such as `simcluster ui`.
 
 It is an observation: no result, digest or decision depends on it, and it is removed when the run ends. A run shorter
-than FIRST_S writes none.
+than FIRST_S, or than a look at all its nodes allows, writes none.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ from simcluster.runs.folder import LIVE
 from simcluster.topology import Topology
 from simcluster.watching.board import RunInfo, Telemetry
 from simcluster.watching.telling import map_of
-from simcluster.watching.watcher import Watching
+from simcluster.watching.watcher import SHARE, Watching
 
 FIRST_S, INTERVAL_S = 1.0, 1.0
 MOST_BYTES = 32 << 20
+NODE_S = 1e-4
+"""About the time that a look takes for each node. The first look comes once it fits the share that watching may take.
+"""
+
 ELSEWHERE_S = 30.0
 """The file of a run on another machine is believed for as long: its process cannot be asked for."""
 
@@ -38,13 +42,11 @@ class LiveFile:
         self._there = False
         self._absent = [one for one in (folder, *folder.parents) if not one.exists()]
         self._map: Any = None
-        self._watching = Watching(self._write, INTERVAL_S, first_s=FIRST_S if first_s is None else first_s)
-
-    def begin(self, run: RunInfo) -> None:
-        self._watching.begin(run)
-
-    def look(self, telemetry: Callable[[], Telemetry]) -> None:
-        self._watching.look(telemetry)
+        if first_s is None:
+            first_s = max(FIRST_S, len(topology.workers) * NODE_S / SHARE)
+        watching = Watching(self._write, INTERVAL_S, first_s=first_s)
+        self.begin: Callable[[RunInfo], None] = watching.begin
+        self.look: Callable[[Callable[[], Telemetry]], None] = watching.look
 
     def end(self, telemetry: Telemetry | None, error: str) -> None:
         """Do nothing: the run's results follow, or its error."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from simcluster.algorithms.facts import facts_of
-from simcluster.experiment.read import Experiment
+from simcluster.experiment.read.experiment import Experiment
 from simcluster.what_if.perturb import MOST_PARTS, Change
 from simcluster.workloads.shares import by_rate
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from simcluster.errors import Problem, UsageError
-from simcluster.experiment.read import Experiment
+from simcluster.experiment.read.experiment import Experiment
 from simcluster.paths.inside import read
 from simcluster.what_if.answer import bottleneck, less, sentences
 from simcluster.what_if.critical_path import CriticalPath, Part

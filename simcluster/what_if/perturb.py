@@ -22,7 +22,7 @@ from simcluster.topology.read.devices import DEVICE_KEYS
 from simcluster.units import write_bandwidth, write_latency, write_rate
 
 if TYPE_CHECKING:  # it imports torch, which a list of parts does not need
-    from simcluster.experiment.read import Experiment
+    from simcluster.experiment.read.experiment import Experiment
 
 Kind = Literal[
     "bandwidth", "latency", "loss", "nic", "overhead", "device", "straggler", "setting", "purchase",

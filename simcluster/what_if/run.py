@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from simcluster.documents.captured.source import write_sources
 from simcluster.documents.user_code import refuse_while_loading
 from simcluster.errors import Problem, RunError, UsageError, in_short
-from simcluster.experiment.given import (
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.given import (
     AnyAlgorithm,
     AnyExperiment,
     AnyTopology,
@@ -25,7 +26,7 @@ from simcluster.experiment.given import (
     experiment_value,
     value_at,
 )
-from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
 from simcluster.runs.folder import SOURCE, RunFolder

@@ -18,10 +18,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from itertools import islice
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -37,6 +35,7 @@ from simcluster.workloads.costs.small import SmallSketch, is_small
 from simcluster.workloads.data.datasets import Data, as_samples, is_iterable_only
 from simcluster.workloads.data.iterable import Stream
 from simcluster.workloads.data.partition import Indices, Partition, iid
+from simcluster.workloads.data.shards import shards_for
 from simcluster.workloads.data.streams import joined
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.initial.deferred import Deferred
@@ -271,18 +270,8 @@ class Workload:
         if self.stream is not None:
             return []
         if (size, seed) not in self._shards:
-            batches = self.sizes(size)
-            units = [samples // math.gcd(*batches) for samples in batches]
-            dealt = self.partition(self.train_samples.targets.numpy(), sum(units), rng=numpy_stream(seed, "partition"))
-            if len(dealt) != sum(units):
-                raise UsageError(Problem("partition", f"{len(dealt)} shards", f"{sum(units)}, one per rank"))
-            shards = _joined(dealt, units)
-            sizes = [len(shard) for shard in shards]
-            rank = min(range(size), key=lambda rank: sizes[rank] - batches[rank])
-            if sizes[rank] < batches[rank]:
-                where = f"the shard of rank {rank} of {size}" + (", the smallest" if len(set(batches)) == 1 else "")
-                expected = f"at most {sizes[rank]}, the samples in {where} ({len(self.train_samples)} in all)"
-                raise UsageError(Problem("batch_size", repr(batches[rank]), expected))
+            rng = numpy_stream(seed, "partition")
+            shards = shards_for(self.sizes(size), self.partition, self.train_samples.targets.numpy(), rng)
             self._shards[size, seed] = shards
         return self._shards[size, seed]
 
@@ -306,13 +295,6 @@ class Workload:
         steps_per_epoch = -(-len(self.train_samples) // sum(self.sizes(size)))
         # Rounded first: 0.1 * 30 is slightly more than 3, but means 3.
         return max(1, math.ceil(round(epochs * steps_per_epoch, 9)))
-
-
-def _joined(dealt: Sequence[Indices], units: Sequence[int]) -> list[Indices]:
-    """Return *dealt* joined to shards: as many, in turn, as each entry of *units* says."""
-    left = iter(dealt)
-    parts = [list(islice(left, count)) for count in units]
-    return [part[0] if len(part) == 1 else np.sort(np.concatenate(part)) for part in parts]
 
 
 def joined_batches(replicas: Sequence[Replica]) -> Iterator[Batch]:

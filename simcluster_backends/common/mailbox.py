@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
+import msgspec
+
 from simcluster.payload import Message
 from simcluster.transport import OWN_TAGS, Any_
 
@@ -16,8 +18,7 @@ FEW = 16
 """Entries of messages that are gone, above one for each queue, that a heap may have."""
 
 
-@dataclass(slots=True)
-class Awaited(Generic[R]):
+class Awaited(msgspec.Struct, Generic[R], eq=False):
     """A *receiver* that waits for a message from *source* with *tag*."""
 
     source: int | Any_

@@ -17,7 +17,7 @@ from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.common.waiting import wait_in_words, waiting_at
 from simcluster_backends.sim.devices import DeviceModel
-from simcluster_backends.sim.lookahead import Ring
+from simcluster_backends.sim.lookahead import Together
 from simcluster_backends.sim.loop.batched import Waiting
 from simcluster_backends.sim.loop.clock import Endless, collected_rarely
 from simcluster_backends.sim.loop.event_loop import Drained, SimLoop, SimTask
@@ -91,7 +91,7 @@ class Cluster:
         self._context: contextvars.Context | None = None  # of the run, once nodes have begun
         for rank in range(1 if rests else len(topology.workers)):
             self.members[rank]
-        self.ring = Ring(self.loop, self.members, self.streams, self.membership)
+        self.together = Together(self.loop, self.members, self.streams, self.membership, self.routes)
         if faults is not None:
             faults.attach(self)
 
@@ -194,10 +194,11 @@ class Cluster:
     def latency_s(self, source: int, to: int) -> float:
         """Return the latency of the path between two ranks, which may rest."""
         names = self.topology.workers
-        return self.routes.way(names[source], names[to]).latency_s
+        return self.routes.latency_s(names[source], names[to])
 
     def _latency_s(self, source: int, to: int) -> float:
-        return self.streams.of(source, to).way.latency_s
+        stream = self.streams.if_used(source, to)
+        return stream.way.latency_s if stream is not None else self.latency_s(source, to)
 
     def _member(self, rank: int, device: DeviceModel, recorder: Recorder) -> Member:
         names = self.topology.workers
@@ -223,7 +224,7 @@ class Cluster:
 
     async def _live(self, member: Member) -> Any:
         """Run *member*'s body, then say goodbye; if the body raises, crash."""
-        node = (Rested if member.rested else SimTransport)(member, self.seed, self.ring.enter)
+        node = (Rested if member.rested else SimTransport)(member, self.seed, self.together.enter)
         reason = ENDED
         try:
             try:
@@ -267,7 +268,8 @@ class Cluster:
         self._all_here = False
         self.membership.departs(member.rank, Departure(self.loop.time(), reason))
         self.streams.drain(member.rank)
-        for peer in self._living(concerned | self.membership.listeners(member.rank)):
+        any_too = self.membership.concerns_any(self.streams.gated)
+        for peer in self._living(concerned | self.membership.listeners(member.rank, any_too)):
             peer.expect_news_of(member.rank)
         if self._rests and member.rank == 0 and (witness := self.members.first_resting()) is not None:
             self.members[witness]  # it ends now, and the others that rest as it does: see records_of

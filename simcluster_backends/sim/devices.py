@@ -6,6 +6,7 @@ work, the piece ends when the integral of the speed 1/factor equals the work: ex
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,6 +27,19 @@ FORGOTTEN_CYCLES = 10_000
 """After this many times on and off, less than exp(-40,000) remains of an earlier state."""
 
 
+class DeviceLock(asyncio.Lock):
+    """The lock of a node's device, which nearly always is free."""
+
+    _locked: bool  # asyncio.Lock's
+
+    def take(self) -> bool:
+        """Acquire the lock if nothing holds it or waits for it; return whether it did."""
+        if self._locked or self._waiters:
+            return False
+        self._locked = True
+        return True
+
+
 class DeviceModel:
     """The device of node *name*. Call `start` when a piece of work begins and `stop` when it ends.
 
@@ -40,7 +54,8 @@ class DeviceModel:
 
     def start(self, cost: Cost, now_s: float) -> float:
         """Return the virtual seconds that *cost* takes if it starts now."""
-        return stretched(self.faults, now_s, self._slowdown.start(now_s, undisturbed_s(self._device, cost)))
+        duration_s = self._slowdown.start(now_s, undisturbed_s(self._device, cost))
+        return stretched(self.faults, now_s, duration_s) if self.faults else duration_s
 
     def stop(self, now_s: float) -> None:
         """End the piece that started last, whether done or cancelled."""
@@ -48,11 +63,14 @@ class DeviceModel:
 
 
 class Slowdown:
-    """Turns undisturbed seconds of work into actual ones. Pieces of work do not overlap: start, stop, start, ..."""
+    """Turns undisturbed seconds of work into actual ones, here the same.
+
+    Pieces of work do not overlap: start, stop, start, ...
+    """
 
     def start(self, now_s: float, work_s: float) -> float:
         """Return how long *work_s* takes if it starts at *now_s*."""
-        raise NotImplementedError
+        return work_s
 
     def stop(self, now_s: float) -> None:
         """End the piece at *now_s*, maybe early."""
@@ -62,7 +80,7 @@ def slowdown_of(straggler: stragglers.Straggler | None, random: np.random.Genera
     """Return the slowdown that *straggler* describes; all its draws come from *random*."""
     match straggler:
         case None:
-            return Drawn(lambda: 1.0)
+            return Slowdown()
         case stragglers.Markov(factor=factor, slow_s=slow_s, fast_s=fast_s):
             steps_from = partial(in_turn, random, (slow_s, factor), (fast_s, 1.0))
             return Stepped(steps_from, FORGOTTEN_CYCLES * (slow_s + fast_s))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from simcluster.errors import ENDED, PeerLost
 from simcluster.transport import ANY, Any_
 from simcluster_backends.common.inbox import Inbox
+from simcluster_backends.sim.devices import DeviceLock
 from simcluster_backends.sim.outgoing import SendBuffer
 from simcluster_backends.sim.rendezvous import Rendezvous
 
@@ -50,7 +51,7 @@ class Member:
         self.rested = False  # it began only when it was first sent a message
         self.killed_by: Fault | None = None
         self.hung = 0  # by how many faults
-        self.device_lock = asyncio.Lock()
+        self.device_lock = DeviceLock()
         self.on_step: Callable[[int, int], None] | None = None  # (rank, step): for a progress bar
         self.membership, self._registry = membership, streams
         self._streams: dict[int, Stream] = {}  # by the peer's rank
@@ -125,10 +126,14 @@ class Member:
 
     def expect_news_of(self, rank: int) -> None:
         """Learn of *rank*'s departure in time if anything here waits for *rank*, and of the next one."""
-        for source in self.inbox.mailbox.awaited():
+        awaited, gated = self.inbox.mailbox.awaited(), self._registry.gated
+        for source in awaited:
             self.membership.listens(self.rank, source)
-        if self.inbox.mailbox.waited_for(rank) or (rank in self._streams and self._streams[rank].waiting()):
+        waits_for_any = ANY in awaited and self.membership.concerns_any(gated)
+        if rank in awaited or (gated and waits_for_any) or (rank in self._streams and self._streams[rank].waiting()):
             self._hear_of(rank)
+        elif waits_for_any:
+            self.listen()  # earlier ones, too
 
     def welcome(self, rank: int, incarnation: int) -> None:
         """Note that *rank* has returned as *incarnation*."""
@@ -157,7 +162,8 @@ class Member:
     def _about_to_wait(self, source: int | Any_) -> None:
         if self.membership.has_news:
             self.membership.listens(self.rank, source)
-            self.listen(source)
+            if not isinstance(source, Any_) or self.membership.concerns_any(self._registry.gated):
+                self.listen(source)
 
     async def check_reach(self, to: int) -> None:
         """Raise PeerLost if *to* is known to have died, or to be out of reach."""
@@ -207,8 +213,8 @@ class Member:
         if news.cut is not None:
             self._registry.of(rank, self.rank).transit.break_for(news.cut)
         elif self.membership.incarnation(rank) == known:
-            incoming = self._registry.of(rank, self.rank).transit
-            if incoming.when_silent(partial(self._lose, rank, known, news)):
+            incoming = self._registry.if_used(rank, self.rank)
+            if incoming is not None and incoming.transit.when_silent(partial(self._lose, rank, known, news)):
                 return
         if self.inbox.lose(rank, news.reason) and news.reason != ENDED and rank in self._streams:
             self._streams[rank].break_off(lambda: self.inbox.error(rank))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from simcluster.errors import ENDED
 from simcluster.fault_plans.kinds import GIVEN_UP, Fault, Pairs
 from simcluster.transport import ANY, Any_
 
@@ -46,11 +47,20 @@ class Membership:
         self._gone: list[int] = []  # ranks, in the order of their departures
         self._listeners: dict[int | Any_, set[int]] = {}  # ranks by what they may wait for
         self.has_news = False
+        self._all_ended_well = True  # those that have departed
+
+    def concerns_any(self, gated: bool) -> bool:
+        """Return whether a recv(ANY) may have to raise; always if faults may close streams (*gated*).
+
+        It raises good ends only where no peer is left. So n nodes that end well need not be news n^2 times.
+        """
+        return gated or not self._all_ended_well or len(self.departed) >= self._size - 1
 
     def departs(self, rank: int, departure: Departure) -> None:
         self.departed[rank] = departure
         self._gone.append(rank)
         self.has_news = True
+        self._all_ended_well = self._all_ended_well and departure.reason == ENDED
 
     def returns(self, rank: int) -> None:
         """Give *rank*, which had departed, a new incarnation."""
@@ -72,9 +82,9 @@ class Membership:
         """Note that *rank* is about to wait for a message from *source*."""
         self._listeners.setdefault(source, set()).add(rank)
 
-    def listeners(self, source: int) -> set[int]:
-        """Return and forget the ranks that noted *source* or ANY; those that still wait note it again."""
-        return self._listeners.pop(source, set()) | self._listeners.pop(ANY, set())
+    def listeners(self, source: int, any_too: bool) -> set[int]:
+        """Return and forget the ranks that noted *source*, or ANY if *any_too*; those that still wait note it again."""
+        return self._listeners.pop(source, set()) | (self._listeners.pop(ANY, set()) if any_too else set())
 
     def of(self, rank: int, hearer: int, known: int) -> list[Departure]:
         """Return the news for *hearer* about the end of incarnation *known* of *rank*; each may be delayed.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from simcluster.payload import Message
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.network.flows import Flow
 
 
-@dataclass(slots=True, eq=False)
-class Outgoing:
+class Outgoing(msgspec.Struct, eq=False):
     """A message on its way out: *injected* is done when its last byte has left, at *left_s*.
 
     *take_back* is its stream's `withdraw`. *partner* is the receiver of the same exchange, which fails with it. No

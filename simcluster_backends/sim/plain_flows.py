@@ -56,7 +56,7 @@ def _launch(
             way.conditions.enter()
         stalls = way.losses.stalls(ceil(flow.size_bytes)) if way.losses is not None else []
         if stalls:
-            network.put(StallingFlow(network, way.route, flow.size_bytes, stalls, done))
+            network.put(StallingFlow(*way.route, left_B=flow.size_bytes, on_done=done, network=network, stalls=stalls))
         elif flow.size_bytes:
             network.put(Flow(*way.route, left_B=flow.size_bytes, on_done=done))
         else:

@@ -18,8 +18,9 @@ from simcluster_backends.sim.transport import SimTransport
 
 if TYPE_CHECKING:
     from simcluster.payload import Message
-    from simcluster.topology import Link, Topology
+    from simcluster.topology import Link
     from simcluster_backends.sim.members import Members
+    from simcluster_backends.sim.network.routes import Routes
 
 
 class Rested(SimTransport):
@@ -38,7 +39,7 @@ class Rested(SimTransport):
 
 
 def records_of(
-    members: Members, topology: Topology, left_s: float | None, latency_s: Callable[[int, int], float]
+    members: Members, routes: Routes, left_s: float | None, latency_s: Callable[[int, int], float]
 ) -> list[NodeRecord]:
     """Return the record of every rank. Those that still rest have that of the one which was made to end for them.
 
@@ -47,9 +48,9 @@ def records_of(
     awake = {member.rank: member.recorder.record for member in members}
     like = next((record for record in reversed(awake.values()) if record.is_idle), None)
     ends_s: dict[object, float] = {}
-    only = _only_links(topology) if len(awake) < len(members) else {}
+    only = routes.only_links if len(awake) < len(members) else {}
     found = []
-    for rank, name in enumerate(topology.workers):
+    for rank, name in enumerate(routes.topology.workers):
         record = awake.get(rank)
         if record is None and (like is None or left_s is None):
             record = NodeRecord(rank, name, samples=[Ledger().notes()])  # it has never begun
@@ -62,15 +63,6 @@ def records_of(
             record = copy(like)
             record.rank, record.name, record.finished_s = rank, name, ends_s[key]
         found.append(record)
-    return found
-
-
-def _only_links(topology: Topology) -> dict[str, Link | None]:
-    """Return the link of each node that has one, None for a node with several."""
-    found: dict[str, Link | None] = {}
-    for link in topology.links:
-        for end in (link.a, link.b):
-            found[end] = None if end in found else link
     return found
 
 

@@ -110,7 +110,7 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
         if job.watcher is not None:
             job.watcher.end(telemetry(), str(error or ""))
     left = cluster.membership.departed.get(0)
-    records = records_of(cluster.members, job.topology, left.time_s if left else None, cluster.latency_s)
+    records = records_of(cluster.members, cluster.routes, left.time_s if left else None, cluster.latency_s)
     for record in records:
         record.samples = record.samples or [Ledger().notes()]  # a node that never began has drawn nothing
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)

@@ -143,7 +143,9 @@ class Stream:
         if way.conditions is not None:
             way.conditions.enter()
         if stalls:
-            flow: Flow = StallingFlow(self.network, way.route, outgoing.body_B, stalls, self._injected)
+            flow: Flow = StallingFlow(
+                *way.route, left_B=outgoing.body_B, on_done=self._injected, network=self.network, stalls=stalls
+            )
         else:
             flow = Flow(*way.route, left_B=outgoing.body_B, on_done=self._injected)
         outgoing.flow = flow

@@ -9,6 +9,9 @@ from simcluster_backends.sim.stream import Stream
 from simcluster_backends.sim.transit import End, Gate
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from simcluster.fault_plans.kinds import Fault
     from simcluster_backends.sim.loop.clock import Clock
     from simcluster_backends.sim.membership import Membership
@@ -43,6 +46,7 @@ class Streams:
         self._sources: dict[int, set[int]] = {}  # ranks that have had a stream to each, whatever its incarnation
         self._former: dict[int, list[End]] = {}  # earlier incarnations, by rank
         self._retired: list[Stream] = []  # from and to them
+        self._computed: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []  # peers and bytes, by rank
         self._unaccepted: dict[tuple[int, int], Stream] = {}  # from new ones, to peers that still use old ones
 
     def of(self, source: int, to: int) -> Stream:
@@ -57,6 +61,10 @@ class Streams:
                 self._unaccepted[key] = stream
             self.on_stream(stream)
         return stream
+
+    def if_used(self, source: int, to: int) -> Stream | None:
+        """Return `of` the ranks if that stream has been used, or if a fault may have closed it; else None."""
+        return self.of(source, to) if self.gated else self._streams.get((source, to))
 
     def to_incarnation(self, source: int, to: int, incarnation: int) -> Stream:
         """Return a stream to *incarnation* of *to*; if that has ended, the stream drops every message."""
@@ -94,6 +102,10 @@ class Streams:
         for source in [source for source, to in self._unaccepted if to == rank]:
             self._open(source, rank)
 
+    def note_computed(self, to: NDArray[np.int64], sizes_B: NDArray[np.int64]) -> None:
+        """Note that *sizes_B[r]* bytes have gone from each rank r to rank *to[r]* without being simulated."""
+        self._computed.append((to, sizes_B))
+
     def check_balance(self) -> None:
         """Assert that all bytes recorded as sent have arrived, are in flight or were dropped."""
         known_B: dict[tuple[int, int], int] = {}
@@ -102,9 +114,14 @@ class Streams:
             left = stream.transit
             known_B[way] = known_B.get(way, 0) + left.arrived_B + left.under_way_B + left.dropped_B
         for end in self._ends:
+            computed_B: dict[int, int] = {}
+            for peers, sizes_B in self._computed:
+                peer = int(peers[end.rank])
+                computed_B[peer] = computed_B.get(peer, 0) + int(sizes_B[end.rank])
             for to, (_, sent_B) in end.recorder.record.sent_to.items():
-                found_B = known_B.pop((end.rank, to), 0)
+                found_B = known_B.pop((end.rank, to), 0) + computed_B.pop(to, 0)
                 assert sent_B == found_B, f"{end.name} sent {sent_B} B to rank {to}, and {found_B} B are accounted for"
+            assert not computed_B, f"bytes that {end.name} did not send: {computed_B}"
         assert not any(known_B.values()), f"bytes that no node sent: {known_B}"
 
     def _make(self, sender: End, receiver: End) -> Stream:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,25 +16,24 @@ from simcluster_backends.sim.loop.workers import LEAST_FLOPS
 from simcluster_backends.sim.outgoing import Outgoing
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
+    from simcluster.rounds import Rounds
     from simcluster_backends.common.inbox import Waiting
     from simcluster_backends.sim.loop.workers import Outcome
     from simcluster_backends.sim.member import Member
 
 T = TypeVar("T")
 
-EnterRing = Callable[[int, "Tensor", Sequence[int], Callable[[int], str]], Awaitable[int]]
-"""Enters a rank in a ring all-reduce that may be computed ahead: (rank, vector, lengths, tag_of) -> rounds skipped."""
+Enter = Callable[[int, "Rounds"], Awaitable[int]]
+"""Enters a rank in rounds that may be computed ahead: (rank, rounds) -> how many of them to skip."""
 
 
 class SimTransport(Node[Outgoing, Any]):
     """The transport of *member*: simcluster.transport.Transport says what every method promises."""
 
-    def __init__(self, member: Member, seed: int, enter_ring: EnterRing) -> None:
+    def __init__(self, member: Member, seed: int, enter: Enter) -> None:
         super().__init__(member.rank, member.names, seed, member.recorder, member.inbox)
         self._member, self._loop = member, member.loop
-        self._news, self.ring_ahead = member.membership, partial(enter_ring, member.rank)
+        self._news, self.rounds_ahead = member.membership, partial(enter, member.rank)
 
     @property
     def peers(self) -> tuple[int, ...]:
@@ -45,7 +44,9 @@ class SimTransport(Node[Outgoing, Any]):
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         check_work(work, cost)
         member, loop = self._member, self._loop
-        async with member.device_lock:
+        if not member.device_lock.take():
+            await member.device_lock.acquire()
+        try:
             start_s = loop.clock._now
             # Run at the start, as a real device would: later changes are not seen, and cancelling comes too late.
             duration_s = member.device.start(cost, start_s)
@@ -59,8 +60,11 @@ class SimTransport(Node[Outgoing, Any]):
                     await member.cores.work(duration_s)
             finally:
                 loop.progress()
-                member.device.stop(loop.clock._now)
-                self.recorder.span("compute", start_s, loop.clock._now, -1, "", 0)
+                end_s = loop.clock._now
+                member.device.stop(end_s)
+                self.recorder.span("compute", start_s, end_s, -1, "", 0)
+        finally:
+            member.device_lock.release()
         return outcome.result()  # type: ignore[no-any-return]
 
     def _begin(self, work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], cost: Cost) -> Outcome[Any]:

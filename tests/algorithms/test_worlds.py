@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 
 
 def problems(size: int, **algorithm: Any) -> list[str]:

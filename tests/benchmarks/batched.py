@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from simcluster.experiment.job import ClusterJob
-from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster_backends.sim import run_cluster
 from tests.benchmarks.timing import Ratio, compare
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,17 @@ def measure(workers: int, rounds: int, real: bool) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as out:
         if real:
             plan["workload"] = mapped(Path(out), workers)
-        began_s = time.process_time()
+        began_s, began_wall_s = time.process_time(), time.perf_counter()
         run = simcluster.run(plan, out=f"{out}/run", report=False)
-    found = {"cpu_s": time.process_time() - began_s, "peak_bytes": peak_rss_bytes()}
-    return found | {"virtual_s": run.summary["elapsed_s"], "messages": run.summary["messages_sent"]}
+        found = {"cpu_s": time.process_time() - began_s, "wall_s": time.perf_counter() - began_wall_s}
+    found |= {"peak_bytes": peak_rss_bytes()}
+    return found | {"workers": workers, "virtual_s": run.summary["elapsed_s"], "messages": run.summary["messages_sent"]}
+
+
+def idle_bytes(small: Mapping[str, float], large: Mapping[str, float]) -> float:
+    """Return the memory of a worker that is never called: how peaks grow with the workers. 0 for one size."""
+    more = large["workers"] - small["workers"]
+    return (large["peak_bytes"] - small["peak_bytes"]) / more if more else 0.0
 
 
 def main() -> None:
@@ -87,7 +95,9 @@ def main() -> None:
         print(
             f"{size:>9,} workers: {found['cpu_s']:.1f} CPU s ({found['cpu_s'] / first['cpu_s']:.2f}), "
             f"{found['peak_bytes'] / 1e6:,.0f} MB ({found['peak_bytes'] / first['peak_bytes']:.2f}), "
-            f"{found['virtual_s'] / first['virtual_s']!r} of the virtual time",
+            f"{found['virtual_s'] / first['virtual_s']!r} of the virtual time, "
+            f"{idle_bytes(first, found):,.0f} B per idle worker, "
+            f"{found['wall_s']:.1f} s of wall time, {found['virtual_s'] / found['wall_s']:.2f} virtual s per s",
             flush=True,
         )
 

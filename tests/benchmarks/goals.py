@@ -17,13 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.benchmarks import batched, contention, overhead, pages, starting, sweeping
+from tests.benchmarks import batched, cohort, contention, overhead, pages, starting, sweeping, whole_runs
 from tests.support.browser import CHROMIUM
 from tests.support.root import ROOT
 
 SIZES = (64, 256, 1024)
 FLOWS = ((4000, 64), (10000, 128))
 PATIENCE_S = 180.0
+COHORT = 131072
 STARTS, PAIRS = 5, 9
 """Rounds of commands, and of simulated runs next to the plain loop."""
 
@@ -71,6 +72,14 @@ def report() -> Iterator[float]:
         yield screens
 
 
+def cohorts() -> Iterator[float]:
+    """Yield the CPU time, GB and wall time over virtual time of many workers, few of which train at a time."""
+    run = cohort.measure(COHORT, 100, real=False)
+    yield run["cpu_s"]
+    yield run["peak_bytes"] / 1e9
+    yield run["wall_s"] / run["virtual_s"]
+
+
 MESSAGES_BEFORE = {
     "sync_ps": (198, 412, 540),
     "edp": (667, 2900, 17400),
@@ -102,6 +111,16 @@ def cases() -> dict[str, tuple[Measure, tuple[Goal, ...]]]:
             partial(_batched, size),
             tuple(Goal(f"{case.name}, {size} nodes, `batched` over without", "", 1) for case in batched.cases_of(size)),
         )
+    found["cohort"] = (
+        lambda: list(cohorts()),
+        (
+            Goal(f"`fedbuff`, 100 of {COHORT:,} workers, 100 rounds", "s", 60),
+            Goal("its peak memory", "GB", 2),
+            Goal("its wall time over the simulated time", "", 1),
+        ),
+    )
+    for run, most_s in whole_runs.GOALS_S.items():
+        found[run] = (partial(_whole_run, run), (Goal(whole_runs.RUNS[run].words, "s", most_s),))
     found["starting"] = (
         lambda: list(starts()),
         (
@@ -130,6 +149,10 @@ def _messages(algorithm: str, size: int) -> list[float]:
 
 def _batched(size: int) -> list[float]:
     return [found.ratio for found in batched.ratios(size, 3)]
+
+
+def _whole_run(name: str) -> list[float]:
+    return [whole_runs.measure(name).cpu_s]
 
 
 def _flows(number: int, hosts: int) -> list[float]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from simcluster.bench.simulator import bench_simulator
-from simcluster.collectives import exchange
+from simcluster.collectives import all_reduce, exchange, reduce_scatter
 from simcluster.topology import star
 from simcluster.transport import Transport
 from simcluster_backends.sim import run_bodies
@@ -79,5 +79,38 @@ def _ring(nodes: int) -> None:
         right, left = (node.rank + 1) % nodes, (node.rank - 1) % nodes
         for number in range(2 * (nodes - 1)):
             await exchange(node, right, left, f"ring/{number}", part)
+
+    assert run_bodies([body] * nodes, star(nodes)) == [None] * nodes
+
+
+COMPUTED = {
+    "ring": (all_reduce, lambda p: 2 * (p - 1)),
+    "halving_doubling": (all_reduce, lambda p: 2 * (p.bit_length() - 1)),
+    "recursive_doubling": (all_reduce, lambda p: p.bit_length() - 1),
+    "pairwise": (reduce_scatter, lambda p: p - 1),
+}
+"""Schedules that are computed: operation, and rounds among a power of two of ranks."""
+
+
+def computed_over_simulated(schedule: str, nodes: int) -> tuple[float, float]:
+    """(CPU time of a message of a schedule as computed, in us; that over the time of one as simulated)."""
+    rounds = COMPUTED[schedule][1](nodes)
+    pairs = [
+        (cpu_s(lambda: _run(schedule, nodes, True)), cpu_s(lambda: _run(schedule, nodes, False))) for _ in range(3)
+    ]
+    return (
+        statistics.median(quick_s for quick_s, _ in pairs) / (nodes * rounds) * 1e6,
+        statistics.median(quick_s / slow_s for quick_s, slow_s in pairs),
+    )
+
+
+def _run(schedule: str, nodes: int, computed: bool) -> None:
+    operation = COMPUTED[schedule][0]
+    vector = torch.empty(RING_BYTES // 4, dtype=torch.uint8, device="meta")
+
+    async def body(node: Transport) -> None:
+        if not computed:
+            del vars(node)["rounds_ahead"]
+        await operation(node, vector, "bench", schedule=schedule)
 
     assert run_bodies([body] * nodes, star(nodes)) == [None] * nodes

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from simcluster.reports import explorer, report
+from simcluster.reports import report
+from simcluster.reports.sweeps import explorer
 from simcluster.results import Run
 from simcluster.runs.write import write_run
 from simcluster.topology import load

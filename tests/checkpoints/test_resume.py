@@ -20,7 +20,7 @@ from simcluster.checkpoints.restore import restored
 from simcluster.checkpoints.store import checkpoints, latest
 from simcluster.errors import CheckpointError
 from simcluster.experiment.checkpointing import keeping_of, restart_of
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.run import resume
 from tests.support.kept import config, hashes, play, play_on
 from tests.support.root import ROOT

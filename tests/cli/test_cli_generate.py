@@ -69,6 +69,18 @@ def test_a_placement_from_a_file_is_used(command: Any, model: str, tmp_path: Pat
     assert mini2["cache_bytes"] == 2 * 3 * 48 * 4 * 6
 
 
+def test_what_a_device_lacks_for_a_forecast_is_said_next_to_it(command: Any, model: str, tmp_path: Path) -> None:
+    file = tmp_path / "shelf.yaml"
+    link = "links: [{between: [a, b], type: ethernet-1g}]"
+    file.write_text(f"nodes: {{a: {{flops: 1 GFLOP/s}}, b: {{flops: 1 MFLOP/s, operator_overhead: 1 us}}}}\n{link}\n")
+    words = ("generate", str(file), "--model", model, "--prompt", "To be", "--max-tokens", "2", "--placement")
+    code, _, err = command(*words, "alone")
+    assert code == 0
+    assert "times: without memory_bandwidth, so timed by FLOPs alone: a\n" in err
+    assert "times: without operator_overhead, so small models look too fast: a\n" in err
+    assert "times: " not in command("generate", "smolcluster", *words[2:], "alone")[2]
+
+
 def test_times_alone_need_no_weights(command: Any) -> None:
     words = ("generate", "smolcluster", "--model", "8b", "--prompt-tokens", "512", "--max-tokens", "128", "--json")
     code, out, _ = command(*words)

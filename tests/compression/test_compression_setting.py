@@ -13,7 +13,7 @@ import simcluster
 from simcluster.compression import KINDS, compressor
 from simcluster.compression.kinds import completed
 from simcluster.errors import UsageError
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 
 FILE = """\
 topology:

@@ -11,7 +11,7 @@ import torch
 import simcluster
 from simcluster.errors import NotReplayable, UsageError
 from simcluster.replays.run import replay
-from simcluster.runs.compare import Pair
+from simcluster.runs.comparison.compare import Pair
 from tests.support.root import ROOT
 
 

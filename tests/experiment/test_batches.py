@@ -9,7 +9,7 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.experiment.part import can_regroup
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.run import run
 
 

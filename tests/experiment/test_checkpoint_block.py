@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.experiment.keys import CheckpointSettings
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.keys import CheckpointSettings
+from simcluster.experiment.read.read import read_experiment
 from tests.support.kept import config
 
 

@@ -13,7 +13,8 @@ from simcluster.errors import UsageError
 from simcluster.experiment import compute as checks
 from simcluster.experiment.compute import check_compute, settled
 from simcluster.experiment.preflight import check_memory
-from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.process.accelerators import missing
 
 CARD = {"kind": "cuda", "flops": "14 TFLOP/s"}

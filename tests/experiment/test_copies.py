@@ -12,7 +12,7 @@ import pytest
 
 import simcluster
 from simcluster.errors import UsageError
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.paths.spool import Spool
 from simcluster.runs.record import Copy, NodeRecord, RunRecord, hand_in, put_back, told
 from simcluster.runs.summary import CONSENSUS

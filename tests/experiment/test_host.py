@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from simcluster.errors import UsageError
-from simcluster.experiment import fit
-from simcluster.experiment.fit import check_host
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read import fit
+from simcluster.experiment.read.fit import check_host
+from simcluster.experiment.read.read import read_experiment
 from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, sgd
 
 

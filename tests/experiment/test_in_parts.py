@@ -9,7 +9,7 @@ import pytest
 
 import simcluster
 from simcluster.experiment.part import in_parts
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 
 EXPERIMENT: dict[str, Any] = {
     "topology": {"generator": "star", "workers": 2, "bandwidth": "1 Gbps", "latency": "1 ms"},

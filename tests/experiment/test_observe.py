@@ -15,7 +15,7 @@ import simcluster
 from simcluster.cli.app import main
 from simcluster.errors import UsageError
 from simcluster.experiment.measurements import GRADIENT_NORM, LEARNING_RATE, joint, norms
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 
 RUN: dict[str, Any] = {
     "topology": {"generator": "star", "workers": 3},

@@ -11,7 +11,7 @@ import pytest
 from simcluster.algorithms.model_parallel.placement import Search, placed
 from simcluster.errors import UsageError
 from simcluster.experiment.preflight import check_memory
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.run import run
 from simcluster.topology import load, loads
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import simcluster
-from tests.hostile.inputs import fuzz
+from tests.hostile.reading import fuzz
 from tests.hostile.siege import EXPERIMENT, Besieged, Taken, besiege, running, settle
 
 PACE_S = 0.2

@@ -1,26 +1,23 @@
-"""What hostile clients say, by kind and seed, and the corpus of it that is kept; no socket anywhere."""
+"""What hostile clients say before they have proven anything, by kind and seed; no socket anywhere."""
 
 from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 
-from simcluster.errors import HandshakeRefused, ProtocolError
+from simcluster import __version__
 from simcluster.payload import PREAMBLE_BYTES
 from simcluster_backends.sockets.wire.frame import HANDSHAKE_LIMIT_BYTES, Frame, Kind, Preamble, as_octets, header_crc
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
-from simcluster_backends.sockets.wire.messages import read_from_launcher, read_from_node
 from simcluster_backends.sockets.wire.outgoing import Outgoing
+from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 from simcluster_backends.sockets.wire.reader import FrameReader
 
-CORPUS = Path(__file__).parent / "corpus"
 KEY, STRANGE_KEY = b"k" * 32, b"s" * 32
-TYPED = (ProtocolError, HandshakeRefused)
-_layout = struct.Struct("<4sBBHIQQIII")
+LAYOUT = struct.Struct("<4sBBHIQQIII")
 
 
 class Feeding(FrameReader):
@@ -49,8 +46,8 @@ def resealed(data: bytes, **fields: int) -> bytes:
     """*data*, a frame, with other *fields* in its preamble and a checksum that fits them."""
     preamble = Preamble.read(data[:PREAMBLE_BYTES])._replace(**fields)
     header = data[PREAMBLE_BYTES:]
-    crc = header_crc(_layout.pack(*preamble), header[: preamble.header_len])
-    return _layout.pack(*preamble._replace(header_crc=crc)) + header
+    crc = header_crc(LAYOUT.pack(*preamble), header[: preamble.header_len])
+    return LAYOUT.pack(*preamble._replace(header_crc=crc)) + header
 
 
 def conversation(lane: str, name: str) -> tuple[bytes, bytes]:
@@ -71,9 +68,8 @@ def a_hello(chance: random.Random) -> bytes:
 
 
 def random_bytes(chance: random.Random) -> bytes:
-    start = chance.choice(
-        (b"", b"s", b"simc", b"simc\x01", b"simc\x01\x01", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02")
-    )
+    ours = b"simc" + bytes([PROTOCOL_VERSION])
+    start = chance.choice((b"", b"s", b"simc", ours, ours + b"\x01", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02"))
     return start + chance.randbytes(chance.choice((1, 39, 40, 41, 256, 4096, 70_000)))
 
 
@@ -108,7 +104,8 @@ def words(chance: random.Random) -> bytes:
     nonce, text = chance.randbytes(chance.choice((0, 31, 32, 33))), chance.choice(texts)
     message = chance.choice(
         (
-            [1, nonce, "0.1.0", "data", text, whole, b"", b""],
+            [1, nonce, __version__, "data", text, whole, b"", b""],
+            [1, nonce, __version__, "data", "n0", 1, b"", b"", 0, whole],
             [1, nonce, text, text, text, whole, b"r" * 16, b"c" * 32],
             [2, chance.randbytes(chance.choice((0, 32, 200)))],
             [3],
@@ -211,85 +208,3 @@ HTTP: dict[str, Callable[[random.Random], bytes]] = {
     "half": http_half,
     "tokens": http_tokens,
 }
-
-
-def readers(data: bytes) -> Iterator[tuple[str, Callable[[], object]]]:
-    """All that *data* may be read by, before a peer has proven anything and after."""
-    header = data[PREAMBLE_BYTES:]
-    yield "a stranger's connection", lambda: said_by_a_stranger(data)
-    yield "a peer's connection", lambda: Feeding(is_open=True).feed(data)
-    control = Frame(Kind.CONTROL, b"", header)
-    yield "a node on the control lane", lambda: read_from_launcher(control)
-    yield "a launcher on the control lane", lambda: read_from_node(control)
-    for accepts in (True, False):
-        yield f"a handshake, accepts={accepts}", lambda accepts=accepts: _handshake(accepts).receive(header)  # type: ignore[misc]
-
-
-def said_by_a_stranger(data: bytes) -> bool:
-    """Whether *data* alone gets somebody in; raises what the door answers it with."""
-    reader, door = Feeding(), _handshake(True)
-    return any(door.receive(frame.header) for frame in reader.feed(data))
-
-
-def refusal(read: Callable[[], object]) -> str:
-    """The typed error that *read* raises, or "awaited" if it wants more; anything untyped comes through."""
-    try:
-        let_in = read()
-    except TYPED as error:
-        return type(error).__name__
-    assert let_in is not True, "let in"
-    return "awaited"
-
-
-def untyped(data: bytes) -> list[str]:
-    """Where *data* raises what is no typed error, or gets somebody in."""
-    found = []
-    for name, read in readers(data):
-        try:
-            refusal(read)
-        except BaseException as error:
-            found.append(f"{name}: {type(error).__name__}: {error}")
-    return found
-
-
-def corpus(kind: str) -> list[Path]:
-    """The inputs that are kept: "frames" or "http"."""
-    return sorted(CORPUS.glob(f"{kind}-*.bin"))
-
-
-def mutated(chance: random.Random, data: bytes) -> bytes:
-    """*data* after some accidents; half of the time under a checksum that fits again."""
-    changed = bytearray(data)
-    for _ in range(chance.choice((1, 1, 2, 5))):
-        at = chance.randrange(len(changed) + 1)
-        end = at + chance.choice((0, 1, 1, 4))
-        changed[at:end] = chance.choice((b"", b"\xff", b"\x00", chance.randbytes(1), chance.randbytes(4)))
-    if chance.random() < 0.5 and len(changed) >= PREAMBLE_BYTES:
-        return resealed(bytes(changed), header_len=len(changed) - PREAMBLE_BYTES)
-    return bytes(changed)
-
-
-def fuzz(count: int, seed: int) -> list[Path]:
-    """Reads *count* mutations of the corpus; what raises anything untyped is kept in it, and returned."""
-    chance, found = random.Random(seed), []
-    seeds = [path.read_bytes() for path in corpus("frames")]
-    for _ in range(count):
-        data = mutated(chance, chance.choice(seeds))
-        if untyped(data):
-            path = CORPUS / f"frames-found-{len(corpus('frames'))}.bin"
-            path.write_bytes(data)
-            found.append(path)
-    return found
-
-
-def _handshake(accepts: bool) -> Handshake:
-    return Handshake(STRANGE_KEY, Identity("data", "door"), accepts=accepts)
-
-
-def write_seeds(seed: int = 0, each: int = 4) -> None:
-    """The seeds of the corpus, by kind."""
-    for family, kinds in (("frames", FRAMES), ("http", HTTP)):
-        for kind, make in kinds.items():
-            chance = random.Random(f"{seed}/{family}/{kind}")
-            for number in range(each):
-                (CORPUS / f"{family}-{kind}-{number}.bin").write_bytes(make(chance))

@@ -9,7 +9,7 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.results import Run, compare
-from simcluster.runs.prediction import steps
+from simcluster.runs.comparison.prediction import steps
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from tests.support.made_up_runs import compute_s, made_up_config, made_up_run, topology_document

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from simcluster.reports.swept_lines import Crossing, crossings
+from simcluster.reports.sweeps.lines import Crossing, crossings
 
 
 def test_on_straight_axes_a_crossing_is_where_the_segments_meet() -> None:

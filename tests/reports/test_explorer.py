@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simcluster.reports.explorer import render
+from simcluster.reports.sweeps.explorer import render
 from tests.support.browser import needs_browser
 from tests.support.devtools import Page, browser
 from tests.support.looks import check_looks

@@ -12,7 +12,7 @@ from simcluster.cli.app import app
 from simcluster.cli.figure_names import draw_named, figures_of
 from simcluster.errors import UsageError
 from simcluster.reports.plots import RunPlots
-from simcluster.reports.sweep_plots import SweepPlots
+from simcluster.reports.sweeps.plots import SweepPlots
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from simcluster.what_if.plots import WhatIfPlots

@@ -8,7 +8,7 @@ from pathlib import Path
 from simcluster.reports.compare_plots import ComparePlots
 from simcluster.reports.figure_style import drawn_by
 from simcluster.reports.plots import RunPlots
-from simcluster.reports.sweep_plots import SweepPlots
+from simcluster.reports.sweeps.plots import SweepPlots
 from simcluster.what_if.plots import WhatIfPlots
 from tests.figures import PAGE, commands
 from tests.gallery.images import images

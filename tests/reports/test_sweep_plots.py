@@ -11,8 +11,8 @@ import pytest
 import simcluster
 from simcluster.errors import UsageError
 from simcluster.reports import scales
-from simcluster.reports.sweep_report import answers, render
-from simcluster.reports.swept_lines import scale_of, swept_scale
+from simcluster.reports.sweeps.lines import scale_of, swept_scale
+from simcluster.reports.sweeps.report import answers, render
 from simcluster.results import Sweep
 from tests.support.browser import assert_drawn, chromium, needs_browser
 from tests.support.devtools import browser

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.reports.sweep_plots import SweepPlots
-from simcluster.reports.swept_lines import combination
+from simcluster.reports.sweeps.lines import combination
+from simcluster.reports.sweeps.plots import SweepPlots
 
 BANDWIDTH, NAME, WORKERS = "topology.bandwidth", "algorithm.name", "topology.workers"
 TARGET = "time_to_target_s"

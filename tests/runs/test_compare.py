@@ -14,9 +14,9 @@ import torch
 from simcluster.errors import UsageError
 from simcluster.reports.compare_words import columns
 from simcluster.results import Run, compare
-from simcluster.runs.compare import Pair
+from simcluster.runs.comparison.compare import Pair
+from simcluster.runs.comparison.settings import ABSENT, Setting
 from simcluster.runs.record import Metric, RunRecord
-from simcluster.runs.settings import ABSENT, Setting
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from simcluster.workloads.weights_file import weights_file

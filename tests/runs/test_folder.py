@@ -17,7 +17,7 @@ from simcluster.errors import NodeFailed, UsageError
 from simcluster.paths.spool import Spool
 from simcluster.reports.report import write_report
 from simcluster.results import load_run
-from simcluster.runs.folder import check_folder, default_folder
+from simcluster.runs.destination import check_folder, default_folder
 from simcluster.runs.record import RunRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.runs.write import FolderError, write_run

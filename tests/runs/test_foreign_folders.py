@@ -22,10 +22,10 @@ from simcluster.checkpoints.manifest import decode_manifest, encode_manifest
 from simcluster.checkpoints.store import checkpoints
 from simcluster.errors import CheckpointWarning, UsageError
 from simcluster.experiment.checkpointing import begin_with, last_complete
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.reports.report import render
 from simcluster.results import compare, load_run
-from simcluster.runs.folder import check_folder
+from simcluster.runs.destination import check_folder
 from tests.checkpoints.test_restored import SLOW_STAR
 
 EXPERIMENT: dict[str, Any] = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simcluster.reports.compare_words import MAX_LINKS, MAX_NODES, describe_links, describe_memory, describe_phases
 from simcluster.results import Run, compare
-from simcluster.runs.prediction import Predicted, lateness, length, merged, transits
+from simcluster.runs.comparison.prediction import Predicted, lateness, length, merged, transits
 from simcluster.runs.record import Span
 from simcluster.runs.recorder import Recorder
 from simcluster.runs.write import write_run

@@ -14,7 +14,7 @@ from simcluster.algorithms import ALGORITHMS
 from simcluster.documents.settings import settings_of
 from simcluster.documents.yaml import load, loads
 from simcluster.errors import UsageError
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.topology.read.read import loads as load_topology
 from simcluster.workloads import WORKLOADS
 from tests.support import schemas

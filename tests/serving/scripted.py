@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
+
 from simcluster.errors import Problem, UsageError
 from simcluster.inference.engine.desk import Cancel, Load, NodeLoad
 from simcluster.inference.request import NO_LOGPROBS, Logprobs, Reason, Request
@@ -23,6 +25,7 @@ from simcluster_backends.sockets.coordinator.service import Server
 
 END = 256
 CONTEXT = 4096
+PATIENT = httpx.Timeout(300.0)
 NODES = ("mini1", "mini2", "mini3")
 
 
@@ -77,6 +80,19 @@ class Script:
     reason: Reason = "stop"
     message: str = ""
     stepwise: bool = False
+
+
+def script(prompt: str) -> Script:
+    """Return what the tests' engine says, by a word in the prompt."""
+    if "step" in prompt:
+        return Script("one two three", stepwise=True)
+    if "fail at once" in prompt:
+        return Script("", "error", "mini2 is lost: no heartbeat for 5 s")
+    if "fail" in prompt:
+        return Script("one two", "error", "mini2 is lost: no heartbeat for 5 s", stepwise=True)
+    if "long" in prompt:
+        return Script("x" * CONTEXT)
+    return Script(" Paris. €")
 
 
 @dataclass

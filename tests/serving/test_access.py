@@ -9,8 +9,8 @@ import pytest
 
 from simcluster.serving.web.guard import COOKIE
 from simcluster.web.login import WRONG, Login
-from tests.serving.scripted import engine, server
-from tests.serving.test_api import ASKED, PATIENT, chat, check_error
+from tests.serving.scripted import PATIENT, engine, server
+from tests.serving.test_api import ASKED, chat, check_error
 
 JSON = {"content-type": "application/json"}
 

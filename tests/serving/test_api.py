@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -23,35 +22,21 @@ from simcluster.serving.web.app import make_app
 from simcluster.serving.web.guard import BODY_LIMIT_BYTES
 from simcluster.serving.web.live import MOST_PAGES
 from simcluster_backends.sockets.coordinator import rate_limits
-from tests.serving.scripted import CONTEXT, END, Bytes, BytesDecoder, Engine, Script, a_site, engine, server
+from tests.serving.scripted import (
+    CONTEXT,
+    END,
+    PATIENT,
+    Bytes,
+    BytesDecoder,
+    Engine,
+    Script,
+    a_site,
+    engine,
+    script,
+    server,
+)
 
-PATIENT = httpx.Timeout(300.0)
 ASKED = [{"role": "user", "content": "The capital of France is"}]
-
-
-def script(prompt: str) -> Script:
-    """What the tests' engine says, by a word in the prompt."""
-    if "step" in prompt:
-        return Script("one two three", stepwise=True)
-    if "fail at once" in prompt:
-        return Script("", "error", "mini2 is lost: no heartbeat for 5 s")
-    if "fail" in prompt:
-        return Script("one two", "error", "mini2 is lost: no heartbeat for 5 s", stepwise=True)
-    if "long" in prompt:
-        return Script("x" * CONTEXT)
-    return Script(" Paris. €")
-
-
-@pytest.fixture
-def made() -> Iterator[Engine]:
-    with engine(script) as found:
-        yield found
-
-
-@pytest.fixture
-def client(made: Engine) -> Iterator[httpx.Client]:
-    with server(made.front) as running, httpx.Client(base_url=running.url, timeout=PATIENT) as found:
-        yield found
 
 
 def chat(client: httpx.Client, **more: Any) -> httpx.Response:

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.serving.scripted import engine, server
-from tests.serving.test_api import script
+from tests.serving.scripted import engine, script, server
 from tests.support.root import ROOT
 
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")

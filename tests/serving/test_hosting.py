@@ -86,6 +86,7 @@ def test_a_placement_is_described_as_it_is_in_force(tmp_path: Path) -> None:
     assert [(lost.node, lost.why) for lost in found.lost] == [("n1", "killed")]
     split = served.place(Placed(Layout("pipeline", (2, 0), (1, 2)), setup.limits))
     assert [(part.node, part.layers) for part in split.parts] == [("n2", (0, 1)), ("n0", (1, 3))]
+    assert (first.unused, found.unused, split.unused) == ((), (), ("n1",))
     assert split.parts[0].cache_bytes * 2 == split.parts[1].cache_bytes
     predicted = [one.predict(5, 5) for one in (found, split)]
     assert predicted[0] != predicted[1]

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.serving.scripted import Engine, engine, server
-from tests.serving.test_api import PATIENT, chat, check_error, events, script
+from tests.serving.scripted import Engine
+from tests.serving.test_api import chat, check_error, events
 
 HALF, EIGHTH = math.log(1 / 2), math.log(1 / 8)
-
-
-@pytest.fixture
-def made() -> Iterator[Engine]:
-    with engine(script) as found:
-        yield found
-
-
-@pytest.fixture
-def client(made: Engine) -> Iterator[httpx.Client]:
-    with server(made.front) as running, httpx.Client(base_url=running.url, timeout=PATIENT) as found:
-        yield found
 
 
 def complete(client: httpx.Client, **more: Any) -> httpx.Response:

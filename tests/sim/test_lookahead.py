@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -10,16 +11,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcluster.collectives import ring_all_reduce
+from simcluster.collectives.halving_doubling import halving_all_reduce
+from simcluster.collectives.pairwise import pairwise_all_to_all, pairwise_reduce_scatter
+from simcluster.collectives.recursive_doubling import doubling_all_reduce
+from simcluster.collectives.ring import ring_all_reduce, ring_reduce_scatter
 from simcluster.payload import pack
 from simcluster.topology import Link, Node, Topology
 from simcluster.transport import Transport
 from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.lookahead import Ring
+from simcluster_backends.sim.lookahead import Together
 from tests.support.clusters import IDEAL, star
 
 
-class Skipping(Ring):
+class Skipping(Together):
     """Remembers what it left out."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -32,31 +36,31 @@ class Skipping(Ring):
         return rounds
 
 
-class Never(Ring):
+class Never(Together):
     async def enter(self, *entry: Any) -> int:
         return 0
 
 
-def outcome(topology: Topology, body: Any, ring: type[Ring], **options: Any) -> tuple[Any, list[Any], Ring]:
+def outcome(topology: Topology, body: Any, way: type[Together], **options: Any) -> tuple[Any, list[Any], Together]:
     """What each rank returned, its counts, and the ring."""
     cluster = Cluster(topology, **options)
-    cluster.ring = ring(cluster.loop, cluster.members, cluster.streams, cluster.membership)
+    cluster.together = way(cluster.loop, cluster.members, cluster.streams, cluster.membership, cluster.routes)
     ends = cluster.run([body] * len(topology.workers))
     for end in ends:
         if isinstance(end, BaseException):
             raise end
     records = [node.recorder.record for node in cluster.members]
-    return ends, [(r.sent_to, r.bytes_received, r.messages_sent) for r in records], cluster.ring
+    return ends, [(r.sent_to, r.bytes_received, r.messages_sent) for r in records], cluster.together
 
 
 def same(topology: Topology, body: Any, **options: Any) -> list[int]:
     """Asserts that both ways agree; returns the rounds that each rank was spared."""
     slow_ends, slow_counts, _ = outcome(topology, body, Never, **options)
-    ends, counts, ring = outcome(topology, body, Skipping, **options)
+    ends, counts, together = outcome(topology, body, Skipping, **options)
     assert ends == slow_ends
     assert counts == slow_counts
-    assert isinstance(ring, Skipping)
-    return ring.left_out
+    assert isinstance(together, Skipping)
+    return together.left_out
 
 
 def uneven_star(rates: list[float], delays: list[float]) -> Topology:
@@ -107,6 +111,104 @@ def test_equal_nodes_are_spared_all_rounds_but_the_last() -> None:
 
     # 2 (8 - 1) rounds
     assert same(star(8), body) == [13] * 8
+
+
+Schedule = Callable[[Transport, int, str], Coroutine[Any, Any, object]]
+
+
+def nothing(length: int) -> torch.Tensor:
+    return torch.empty(length, device="meta")
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "ring": lambda node, length, tag: ring_all_reduce(node, nothing(length), tag),
+    "ring_reduce_scatter": lambda node, length, tag: ring_reduce_scatter(node, nothing(length), tag),
+    "halving_near": lambda node, length, tag: halving_all_reduce(node, nothing(length), tag, first="near"),
+    "halving_far": lambda node, length, tag: halving_all_reduce(node, nothing(length), tag, first="far"),
+    "doubling_near": lambda node, length, tag: doubling_all_reduce(node, nothing(length), tag, first="near"),
+    "doubling_far": lambda node, length, tag: doubling_all_reduce(node, nothing(length), tag, first="far"),
+    "pairwise_reduce_scatter": lambda node, length, tag: pairwise_reduce_scatter(node, nothing(length), tag),
+    "pairwise_all_to_all": lambda node, length, tag: pairwise_all_to_all(
+        node, [nothing((length * peer) % 1013) for peer in range(node.size)], tag
+    ),
+}
+ROUNDS = {
+    "ring": lambda p: 2 * (p - 1),
+    "ring_reduce_scatter": lambda p: p - 1,
+    "halving_near": lambda p: 2 * (p.bit_length() - 1),
+    "halving_far": lambda p: 2 * (p.bit_length() - 1),
+    "doubling_near": lambda p: p.bit_length() - 1,
+    "doubling_far": lambda p: p.bit_length() - 1,
+    "pairwise_reduce_scatter": lambda p: p - 1,
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from([2, 3, 4, 5, 8]).flatmap(
+        lambda n: st.tuples(
+            st.lists(st.sampled_from([125e6, 125e6, 1e8, 3e7]), min_size=n, max_size=n),
+            st.lists(st.sampled_from([25e-6, 25e-6, 0.0, 1e-3]), min_size=n, max_size=n),
+        )
+    ),
+    st.integers(0, 5000),
+    st.sampled_from([300, 6000, 10**9]),
+    st.sampled_from(["maxmin", "lv08"]),
+)
+def test_every_schedule_is_as_simulated(
+    schedule: str, links: tuple[list[float], list[float]], length: int, inbox_bytes: int, model: str
+) -> None:
+    async def body(node: Transport) -> list[float]:
+        times = []
+        for number in range(2):
+            await SCHEDULES[schedule](node, length, f"s{number}")
+            times.append(now())
+            other = (node.rank + 1) % node.size
+            async with asyncio.TaskGroup() as group:
+                group.create_task(node.send(other, "after", pack(nothing(997))))
+                group.create_task(node.recv((node.rank - 1) % node.size, "after"))
+            times.append(now())
+        return times
+
+    same(uneven_star(*links), body, inbox_bytes=inbox_bytes, model=model)
+
+
+@pytest.mark.parametrize("schedule", ROUNDS)
+@pytest.mark.parametrize("size", [4, 16])
+def test_equal_nodes_are_spared_all_rounds_of_a_schedule_but_the_last(schedule: str, size: int) -> None:
+    async def body(node: Transport) -> float:
+        await SCHEDULES[schedule](node, 16000, "s")
+        return now()
+
+    assert same(star(size), body) == [ROUNDS[schedule](size) - 1] * size
+
+
+@pytest.mark.parametrize("schedule", sorted(ROUNDS))
+def test_routes_that_share_a_channel_are_simulated(schedule: str) -> None:
+    async def body(node: Transport) -> float:
+        await SCHEDULES[schedule](node, 16000, "s")
+        return now()
+
+    assert same(star(8, duplex="half"), body) == [0] * 8
+    # Between the two switches all share one link.
+    names = [f"n{i}" for i in range(8)]
+    links = [Link(name, f"s{i // 4}", 125e6, 25e-6) for i, name in enumerate(names)]
+    switches = {f"s{i}": Node(f"s{i}") for i in range(2)}
+    two = Topology(
+        "two", {name: Node(name, IDEAL) for name in names} | switches, (*links, Link("s0", "s1", 1e9, 25e-6))
+    )
+    spared = same(two, body)
+    assert bool(sum(spared)) == schedule.startswith("ring")  # whose two messages go opposite ways
+
+
+def test_a_rank_whose_message_would_meet_that_of_another_round_ends_the_computation() -> None:
+    async def body(node: Transport) -> float:
+        await pairwise_reduce_scatter(node, nothing(16000), "s")
+        return now()
+
+    # Rank 0 sends slowly, and rank 1 is sent to by the others meanwhile.
+    assert same(uneven_star([1e6, 125e6, 125e6, 125e6], [25e-6] * 4), body) == [0] * 4
 
 
 async def ring(node: Transport) -> float:
@@ -181,13 +283,15 @@ def test_ways_that_share_a_channel_are_simulated() -> None:
     assert same(star(4, duplex="half"), body) == [0] * 4
 
 
-def test_parts_larger_than_an_inbox_are_simulated() -> None:
+def test_parts_larger_than_an_inbox_are_simulated_if_one_may_wait_for_room() -> None:
     async def body(node: Transport) -> float:
         return await ring(node)
 
-    # Parts of 4,000 bytes.
-    assert same(star(4), body, inbox_bytes=4000) == [0] * 4
-    assert same(star(4), body, inbox_bytes=4001) == [5] * 4
+    # Parts of 4,000 bytes. On equal links each has arrived when its sender has the next one.
+    assert same(star(4), body, inbox_bytes=4000) == [5] * 4
+    uneven = uneven_star([125e6] * 4, [25e-6, 25e-6, 30e-6, 25e-6])
+    assert same(uneven, body, inbox_bytes=4000) == [0] * 4
+    assert same(uneven, body, inbox_bytes=4200) == [5] * 4
 
 
 def test_someone_who_does_something_else_ends_the_guess() -> None:

@@ -12,7 +12,7 @@ import torch
 import simcluster
 from simcluster.collectives import exchange, ring_all_reduce
 from simcluster.errors import Deadlock, PeerLost, UsageError
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.fault_plans.kinds import Crash
 from simcluster.topology import Topology
 from simcluster.transport import ANY, Transport

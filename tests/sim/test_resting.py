@@ -9,7 +9,7 @@ import pytest
 
 import simcluster
 from simcluster.errors import UsageError
-from simcluster.experiment import fit
+from simcluster.experiment.read import fit
 from simcluster.reports.report_tables import compute_share
 from simcluster.runs import record, schema, summary
 from simcluster.workloads import Replica

@@ -8,7 +8,7 @@ from itertools import combinations
 from math import inf
 from typing import Any
 
-from simcluster.experiment.read import Experiment
+from simcluster.experiment.read.experiment import Experiment
 from simcluster.fault_plans.kinds import Crash, Cut, Fault, Hang, Join, Leave, Partition, Restart, severed
 from tests.swarm.case import Case
 from tests.swarm.draw.faults import DEAD_S

@@ -15,7 +15,7 @@ import simcluster
 from simcluster.errors import RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import _experiment
-from simcluster.experiment.read import Experiment
+from simcluster.experiment.read.experiment import Experiment
 from simcluster.runs.record import RunRecord
 from simcluster.workloads.ledger import Ledger
 from simcluster_backends.sim import run as sim

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simcluster.errors import UsageError
 from simcluster.experiment.preflight import warn_of_misspelt
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.topology import Profile, load, loads, profile_block
 from simcluster.topology.model.stragglers import Pareto
 from tests.support.clusters import device_of, problems_of, read_device

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.topology import loads
 from simcluster.topology.model.compute import kind_of
 from tests.topology.reading import TWO, one_problem, problems_of

@@ -7,7 +7,7 @@ import pytest
 
 from simcluster.documents.reading import Reading
 from simcluster.errors import UsageError
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.topology import chain, complete, load, loads, ring, star, torus, two_sites
 from simcluster.topology.read.nodes import Part, read_node
 

@@ -167,7 +167,7 @@ def test_a_trace_named_on_the_command_line_starts_where_the_command_does(
 
 
 def test_a_trace_in_an_experiment_lies_beside_the_experiment(tmp_path: Path) -> None:
-    from simcluster.experiment.read import read_experiment
+    from simcluster.experiment.read.read import read_experiment
 
     topology_with_trace(tmp_path, "time_s,factor\n0,2\n")
     (tmp_path / "e.yaml").write_text(

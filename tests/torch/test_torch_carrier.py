@@ -42,7 +42,7 @@ class Lifting(Forwarding):
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         payload = as_payload(content)
         if all(isinstance(tensor, Tensor) and tensor.layout is torch.strided for tensor in payload.tensors):
-            payload = replace(payload, tensors=tuple(tensor.to(install(), copy=True) for tensor in payload.tensors))
+            payload = Payload(tuple(tensor.to(install(), copy=True) for tensor in payload.tensors), payload.values)
         await super().send(to, tag, payload)
 
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:

@@ -11,7 +11,7 @@ import yaml
 
 from simcluster.errors import UsageError
 from simcluster.experiment.needed import needed_memory
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.inference.plan.shape import PRESETS, Shape
 from simcluster.topology import Topology, load, loads
 from simcluster.training.plan import Row, TrainingPlan, plan_training

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import simcluster
-from simcluster.runs.folder import check_folder
+from simcluster.runs.destination import check_folder
 from simcluster.topology import load
 from simcluster.watching.board import NodeTelemetry, RunInfo, Telemetry
 from simcluster.watching.live_file import LiveFile, read_live

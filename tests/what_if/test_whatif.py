@@ -12,7 +12,7 @@ import pytest
 
 import simcluster
 from simcluster.errors import RunError, UsageError
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.runs.spans import Span
 from simcluster.sweeps.points import run_point
 from simcluster.what_if.critical_path import critical_path

@@ -10,7 +10,8 @@ import pytest
 
 from simcluster.documents.shipped import parts_path, shipped_names, shipped_path
 from simcluster.errors import UsageError
-from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.topology.model.stragglers import Constant
 from simcluster.what_if.answer import bottleneck, sentences
 from simcluster.what_if.critical_path import CriticalPath, critical_path

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from simcluster.experiment.execute import run_plan
-from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.topology.presets.generators import chain, complete, ring, star, torus, two_sites
 from simcluster.what_if.free import free_changes
 from simcluster.what_if.run import whatif

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 import simcluster
 from simcluster.errors import UsageError
 from simcluster.experiment.measurements import LEARNING_RATE
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.transport import Cost
 from simcluster.workloads import Workload, sgd, train_alone
 from tests.support.kept import config, hashes, play, play_on

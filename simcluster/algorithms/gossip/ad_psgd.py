@@ -41,23 +41,28 @@ async def ad_psgd(
     state = resumable(replica, x=replica.snapshot(), averagings=0)  # the replica stays at x^ while x moves on
     training = _train(node, replica, state, partners, requests)
 
+    async def answer() -> None:
+        while (request := await requests.next_request()) is not None:
+            # Atomic: no await between reading x and writing it.
+            state.x = [(mine + theirs) / 2 for mine, theirs in zip(state.x, request.tensors, strict=True)]
+            state.averagings += 1
+            group.create_task(partners.send(request.source, "mean", state.x))
+
     async with asyncio.TaskGroup() as group:
         if partners.asks:
             group.create_task(training)
         else:
-            requests.train(group, training)
-            while (request := await requests.next_request()) is not None:
-                # Atomic: no await between reading x and writing it.
-                state.x = [(mine + theirs) / 2 for mine, theirs in zip(state.x, request.tensors, strict=True)]
-                state.averagings += 1
-                group.create_task(partners.send(request.source, "mean", state.x))
-
-    # Phase 3, end: tell the answering ranks not to wait for this one.
-    async with asyncio.TaskGroup() as group:
-        for partner in partners.ranks if partners.asks else ():
-            group.create_task(partners.send(partner, "average"))
+            own = requests.train(group, training)
+            answering = group.create_task(answer())
+            # Phase 3, end: wait for the ranks that ask. Peers notice an end without a message.
+            await own
+            await partners.ended()
+            answering.cancel()
     replica.load(state.x)
+
     if output == "mean":
+        # These ends are not the algorithm's, so peers cannot notice them.
+        await partners.say_end()
         await partners.end_with_mean(replica)
 
 

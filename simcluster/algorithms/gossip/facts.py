@@ -39,5 +39,6 @@ def gradient_tracking_copies(rank: int, size: int, settings: Settings) -> float:
 def ad_psgd_copies(rank: int, size: int, settings: Settings) -> float:
     # x, x^ and a new x; per simultaneous partner a message and an answer.
     overlay = overlay_of(settings["overlay"], size, seed=0)
-    at_once = 1 if rank in overlay.asking else sum(other in overlay.asking for other in overlay.neighbours(rank))
+    asking = overlay.asking
+    at_once = 1 if rank in asking else len(asking.intersection(overlay.neighbours(rank)))
     return 3.0 + 2.0 * at_once

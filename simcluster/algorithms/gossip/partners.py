@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
 from torch import Tensor
 
 from simcluster.algorithms.parameter_server.serving import Listener
-from simcluster.errors import PeerLost
+from simcluster.errors import ENDED, PeerLost
 from simcluster.overlays import Neighbourhood, Overlay
+from simcluster.overlays.hearing import arrival
 from simcluster.payload import Message, pack
 from simcluster.transport import Transport
 
@@ -19,8 +21,9 @@ class Partners(Neighbourhood):
 
     def __init__(self, node: Transport, graph: Overlay) -> None:
         super().__init__(node, graph)
-        self.asks = node.rank in graph.asking
-        self.ranks = [rank for rank in graph.neighbours(node.rank) if (rank in graph.asking) != self.asks]
+        asking = graph.asking
+        self.asks = node.rank in asking
+        self.ranks = [rank for rank in graph.neighbours(node.rank) if (rank in asking) != self.asks]
         self._heard: set[int] = set()
 
     async def ask(self, x: Sequence[Tensor]) -> list[Tensor] | None:
@@ -29,7 +32,7 @@ class Partners(Neighbourhood):
         A lost rank is asked once more, which raises its loss; only then is a rejoined one accepted.
         """
         node = self.node
-        while living := [rank for rank in self.ranks if rank in node.peers or rank not in self._heard]:
+        while living := [rank for rank in self.ranks if rank not in self._heard or rank in node.peers]:
             partner = living[int(node.rng.numpy.integers(len(living)))]
             try:
                 await node.send(partner, "average", pack(*x))
@@ -42,35 +45,39 @@ class Partners(Neighbourhood):
         self._check_not_left_behind(self.ranks)
         return None
 
+    async def ended(self) -> None:
+        """Return when every partner has ended, or has said so, or is lost for good."""
+        waiting = self.ranks
+        while waiting:
+            lost = []
+            for rank in waiting:
+                found = await arrival(self.node, rank, "end")
+                if isinstance(found, PeerLost):
+                    self.gone[rank] = found
+                    lost += [rank] if found.reason != ENDED else []
+            waiting = [rank for rank in lost if rank in self.node.peers]  # they have rejoined
+
+    async def say_end(self) -> None:
+        """Tell the partners that this rank, if it asks, has ended its training, though not the algorithm."""
+        async with asyncio.TaskGroup() as group:
+            for partner in self.ranks if self.asks else ():
+                group.create_task(self.send(partner, "end"))
+
     async def send(self, to: int, tag: str, x: Sequence[Tensor] = ()) -> None:
-        """Send *x*, or the message that no request follows; a loss is noticed where the partner is received from."""
+        """Send *x*; a loss is noticed where the partner is received from."""
         with suppress(PeerLost):
             await self.node.send(to, tag, pack(*x))
 
 
 class Requests(Listener):
-    """The requests of *partners*, until each has ended or is lost for good."""
+    """The requests of *partners*; ranks that rejoin are looked for after each step."""
 
     def __init__(self, partners: Partners) -> None:
-        self._partners, self._to_end, self._ended = partners, set(partners.ranks), set[int]()
-        super().__init__(partners.node, self._may_come, tag="average")
-
-    def _may_come(self) -> bool:
-        if self._to_end:
-            return True  # first: after each departure the peers are counted again
-        there = self._node.peers
-        return any(rank not in self._ended and rank in there for rank in self._partners.ranks)
+        self._partners = partners
+        super().__init__(partners.node, lambda: bool(partners.node.peers), tag="average")
 
     async def next_request(self) -> Message | None:
-        """Return the next request, in order of arrival; None once no more can come."""
-        while (request := await self.next()) is not None:
-            if isinstance(request, PeerLost):
-                self._partners.gone[request.rank] = request
-                self._to_end.intersection_update(self._node.peers)
-            elif request.tensors:
-                self._to_end.add(request.source)  # possibly one that was lost and has rejoined
-                return request
-            else:
-                self._to_end.discard(request.source)
-                self._ended.add(request.source)
-        return None
+        """Return the next request, in order of arrival; None once this rank has been trained and no peer is left."""
+        while isinstance(found := await self.next(), PeerLost):
+            self._partners.gone[found.rank] = found
+        return found

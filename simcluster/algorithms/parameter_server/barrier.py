@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 from torch import Tensor
 
@@ -29,8 +29,14 @@ class Replies:
         self._under_way: dict[int, asyncio.Task[None]] = {}
 
     def send(self, worker: int, step: int, weights: Sequence[Tensor]) -> None:
-        self._told[worker] = step
-        self._under_way[worker] = self._group.create_task(self._send(worker, give(*weights, step=step)))
+        self.send_all([worker], step, weights)
+
+    def send_all(self, workers: Iterable[int], step: int, weights: Sequence[Tensor]) -> None:
+        """Send each of *workers* the same *weights*."""
+        content = give(*weights, step=step)
+        for worker in workers:
+            self._told[worker] = step
+            self._under_way[worker] = self._group.create_task(self._send(worker, content))
 
     def newer_than(self, step: int, worker: int) -> bool:
         """Return whether *worker*, which pushed at *step*, has been sent a later one."""
@@ -127,9 +133,8 @@ class Barrier(AsyncIterator[int]):
 
     def answer(self, pushes: Sequence[Push], weights: Sequence[Tensor]) -> None:
         """Send each worker that pushed on to the next step, with *weights*."""
-        for push in pushes:
-            if push.rank != SERVER:
-                self._replies.send(push.rank, self.step + 1, weights)
+        workers = [push.rank for push in pushes if push.rank != SERVER]
+        self._replies.send_all(workers, self.step + 1, weights)
 
     def call_off(self, pushes: Sequence[Push] = (), weights: Sequence[Tensor] = ()) -> None:
         """Send all other workers on to the next step, unless older weights are still in flight to them."""

@@ -33,10 +33,11 @@ class Listener:
         self._heard = False
         self.is_through = False  # some worker has pushed everything
 
-    def train(self, tasks: asyncio.TaskGroup, training: Coroutine[Any, Any, None]) -> None:
-        """Start the server's own *training*."""
+    def train(self, tasks: asyncio.TaskGroup, training: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start and return the server's own *training*."""
         self._own = tasks.create_task(training)
         self._own.add_done_callback(lambda _: self.look())
+        return self._own
 
     def look(self) -> None:
         """Look for workers: one that has (re)joined is served from now on. Call it after each step."""

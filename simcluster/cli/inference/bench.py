@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from typer import Argument, Option
 
 from simcluster.cli.complete import one_of
+from simcluster.cli.inference.gaps import print_gaps
 from simcluster.cli.inference.options import CHUNK_TOKENS, MODELS, PLACEMENTS, POLICIES, SERVED_CHUNK_TOKENS, WEIGHTS
 from simcluster.cli.options import Json, KeyFile, Rendezvous, names_of, real_options
 from simcluster.cli.show import check_target, write_file
@@ -243,6 +244,8 @@ def _on_cluster(topology: str, model: str, options: dict[str, Any], load: Sequen
     )
     nodes = real_options(backend, rendezvous=options["rendezvous"], key_file=options["key_file"])
     found = bench_cluster(served, cluster, load, seed, nodes)
+    if backend == "sim":
+        print_gaps(cluster, [str(node["node"]) for node in found.nodes()])
     about = {
         "topology": cluster.name,
         "model": model,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from simcluster.cli.complete import one_of
+from simcluster.cli.inference.gaps import print_gaps
 from simcluster.cli.inference.options import (
     CHUNK_TOKENS,
     MODELS,
@@ -125,6 +126,8 @@ def generate(
     if text:
         print(text[-1])
     print(_in_words(found), file=sys.stderr)
+    if backend == "sim":
+        print_gaps(cluster, [node.node for node in found.nodes])
 
 
 def _as_dict(found: Answers, text: str | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 from typer import Option
 
 from simcluster.cli.complete import one_of
+from simcluster.cli.inference.gaps import print_gaps
 from simcluster.cli.inference.options import (
     MODELS,
     SERVED_CHUNK_TOKENS,
@@ -125,8 +126,10 @@ def serve(
     certificates = str(tls) if tls is not None else None
     server = serving(endpoint, app_for, names, certificates, plain_http, "serve", queue + SPARE_CONNECTIONS)
     parts = ", ".join(f"{one.node} ({one.layers[1] - one.layers[0]} layers)" for one in site.placement.parts)
-    where = f"{site.placement.kind}: {parts}"
+    unused = f"; no part: {', '.join(site.placement.unused)}" if site.placement.unused else ""
+    where = f"{site.placement.kind}: {parts}{unused}"
     print(f"{served.name} at {server.page_url}/v1, chat at {server.page_url}/; {where}", flush=True)
+    print_gaps(cluster, [part.node for part in site.placement.parts])
     server.start()
     if entrance is not None:
         entrance.renew()

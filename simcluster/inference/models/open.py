@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
@@ -31,7 +32,9 @@ def open_model(name: str) -> ModelFile:
         found = f"neither {hugging_face.CONFIG} nor a run's {trained.CONFIG}"
         raise ModelFileError(path, "folder", found, "that of a model or of a run")
     if not path.exists():
+        near = get_close_matches(name, PACKAGES, 1)
         expected = f"a name ({', '.join(PACKAGES)}) or a path to a model"
+        expected += f"; did you mean {near[0]!r}?" if near else ""
         raise UsageError(Problem("model", f"{name!r}: no such file and no such name", expected))
     if path.suffix == hugging_face.SUFFIX:
         return hugging_face.HuggingFaceFolder(path.parent, path.name)

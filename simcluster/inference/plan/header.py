@@ -23,6 +23,9 @@ def shape_of(model: str) -> Shape:
     if model in PRESETS:
         return PRESETS[model]
     path = Path(model)
+    if path.is_dir():
+        expected = "the file config.json, .safetensors or .gguf of a model; runs have none"
+        raise UsageError(Problem("--model", f"{model!r}, a directory", expected))
     if not os.path.isfile(path):
         expected = f"a path to config.json, .safetensors or .gguf, or a preset: {nearest(model, PRESETS)}"
         raise UsageError(Problem("--model", f"{model!r}: no such file and no such name", expected))

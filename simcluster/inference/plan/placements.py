@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import combinations
 from typing import Literal, TypeAlias
 
@@ -100,8 +101,9 @@ def rank(shelf: Shelf, requests: int, like: Ranking | None = None) -> Ranking:
     found = [_of_cut(shelf, cut) for cut in (*alone, *(cut for k, cut in cuts.items() if k > 1))]
     sharded, refused = _tensor(shelf, requests)
     found += sharded
-    if requests > 1 and len(alone) > 1:
-        found += _replicas(shelf, [cut.order[0] for cut in alone], requests)
+    copies = replicas(shelf, requests)
+    if copies is not None and copies.requests == requests:
+        found.append(copies)
     found.sort(key=lambda one: -one.tokens_per_s)
     with_it: dict[str, float] = {}
     tried: list[Cut | Placement] = [*search.cuts, *found]
@@ -187,18 +189,35 @@ def _ends_s(shelf: Shelf, nodes: Sequence[str], requests: int, tokens: int) -> f
     return told_s(shelf.topology, nodes, TOKEN_BYTES * tokens) + gathered_s(shelf.topology, nodes, logits)
 
 
-def _replicas(shelf: Shelf, names: Sequence[str], requests: int) -> list[Placement]:
-    """Return the placement with the model on several of *names*: a request goes where its tokens come soonest."""
-    counts, layers = dict.fromkeys(names, 0), shelf.shape.layers
+def replicas(shelf: Shelf, requests: int) -> Placement | None:
+    """Return the placement with the model on several nodes; None if it fits on one at most.
 
-    def token_s(name: str, number: int) -> float:
-        return shelf.pace(name, number).stage_s(layers, last=True)
+    Each request goes where its tokens come soonest, among the nodes with room for its cache. Those beyond all rooms are
+    left out.
+    """
+    layers = shelf.shape.layers
+    counts: dict[str, int] = {}
 
+    def offers(place: int, count: int) -> list[tuple[float, int]]:
+        """Return when tokens come from the node at *place* as one of *count* requests; nothing without room."""
+        name = shelf.names[place]
+        missing = _part(shelf, name, layers, (True, True), count).missing_bytes
+        return [] if missing else [(shelf.pace(name, count).stage_s(layers, last=True), place)]
+
+    heap = [offer for place in range(len(shelf.names)) for offer in offers(place, 1)]
+    heapify(heap)
     for _ in range(requests):
-        counts[min(names, key=lambda name: token_s(name, counts[name] + 1))] += 1
-    used = {name: count for name, count in counts.items() if count}
-    times = [token_s(name, count) for name, count in used.items()]
-    rate = sum(count / taken_s for count, taken_s in zip(used.values(), times, strict=True))
-    ttft_s = max(shelf.prefill_pace(name).stage_s(layers, last=True) for name in used)
-    parts = tuple(_part(shelf, name, layers, (True, True), count) for name, count in used.items())
-    return [Placement("replicas", parts, requests, rate, max(times), ttft_s)] if len(used) > 1 else []
+        if heap:
+            _, place = heappop(heap)
+            name = shelf.names[place]
+            counts[name] = counts.get(name, 0) + 1
+            for offer in offers(place, counts[name] + 1):
+                heappush(heap, offer)
+    if len(counts) < 2:
+        return None
+    times = [shelf.pace(name, count).stage_s(layers, last=True) for name, count in counts.items()]
+    rate = sum(count / taken_s for count, taken_s in zip(counts.values(), times, strict=True))
+    ttft_s = max(shelf.prefill_pace(name).stage_s(layers, last=True) for name in counts)
+    used = sorted(counts, key=shelf.names.index)
+    parts = tuple(_part(shelf, name, layers, (True, True), counts[name]) for name in used)
+    return Placement("replicas", parts, sum(counts.values()), rate, max(times), ttft_s)

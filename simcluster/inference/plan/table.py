@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from simcluster.inference.plan.placements import Part, Placement, Ranking
 from simcluster.inference.plan.plan import Plan
+from simcluster.topology import Topology
 from simcluster.units import format_latency, format_size
 
 WIDTH, ROWS, LISTED, NAMED = 80, 10, 3, 8
@@ -23,8 +24,8 @@ def lines(plan: Plan) -> Iterator[str]:
     size = format_size(shape.weights * shape.weight_bytes)
     head = f"{shape.name} on {plan.topology.name}: {shape.weights / 1e9:.3g} billion weights, {size}; "
     yield from wrapped(f"{head}{lengths.prompt} tokens of prompt in one chunk, {lengths.output} of answer")
-    if unknown := [name for name in plan.topology.workers if _is_unknown(plan, name)]:
-        yield from wrapped(f"without memory_bandwidth, so timed by FLOPs alone: {', '.join(unknown)}")
+    for gap in gaps(plan.topology, plan.topology.workers):
+        yield from wrapped(gap)
     for which, ranking in enumerate(plan.rankings):
         yield ""
         yield from _ranking(plan, ranking)
@@ -125,9 +126,14 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _is_unknown(plan: Plan, name: str) -> bool:
-    device = plan.topology.nodes[name].device
-    return device is not None and math.isinf(device.memory_bandwidth_Bps)
+def gaps(topology: Topology, names: Sequence[str]) -> Iterator[str]:
+    """Yield what the devices of *names* lack, without which their times are too short."""
+    devices = {name: device for name in names if (device := topology.nodes[name].device) is not None}
+    if unknown := [name for name, device in devices.items() if math.isinf(device.memory_bandwidth_Bps)]:
+        yield f"without memory_bandwidth, so timed by FLOPs alone: {some(unknown)}"
+    free = [name for name, device in devices.items() if not device.work_overhead_s + device.operator_overhead_s]
+    if free:
+        yield f"without operator_overhead, so small models look too fast: {some(free)}"
 
 
 def wrapped(text: str, indent: str = "", further: str | None = None) -> Iterator[str]:

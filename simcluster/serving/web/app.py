@@ -94,7 +94,8 @@ def _add_page(api: FastAPI, site: Site) -> None:
         served, load, now = site.served, state(site.front), site.placement
         found = {"name": served.name, "backend": served.backend, "chat": served.language.has_chat}
         found |= {"placement": now.kind, "context": now.context, "parts": [asdict(part) for part in now.parts]}
-        return found | {"lost": [asdict(one) for one in now.lost], "load": load, "why_not": site.front.why_not}
+        found |= {"lost": [asdict(one) for one in now.lost], "unused": list(now.unused)}
+        return found | {"load": load, "why_not": site.front.why_not}
 
     @api.get("/live")
     def live() -> Response:

@@ -57,13 +57,16 @@ class Lost:
 
 @dataclass(frozen=True)
 class Placement:
-    """A model on its nodes. *predict* takes the numbers of tokens of a prompt and its answer."""
+    """A model on its nodes. *predict* takes the numbers of tokens of a prompt and its answer. *unused*: nodes that have
+    no part, and are not lost.
+    """
 
     kind: str
     context: int
     parts: tuple[Part, ...]
     predict: Callable[[int, int], Predicted | None]
     lost: tuple[Lost, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ def undisturbed_s(device: Device, cost: Cost) -> float:
     slower of arithmetic at *flops_per_s* and memory traffic at *memory_bandwidth_Bps*, plus the overhead of launching
     the work and its operators. FREE takes no time.
     """
-    if cost == FREE:
+    if not cost.flops and cost == FREE:
         return 0.0
     measured_s = device.profile.seconds(cost.kind, cost.flops) if device.profile is not None else None
     if measured_s is not None:

@@ -218,6 +218,9 @@ class Topology:
         key = (a, b)
         if key in self._routes:
             return self._routes[key]
+        if (back := self._routes.get((b, a))) is not None:
+            there = self._routes[key] = tuple([Hop(link, not forward) for link, forward in reversed(back)])
+            return there
         for name in (a, b):
             if name not in self.nodes:
                 raise ValueError(f"topology {self.name} has no node {name!r}: {nearest(name, self.nodes)}")

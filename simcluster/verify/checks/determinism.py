@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.process.intra_op import use_one_thread
 from simcluster.verify.checks.conservation import balance
 from simcluster.verify.checks.learning import loss_before_and_after

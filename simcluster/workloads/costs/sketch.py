@@ -28,8 +28,8 @@ T = TypeVar("T")
 class Sketch(Counter):
     """A Counter without values.
 
-    *names* and *parameters* are those of `Replica`, on torch's meta device; *model* and *trainable* are fake. Raises
-    UsageError, naming the work, if its control flow depends on values.
+    *names* and *parameters* are those of `Replica`, on torch's meta device, of *shapes*; *model* and *trainable* are
+    fake. Raises UsageError, naming the work, if its control flow depends on values.
     """
 
     def __post_init__(self) -> None:
@@ -38,6 +38,7 @@ class Sketch(Counter):
         named = trainable_of(self.model)
         self.names, self.trainable = [name for name, _ in named], [parameter for _, parameter in named]
         self.parameters = [meta(parameter) for parameter in self.trainable]
+        self.shapes = [parameter.shape for parameter in self.parameters]
 
     def mode(self) -> AbstractContextManager[object]:
         """Return the mode of all work here, which may be entered again and again."""

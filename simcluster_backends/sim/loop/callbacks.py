@@ -6,8 +6,9 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from simcluster_backends.sim.loop.clock import Alarm
 
@@ -30,8 +31,7 @@ class Timer(asyncio.TimerHandle):
         return self._context.get(owner_of_task)
 
 
-@dataclass(slots=True, eq=False)
-class Handle:
+class Handle(msgspec.Struct, eq=False):
     """A ready callback: like asyncio's Handle, but without asking the loop for its debug mode."""
 
     callback: Callable[..., object]

@@ -6,10 +6,10 @@ import gc
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
+import msgspec
 import simpy
 
 RARELY = (100_000, 50, 50)
@@ -24,8 +24,7 @@ class Endless(Exception):
         super().__init__(at_once)
 
 
-@dataclass(slots=True, eq=False)
-class Alarm:
+class Alarm(msgspec.Struct, eq=False):
     """The smallest entry of SimPy's queue: one callback at one time, which can be cancelled.
 
     Only `Clock.advance` can run it; the queue may also hold SimPy's own events.
@@ -68,7 +67,7 @@ class Clock(simpy.Environment):
         """
         queue: list[Any] = self._queue
         while True:
-            if (self.gather or self.settle) is not None and (not queue or queue[0][0] > self._now):
+            if (self.settle is not None or self.gather is not None) and (not queue or queue[0][0] > self._now):
                 if self.gather is not None:
                     gather, self.gather = self.gather, None
                     gather()
@@ -78,10 +77,11 @@ class Clock(simpy.Environment):
                     settle()
             if not queue:
                 return False
-            if not isinstance(queue[0][3], Alarm):
+            now_s, _, _, alarm = queue[0]
+            if type(alarm) is not Alarm:
                 self.step()
                 return True
-            now_s, _, _, alarm = heappop(queue)
+            heappop(queue)
             if not alarm.cancelled:
                 self._now = now_s
                 alarm.callback(alarm.argument)

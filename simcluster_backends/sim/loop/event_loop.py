@@ -106,7 +106,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._numbers = itertools.count()
         self._owned: dict[object, Owned] = {}  # by owner
         self._running = self._closed = self._stopping = False
-        self._most_at_once = INSTANT_CALLBACKS_LIMIT + nodes * INSTANT_CALLBACKS_PER_NODE
+        self._most_at_once = min(INSTANT_CALLBACKS_LIMIT + nodes * INSTANT_CALLBACKS_PER_NODE, IDLE_CALLBACKS_LIMIT)
         self.turns = 0  # callbacks so far
         self._turns_then = 0  # at the last progress
         self._most_turns = self._most_at_once
@@ -171,8 +171,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         done, context = resting
         if self.frozen.held:  # perhaps its owner: then it has not rested until that resumes
             self.call_soon(_finish, done, context=context)
-        else:
-            _finish(done)
+        elif not done.done():
+            done.set_result(None)
 
     def begin(self, owner: object, coro: Coroutine[Any, Any, T], name: str) -> SimTask[T]:
         """Return a new task of *owner*; its child tasks and callbacks are the owner's too."""
@@ -195,7 +195,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def progress(self) -> None:
         """Note progress: see IDLE_CALLBACKS_LIMIT."""
         self._turns_then = self.turns
-        self._most_turns = self.turns + min(self._most_at_once, IDLE_CALLBACKS_LIMIT)
+        self._most_turns = self.turns + self._most_at_once
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt between two callbacks: inside one, it would cost a task its next step.
@@ -223,7 +223,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     def _run(self, finished: Callable[[], bool]) -> None:
         ready, clock, frozen, workers = self._ready, self.clock, self.frozen, self.workers
         while True:
-            self._most_turns = min(self.turns + self._most_at_once, self._turns_then + IDLE_CALLBACKS_LIMIT)
+            most_turns, at_once = self._turns_then + IDLE_CALLBACKS_LIMIT, self.turns + self._most_at_once
+            self._most_turns = at_once if at_once < most_turns else most_turns
             while ready:
                 self.turns += 1
                 if self.turns > self._most_turns:
@@ -278,8 +279,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.workers.close()
         self._ready.clear()
 
-    def get_debug(self) -> bool:
-        return False
+    get_debug = bool  # returns False; each future asks, and a method would take longer
 
     def set_debug(self, enabled: bool) -> None:
         if enabled:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
+import msgspec
+
 DOUBT = 4096.0
 """Additions and subtractions at a sum's present size, after which it is summed up again: 5e-13 of rounding at most."""
 
@@ -130,8 +132,7 @@ class Channel:
         return max(0.0, (self.capacity_Bps - taken_Bps) / load) if load else inf
 
 
-@dataclass(slots=True, eq=False)
-class Demand:
+class Demand(msgspec.Struct, eq=False):
     """One flow's demand for bandwidth. *uses* are (channel, share of the rate that counts there), each channel once.
 
     *bound_Bps* is its maximum rate regardless of sharing, *limit_Bps* the same on channels that it has for itself.

@@ -7,7 +7,6 @@ flows on a full channel have moves the clock of its service, and none of these f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
@@ -27,15 +26,14 @@ class Route(NamedTuple):
     weight: float = 1.0
 
 
-@dataclass(slots=True, eq=False)
-class Flow(Demand):
+class Flow(Demand, eq=False, kw_only=True):
     """Bytes in flight; *on_done* is called when the last one has passed.
 
     It has an *end* in the service of the full channel that holds it, or else an *alarm* of its own.
     """
 
-    left_B: float = field(kw_only=True)
-    on_done: Callable[[], None] = field(kw_only=True)
+    left_B: float
+    on_done: Callable[[], None]
     since_s: float = 0.0
     pace_Bps: float = 0.0  # since then
     paused: bool = False

@@ -82,30 +82,34 @@ class Losses:
         return pause_s
 
 
-class StallingFlow(Flow):
-    """*size_bytes* over *route*, interrupted by *stalls*; during a pause the other flows have its share."""
+class StallingFlow(Flow, eq=False, kw_only=True):
+    """A flow over *network* that is interrupted by *stalls*; during a pause the other flows have its share.
 
-    __slots__ = ("_network", "_on_end", "_stalls")
+    *on_done* is called when the last byte of all has passed.
+    """
 
-    def __init__(
-        self, network: Network, route: Route, size_bytes: float, stalls: Sequence[Stall], on_end: Callable[[], None]
-    ) -> None:
-        ends_B = [stall.before_B for stall in stalls] + [size_bytes]
-        super().__init__(*route, left_B=ends_B[0], on_done=self._part_over)
-        self._network, self._on_end = network, on_end
-        self._stalls = zip(stalls, ends_B[1:], strict=True)  # each with the end of the bytes that follow it
+    network: Network
+    stalls: Sequence[Stall]
+    on_end: Callable[[], None] = lambda: None
+    ends_B: Sequence[float] = ()  # the end of the bytes that follow each stall
+    over: int = 0  # of the stalls
+
+    def __post_init__(self) -> None:
+        self.left_B, *self.ends_B = [*(stall.before_B for stall in self.stalls), self.left_B]
+        self.on_end, self.on_done = self.on_done, self._part_over
 
     def _part_over(self) -> None:
-        stall, end_B = next(self._stalls, (None, 0.0))
-        if stall is None:
-            self._on_end()
+        if self.over == len(self.stalls):
+            self.on_end()
             return
+        stall, end_B = self.stalls[self.over], self.ends_B[self.over]
+        self.over += 1
         self.left_B = end_B - stall.before_B
         # As if paused from outside, which may also happen meanwhile.
         self.paused, self.pace_Bps = True, 0.0
-        clock = self._network.clock
+        clock = self.network.clock
         self.alarm = clock.alarm_at(clock._now + stall.pause_s, self._go_on)
 
     def _go_on(self, _: object) -> None:
         self.alarm = None
-        self._network.resume(self, Route(self.uses, self.bound_Bps, self.weight))
+        self.network.resume(self, Route(self.uses, self.bound_Bps, self.weight))

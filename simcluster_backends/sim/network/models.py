@@ -12,7 +12,7 @@ anomaly of 802.11b", INFOCOM 2003).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, inf
 
@@ -30,6 +30,10 @@ class NetworkModel:
     latency_factor: float = 1.0
     fair_bytes: float | None = None
     window_bytes: float = inf
+
+    def latency_of(self, links: Iterable[Link]) -> float:
+        """Return the seconds by which the latencies of *links* delay a message."""
+        return self.latency_factor * fsum(link.latency_s for link in links)
 
     def lay(self, hops: Sequence[Hop], channels: Channels, ends: Sequence[Node] = ()) -> tuple[Route, float]:
         """Return the route over *hops* between *ends*, and the seconds by which latency delays a message."""

@@ -6,6 +6,7 @@ Every direction of a link, and every pair of nodes, draws from a separately name
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from math import fsum, log
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -17,6 +18,7 @@ from simcluster_backends.sim.network.cores import Cores, Overheads
 from simcluster_backends.sim.network.flows import Network, Route
 from simcluster_backends.sim.network.losses import Losses, together
 from simcluster_backends.sim.network.models import Channels, NetworkModel
+from simcluster_backends.sim.network.spokes import Spokes, spokes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +53,7 @@ class Routes:
     """The paths of *topology*, with their channels."""
 
     def __init__(self, topology: Topology, seed: int, clock: Clock, network: Network, model: NetworkModel) -> None:
-        self._topology, self._seed, self._model = topology, seed, model
+        self.topology, self._seed, self._model = topology, seed, model
         self._channels = Channels(model, topology.machines)
         self._cores = {name: self._cores_of(name, network) for name in topology.machines}
         self._conditions = conditions_of(topology, seed, clock, network, model, self._channels)
@@ -62,26 +64,63 @@ class Routes:
         }
         self._draws: dict[tuple[str, bool], Draw] = {}
         self._lost: dict[tuple[str, str], np.random.Generator] = {}
-        self.link_now: Callable[[Hop], Link] = lambda hop: hop.link  # its current state under faults
+        self.link_now: Callable[[Hop], Link] | None = None  # its current state, if faults may change it
+        self._draws_any = any(link.jitter is not None or link.loss for link in topology.links)
 
     def way(self, source: str, target: str) -> Way:
         """Return the path from *source* to *target* in its current state under faults."""
-        hops = [Hop(self.link_now(hop), hop.forward) for hop in self._topology.route(source, target)]
-        ends = [self._topology.nodes[name] for name in (source, target)]
+        hops = self._current(self.topology.route(source, target))
+        ends = [self.topology.nodes[name] for name in (source, target)]
         route, latency_s = self._model.lay(hops, self._channels, ends)
-        jitters = tuple(self._draw(hop) for hop in hops if hop.link.jitter is not None)
         sender, receiver = self._overheads.get(source), self._overheads.get(target)
+        if not self._draws_any and self.link_now is None:
+            return Way(route, latency_s, sender, receiver, (), None, self._conditions)
+        jitters = tuple(self._draw(hop) for hop in hops if hop.link.jitter is not None)
         losses = self._losses(source, target, hops)
         return Way(route, latency_s, sender, receiver, jitters, losses, self._conditions)
 
+    def latency_s(self, source: str, target: str) -> float:
+        """Return the latency of the `way` from *source* to *target*."""
+        first, last = self.only_links.get(source), self.only_links.get(target)
+        hops: Sequence[Hop] = ()
+        if first is not None and last is not None:
+            hops = Hop(first, first.a == source), Hop(last, last.b == target)
+        if not hops or hops[0].target != hops[1].source:  # they are not leaves of one switch
+            hops = self.topology.route(source, target)
+        return self._model.latency_of([hop.link for hop in self._current(hops)])
+
+    def _current(self, hops: Sequence[Hop]) -> Sequence[Hop]:
+        """Return *hops* in their current state under faults."""
+        if self.link_now is None:
+            return hops
+        return [Hop(self.link_now(hop), hop.forward) for hop in hops]
+
+    @cached_property
+    def only_links(self) -> dict[str, Link | None]:
+        """The link of each node that has one, None for a node with several."""
+        found: dict[str, Link | None] = {}
+        for link in self.topology.links:
+            for end in (link.a, link.b):
+                found[end] = None if end in found else link
+        return found
+
+    @cached_property
+    def _spokes(self) -> Spokes | None:
+        return spokes_of(self.topology, self._model, self._channels.of)
+
+    @property
+    def spokes(self) -> Spokes | None:
+        """The paths of a star of plain links; None for another topology, or if faults may change a link."""
+        return self._spokes if self.link_now is None else None
+
     def cores(self, name: str) -> Cores | None:
         """Return the cores that node *name* shares with others, if any."""
-        machine = self._topology.nodes[name].machine
+        machine = self.topology.nodes[name].machine
         return None if machine is None else self._cores[machine]
 
     def _cores_of(self, machine: str, network: Network) -> Cores:
-        nodes = self._topology.nodes
-        inner = [link for link in self._topology.links if nodes[link.a].machine == nodes[link.b].machine == machine]
+        nodes = self.topology.nodes
+        inner = [link for link in self.topology.links if nodes[link.a].machine == nodes[link.b].machine == machine]
         fastest_Bps = max((link.bandwidth_Bps for link in inner), default=1.0)
         return Cores(network, self._channels.cores(machine), 1.0 / fastest_Bps)
 

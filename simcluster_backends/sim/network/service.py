@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
     from simcluster_backends.sim.loop.clock import Alarm
     from simcluster_backends.sim.network.channels import Demand
@@ -19,8 +21,7 @@ FEW = 64
 """The number of flows that leave, above the number that are left, before the service counts from 0 again."""
 
 
-@dataclass(slots=True, eq=False)
-class End:
+class End(msgspec.Struct, eq=False):
     """The end of *flow*: when *service* has come to *at*."""
 
     service: Service

@@ -147,7 +147,7 @@ def wait_for_url(url: str) -> None:
 WEB, REPORTS = "simcluster/web/page", "simcluster/reports/page"
 SCENES = (
     Scene("report", report, (WEB, REPORTS, "simcluster/reports/report.py", "simcluster/reports/html_page.py"), 1000),
-    Scene("explorer", explorer, (WEB, REPORTS, "simcluster/reports/explorer.py"), 860),
+    Scene("explorer", explorer, (WEB, REPORTS, "simcluster/reports/sweeps/explorer.py"), 860),
     Scene("whatif", whatif, (WEB, REPORTS, "simcluster/what_if/report.py"), 900),
     Scene("coordinator", coordinator, (WEB, "simcluster_backends/sockets/coordinator/page"), 900),
     Scene("chat", chat, (WEB, "simcluster/serving/web/page"), 560),

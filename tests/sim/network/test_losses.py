@@ -104,7 +104,9 @@ def test_a_flow_that_is_paused_in_its_stall_keeps_what_is_left_and_goes_on_at_on
     # 1 s of bytes, a stall of 10 s from 1 s on; paused at 3 s and resumed at 5 s, it has 2 s of bytes to go.
     clock = Clock()
     network, route, ends = Network(clock), Route(((Channel("l", 1e6), 1.0),)), []
-    flow = StallingFlow(network, route, 3e6, [Stall(1e6, 10.0)], lambda: ends.append(clock.now))
+    flow = StallingFlow(
+        *route, left_B=3e6, on_done=lambda: ends.append(clock.now), network=network, stalls=[Stall(1e6, 10.0)]
+    )
     network.put(flow)
     clock.alarm_at(3.0, lambda _: network.pause(flow))
     clock.alarm_at(5.0, lambda _: network.resume(flow, route))

@@ -17,7 +17,7 @@ from simcluster_backends.sockets.coordinator.desk import Desk
 from simcluster_backends.sockets.coordinator.rate_limits import ASKING_LIMIT, LOGGED
 from simcluster_backends.sockets.coordinator.service import Service
 from simcluster_backends.sockets.net.addresses import parse_endpoint
-from tests.hostile.inputs import corpus
+from tests.hostile.reading import corpus
 
 ASK_S = 0.2
 TOKEN = "0123456789abcdef" * 4

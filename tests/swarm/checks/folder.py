@@ -5,7 +5,8 @@ from __future__ import annotations
 from simcluster.checkpoints.store import SHARDS, checkpoints
 from simcluster.errors import SimclusterError
 from simcluster.results import load_run
-from simcluster.runs.folder import CHECKPOINTS, NEEDED, PARTIAL
+from simcluster.paths.inside import PARTIAL
+from simcluster.runs.folder import CHECKPOINTS, NEEDED
 from tests.swarm.checks.outcome import Found
 from tests.swarm.play import Played
 

@@ -10,7 +10,7 @@ import pytest
 
 import simcluster
 from simcluster.errors import NeedsValues, NodeFailed, UsageError
-from simcluster.experiment.read import read_experiment
+from simcluster.experiment.read.read import read_experiment
 from simcluster.reports.report import write_report
 from simcluster.results import Run, compare
 from tests.support.root import ROOT

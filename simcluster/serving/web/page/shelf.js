@@ -1,7 +1,7 @@
 // The picture of the shelf: nodes with their layers, memory and load, and the way of the current token through them.
 import { $, element, number, percent, seconds, shape, size, table } from "./dom.js";
 
-const WIDE = 300, HIGH = 78, GAP = 26, LEFT = 26, LOST = 46, SPAN_S = 3, MOST_MS = 1500, MOST_WHY = 44;
+const WIDE = 300, HIGH = 78, GAP = 26, LEFT = 26, LOST = 46, SPAN_S = 3, MOST_MS = 1500, MOST_WHY = 44, MOST_UNUSED = 4;
 let shelf = null, drawn = [], loads = [], flight = 0;
 
 export function drawShelf(found) {
@@ -39,7 +39,8 @@ export function drawShelf(found) {
   shelf.lost.forEach((one, place) => root.append(...lostNode(one, below + 8 + place * (LOST + 8))));
   root.append(shape("circle", { class: "token", r: 6, visibility: "hidden" }));
   const many = `${shelf.placement} on ${parts.length} ${parts.length === 1 ? "node" : "nodes"}`, lost = shelf.lost.length ? `; ${shelf.lost.length} lost` : "";
-  $("shelf-words").textContent = `${many}, ${shelf.backend === "sim" ? "simulated at the predicted pace" : "real"}${lost}`;
+  const unused = shelf.unused.length ? `; no part: ${shelf.unused.slice(0, MOST_UNUSED).join(", ")}${shelf.unused.length > MOST_UNUSED ? ", …" : ""}` : "";
+  $("shelf-words").textContent = `${many}, ${shelf.backend === "sim" ? "simulated at the predicted pace" : "real"}${lost}${unused}`;
   showLoad(shelf.load);
 }
 function lostNode({ node, why }, y) {

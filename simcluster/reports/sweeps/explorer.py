@@ -18,8 +18,8 @@ import pandas as pd
 
 from simcluster.reports.html_page import page_of
 from simcluster.reports.scales import is_wide
-from simcluster.reports.sweep_plots import MEASURES
-from simcluster.reports.swept_lines import swept_scale
+from simcluster.reports.sweeps.lines import swept_scale
+from simcluster.reports.sweeps.plots import MEASURES
 from simcluster.runs.flat_config import flat
 
 SCRIPTS = (

@@ -13,10 +13,10 @@ import plotly.graph_objects as go
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.reports.figure_style import Figures, log_axis, measure_axis, named, styled, titled
 from simcluster.reports.scales import XAxis, axes_of, is_wide
-from simcluster.reports.speedup import By, counts_nodes, draw_efficiency, draw_speedup, speed_ups
-from simcluster.reports.swept_figures import draw_band, draw_lines, meetings, soonest_lines, swept_line, time_to_target
-from simcluster.reports.swept_lines import TARGET, Crossing, first_of, groups, scale_of, short, swept_lines
-from simcluster.reports.winner import draw_winners
+from simcluster.reports.sweeps.figures import draw_band, draw_lines, meetings, soonest_lines, swept_line, time_to_target
+from simcluster.reports.sweeps.lines import TARGET, Crossing, first_of, groups, scale_of, short, swept_lines
+from simcluster.reports.sweeps.speedup import By, counts_nodes, draw_efficiency, draw_speedup, speed_ups
+from simcluster.reports.sweeps.winner import draw_winners
 from simcluster.reports.x_axis import XScale
 from simcluster.runs import words
 from simcluster.runs.summary import ACCURACY, LOSS

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from simcluster.errors import UsageError
-from simcluster.runs.prediction import Predicted, PredictedMemory, links, memory, phases
-from simcluster.runs.settings import ABSENT, Setting, differences
+from simcluster.runs.comparison.prediction import Predicted, PredictedMemory, links, memory, phases
+from simcluster.runs.comparison.settings import ABSENT, Setting, differences
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder

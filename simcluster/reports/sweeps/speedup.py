@@ -16,8 +16,8 @@ import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError
 from simcluster.reports.figure_style import measure_axis, named, styled, titled
-from simcluster.reports.swept_figures import MARK, draw_lines, known
-from simcluster.reports.swept_lines import SweptLine, SweptScale, first_of, groups, others_than, scale_of
+from simcluster.reports.sweeps.figures import MARK, draw_lines, known
+from simcluster.reports.sweeps.lines import SweptLine, SweptScale, first_of, groups, others_than, scale_of
 from simcluster.runs.folder import size_of
 
 if TYPE_CHECKING:

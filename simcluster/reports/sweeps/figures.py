@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from simcluster.reports.figure_style import measure_axis, named, rgba, stroke, styled, titled
 from simcluster.reports.scales import is_wide, time_scale
-from simcluster.reports.swept_lines import TARGET, Crossing, SweptLine, SweptScale, crossings, soonest_of, swept_lines
+from simcluster.reports.sweeps.lines import TARGET, Crossing, SweptLine, SweptScale, crossings, soonest_of, swept_lines
 from simcluster.runs import words
 
 MAX_SENTENCES = 4

@@ -14,7 +14,7 @@ from simcluster.documents.limits import MOST_STEPS
 from simcluster.documents.reading import Reading
 from simcluster.documents.user_code import calling
 from simcluster.errors import Problem, UsageError
-from simcluster.experiment.keys import ExperimentBlock
+from simcluster.experiment.read.keys import ExperimentBlock
 from simcluster.fault_plans.kinds import Fault
 from simcluster.process.memory import memory_bytes, return_freed_memory
 from simcluster.runs.schema import MOST_NODES

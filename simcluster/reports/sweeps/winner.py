@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb
 
 from simcluster.reports.figure_style import LINES, styled
-from simcluster.reports.swept_lines import combination, said, scale_of, short
+from simcluster.reports.sweeps.lines import combination, said, scale_of, short
 
 FULL_LEAD = 2.0
 """A lead by this factor or more has the full colour."""

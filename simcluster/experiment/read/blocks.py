@@ -20,8 +20,8 @@ from simcluster.documents.settings import validate
 from simcluster.documents.user_code import calling, catch_alls, check_algorithm, load_function
 from simcluster.documents.yaml import MISSING
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment import batches
-from simcluster.experiment.fit import a_replica, report_settings
+from simcluster.experiment.read import batches
+from simcluster.experiment.read.fit import a_replica, report_settings
 from simcluster.overlays import World
 from simcluster.topology import Topology
 from simcluster.topology import load as load_topology

@@ -15,8 +15,8 @@ import pandas as pd
 from simcluster.errors import UsageError
 from simcluster.reports.figure_style import without_names
 from simcluster.reports.html_page import CURVES, LINES, choice, page, place, section
-from simcluster.reports.sweep_plots import MEASURES, SweepPlots
-from simcluster.reports.swept_lines import TARGET, combination
+from simcluster.reports.sweeps.lines import TARGET, combination
+from simcluster.reports.sweeps.plots import MEASURES, SweepPlots
 from simcluster.runs import words
 
 if TYPE_CHECKING:

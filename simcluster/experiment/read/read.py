@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from simcluster.documents.reading import Reading
 from simcluster.documents.shipped import shipped_names, shipped_path
 from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment import batches
-from simcluster.experiment.batches import check_weighed
-from simcluster.experiment.blocks import read_algorithm, read_topology, read_workload
-from simcluster.experiment.fit import check_cut, check_fit, check_size, count_steps, put_numbers, put_order
-from simcluster.experiment.given import (
+from simcluster.experiment.read import batches
+from simcluster.experiment.read.batches import check_weighed
+from simcluster.experiment.read.blocks import read_algorithm, read_topology, read_workload
+from simcluster.experiment.read.experiment import NAMED, Experiment
+from simcluster.experiment.read.fit import check_cut, check_fit, check_size, count_steps, put_numbers, put_order
+from simcluster.experiment.read.given import (
     AnyAlgorithm,
     AnyExperiment,
     AnyTopology,
@@ -31,18 +32,12 @@ from simcluster.experiment.given import (
     topology_value,
     value_at,
 )
-from simcluster.experiment.keys import KEYS, CheckpointSettings, ExperimentBlock, ObserveBlock
-from simcluster.fault_plans.kinds import Fault
+from simcluster.experiment.read.keys import KEYS, ExperimentBlock
 from simcluster.fault_plans.read import read_faults
 from simcluster.process.intra_op import one_thread
 from simcluster.topology import Topology
 from simcluster.topology.model.compute import wrong_compute
 from simcluster.topology.read.overrides import ALL
-from simcluster.workloads import Workload
-from simcluster.workloads.workload import Numerics
-
-NAMED = ("algorithm", "workload")
-"""Blocks that name a function."""
 
 Home = Callable[[str, str, str, int], Path]
 """Returns a run's directory from the experiment's name, algorithm, backend and seed."""
@@ -53,47 +48,6 @@ EVALUATIONS = 50
 
 WRITTEN_OUT = 4096
 """The most nodes that a run's configuration names one by one if a generator made them."""
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A valid experiment. *document* is its resolved form, which parses back to an equal one. *by_topology* has the
-    original values of the settings that the topology decided, by dotted key.
-    """
-
-    name: str
-    topology: Topology
-    algorithm: Callable[..., Any]
-    algorithm_settings: dict[str, Any]
-    workload: Workload
-    steps: int
-    time_s: float | None
-    evaluate_every: int
-    evaluate_consensus: bool
-    faults: tuple[Fault, ...]
-    seed: int
-    numerics: Numerics
-    check_memory: bool
-    checkpoint: CheckpointSettings | None
-    observe: ObserveBlock
-    regroup: bool
-    backend: str
-    document: dict[str, Any] = field(repr=False)
-    by_topology: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-    @property
-    def algorithm_name(self) -> str:
-        return str(self.document["algorithm"].get("name") or self.document["algorithm"]["path"])
-
-    @property
-    def own_code(self) -> list[str]:
-        """The user's own functions, as "/file.py:function"."""
-        return own_code(self.document)
-
-
-def own_code(document: Mapping[str, Any]) -> list[str]:
-    """Return the user's functions in a resolved *document*, as "/file.py:function"."""
-    return [str(document[block]["path"]) for block in NAMED if "path" in document[block]]
 
 
 @one_thread()

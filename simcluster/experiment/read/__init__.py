@@ -1,0 +1,1 @@
+"""Read an experiment from its file, and check it."""

@@ -1,0 +1,44 @@
+"""A schedule as rounds: in each, every rank sends one message without values, and receives one.
+
+The functions are formulas: they take a round's number and a rank, or an array of ranks. So a schedule among thousands
+of ranks is described without a table, and a simulator may compute a round for all ranks together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Ranks: TypeAlias = Any
+"""A rank, or an array of ranks."""
+
+Formula: TypeAlias = Callable[[int, Ranks], Any]
+"""(number of a round, rank) -> a whole number; for an array of ranks an array, or one number for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """*count* rounds: in round k rank r sends *elements(k, r)* numbers to rank *to(k, r)*, under the tag *tag(k)*.
+
+    It receives from *source(k, r)*. A message is a vector like *vector*, which has no values. *name* and the type of
+    *vector* are equal only for the same schedule. *is_constant*: *to* and *source* are the same in all rounds.
+    If not, ranks that send to each other again have exchanged: so no inbox holds two messages of one sender.
+    """
+
+    name: Hashable
+    count: int
+    to: Formula
+    source: Formula
+    elements: Formula
+    tag: Callable[[int], str]
+    vector: Tensor
+    is_constant: bool = False
+
+    @property
+    def kind(self) -> Hashable:
+        """Equal for ranks that have entered the same schedule."""
+        return self.name, self.tag(0), self.count, self.vector.dtype

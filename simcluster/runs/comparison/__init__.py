@@ -1,0 +1,1 @@
+"""Differences between runs: settings, results, and predicted against measured times."""

@@ -1,0 +1,18 @@
+"""Compute, rather than simulate, the rounds of a schedule that all nodes enter at once on an otherwise idle cluster.
+
+In round k rank r sends to(r) and waits for the message of source(r). If no two messages share a channel at any time,
+the whole schedule is
+
+    left_k(r) = start_k(r) + bytes_k(r) / rate       start_k+1(r) = max(left_k(r), left_k(source(r)) + latency)
+
+with the same floating-point operations, in the same order, as the simulation message by message. Nothing else may
+happen meanwhile: no alarm due, no message in flight, no task of any node waiting for a message. The last rounds are
+simulated, so that no node leaves the schedule while rounds of another are still computed.
+
+together.py: which nodes have entered, and whether anything else could happen. paths.py: rates and channels between
+ranks. course.py: when each rank begins each round. traffic.py: what the records get.
+"""
+
+from simcluster_backends.sim.lookahead.together import Together
+
+__all__ = ["Together"]

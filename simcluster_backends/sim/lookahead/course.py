@@ -1,0 +1,119 @@
+"""When each rank begins each round, if nothing else happens and no two messages ever share a channel."""
+
+from __future__ import annotations
+
+from math import inf, isqrt
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from simcluster_backends.sim.lookahead.paths import NO_CHANNEL, Floats, Ints, Paths, Wires
+from simcluster_backends.sim.lookahead.sizes import bodies_B, header_B
+
+if TYPE_CHECKING:
+    from simcluster.rounds import Rounds
+
+
+class Leg(NamedTuple):
+    """Rounds from number *first* on in which every rank sends along the same path; *starts_s*: when they begin."""
+
+    first: int
+    to: Ints
+    source: Ints
+    wires: Wires
+    starts_s: Floats
+
+
+class Course:
+    """The times of *rounds* that all of *size* ranks begin at *now_s*; *limit_B* is the room of an inbox."""
+
+    def __init__(self, rounds: Rounds, size: int, paths: Paths, now_s: float, limit_B: int) -> None:
+        self.rounds, self.ranks, self.legs = rounds, np.arange(size), list[Leg]()
+        self.last_in_s: list[float] = []  # when the last rank begins a round
+        self._paths, self._limit_B, self._start_s = paths, limit_B, np.full(size, now_s)
+        self._kept: list[Floats] = []  # when each rank begins every so many rounds
+        self._every = isqrt(rounds.count) + 1
+        self._use = Use()
+
+    def end_s(self) -> Floats | None:
+        """Return when each rank ends the last round; None if messages would meet, or an inbox might fill up."""
+        starts_s = self._start_s
+        for number in range(self.rounds.count):
+            self.last_in_s.append(float(starts_s.max()))
+            if not number % self._every:
+                self._kept.append(starts_s)
+            if not self._go(number, starts_s):
+                return None
+            leg = self.legs[-1]
+            sizes_B = bodies_B(self.rounds, number, self.ranks)
+            left_s, came_s, ends_s = _round(leg, starts_s, sizes_B)
+            self._use.left_s = left_s
+            if not self._has_room(number, leg, int(np.max(sizes_B)), starts_s, came_s, ends_s):
+                return None
+            starts_s = ends_s
+        return starts_s
+
+    def starts_s(self, number: int) -> Floats:
+        """Return when each rank begins round *number*: found again, rather than kept for every round."""
+        place = min(number // self._every, len(self._kept) - 1)
+        starts_s, at = self._kept[place], 0
+        for before in range(place * self._every, number):
+            while at + 1 < len(self.legs) and self.legs[at + 1].first <= before:
+                at += 1
+            *_, starts_s = _round(self.legs[at], starts_s, bodies_B(self.rounds, before, self.ranks))
+        return starts_s
+
+    def _go(self, number: int, starts_s: Floats) -> bool:
+        """Find the paths of round *number*; return False if one is in use, or may be."""
+        rounds, ranks = self.rounds, self.ranks
+        if self.legs and rounds.is_constant:
+            return True
+        to, source = rounds.to(number, ranks), rounds.source(number, ranks)
+        if self.legs and np.array_equal(self.legs[-1].to, to):
+            return True
+        if not np.array_equal(to[source], ranks) or (wires := self._paths.wires(to)) is None:
+            return False
+        self.legs.append(Leg(number, to, source, wires, starts_s))
+        return self._use.is_free(wires.channels, starts_s)
+
+    def _has_room(
+        self, number: int, leg: Leg, largest_B: int, starts_s: Floats, came_s: Floats, ends_s: Floats
+    ) -> bool:
+        """Return whether each rank may send the next message when it begins the next round."""
+        if self.rounds.is_constant and np.any(starts_s[leg.to] > ends_s):
+            return False  # its neighbour has not asked for the last one
+        largest = largest_B // self.rounds.vector.element_size()
+        if largest_B + header_B(self.rounds, number, largest) < self._limit_B:
+            return True
+        return not np.any(came_s > ends_s)
+
+
+class Use:
+    """The channels that messages have used: until when, and by which rank, whose own messages leave in order."""
+
+    def __init__(self) -> None:
+        self.left_s = np.empty(0)
+        """When the last message of each rank so far leaves."""
+        self._until_s, self._by = np.empty(0), np.empty(0, dtype=np.int64)
+        self._channels: Ints | None = None
+
+    def is_free(self, channels: Ints, starts_s: Floats) -> bool:
+        """Return whether rank r is alone on row r of *channels* if it begins at *starts_s[r]*; they are its now."""
+        ranks = np.arange(len(channels))[:, np.newaxis]
+        if self._channels is not None:
+            self._until_s[self._channels] = self.left_s[:, np.newaxis]
+            self._by[self._channels] = ranks
+        if (more := int(channels.max()) + 1 - len(self._by)) > 0:
+            self._until_s = np.concatenate((self._until_s, np.full(more, -inf)))
+            self._by = np.concatenate((self._by, np.full(more, -1)))
+        # Not at the instant at which another leaves, either: which of the two comes first is the simulation's to say.
+        taken = (self._until_s[channels] >= starts_s[:, np.newaxis]) & (self._by[channels] != ranks)
+        self._channels = channels
+        return not np.any(taken & (channels != NO_CHANNEL))
+
+
+def _round(leg: Leg, starts_s: Floats, sizes_B: Ints) -> tuple[Floats, Floats, Floats]:
+    """Return when each rank's message has left, when it arrives, and when each rank ends the round."""
+    left_s = starts_s + sizes_B / leg.wires.rates_Bps
+    came_s = left_s + leg.wires.latencies_s
+    return left_s, came_s, np.maximum(left_s, came_s[leg.source])

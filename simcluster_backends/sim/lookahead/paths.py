@@ -1,0 +1,89 @@
+"""The paths of all ranks' messages in one round."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from simcluster_backends.sim.members import Members
+    from simcluster_backends.sim.network.channels import Channel
+    from simcluster_backends.sim.network.routes import Routes
+    from simcluster_backends.sim.network.spokes import Spokes
+    from simcluster_backends.sim.streams import Streams
+
+Floats: TypeAlias = NDArray[np.float64]
+"""A number for each rank: most often when it begins a round, in seconds."""
+
+Ints: TypeAlias = NDArray[np.int64]
+
+NO_CHANNEL = 0
+"""The number that fills up the rows of shorter paths."""
+
+
+class Wires(NamedTuple):
+    """The path from each rank, by rank; row r of *channels* has the numbers of the channels of r's path."""
+
+    rates_Bps: Floats
+    latencies_s: Floats
+    channels: Ints
+
+
+class Paths:
+    """The paths between ranks as they are at this instant, for messages that share no channel."""
+
+    def __init__(self, members: Members, streams: Streams, routes: Routes) -> None:
+        self._members, self._streams = members, streams
+        self._numbers: dict[int, int] = {}  # by id, only for membership tests: ids determine no order
+        self._spokes: Spokes | None = routes.spokes if streams.limit_B and not streams.gated else None
+        self._is_free = all(member.buffer is None for member in members)
+        if self._spokes is not None:
+            self._is_free &= not any(channel.demands for channel in (*self._spokes.up, *self._spokes.down))
+
+    def wires(self, to: Ints) -> Wires | None:
+        """Return the paths from each rank r to rank *to[r]*.
+
+        None if two share a channel, or one carries other traffic or does not bound a message.
+        """
+        if not self._is_free:
+            return None
+        if self._spokes is None:
+            return self._along_streams(to)
+        ranks = np.arange(len(to))
+        rates_Bps, latencies_s = self._spokes.wires(to)
+        if np.isinf(rates_Bps).any():
+            return None
+        return Wires(rates_Bps, latencies_s, np.stack((1 + ranks, 1 + len(to) + to), axis=1))
+
+    def _along_streams(self, to: Ints) -> Wires | None:
+        rates_Bps, latencies_s, rows = [], [], []
+        crossed: set[int] = set()
+        for rank, peer in enumerate(to.tolist()):
+            stream = self._streams.of(rank, peer)
+            if not stream.is_plain:
+                return None
+            route = stream.way.route
+            rate_Bps = route.bound_Bps  # of a message alone on its route, as FairShare.join finds it
+            row = []
+            for channel, use in route.uses:
+                number = self._number(channel)
+                if number in crossed or channel.demands:
+                    return None
+                crossed.add(number)
+                row.append(number)
+                if channel.capacity_Bps < rate_Bps * use:
+                    rate_Bps = channel.capacity_Bps / use
+            rates_Bps.append(rate_Bps)
+            latencies_s.append(stream.way.latency_s)
+            rows.append(row)
+        if inf in rates_Bps:
+            return None
+        longest = max(map(len, rows))
+        channels = np.array([row + [NO_CHANNEL] * (longest - len(row)) for row in rows], dtype=np.int64)
+        return Wires(np.array(rates_Bps), np.array(latencies_s), channels)
+
+    def _number(self, channel: Channel) -> int:
+        return self._numbers.setdefault(id(channel), len(self._numbers) + 1)

@@ -1,0 +1,35 @@
+"""The bytes of all ranks' messages in one round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simcluster.payload import Payload, sizes_of
+
+if TYPE_CHECKING:
+    from simcluster.rounds import Rounds
+    from simcluster_backends.sim.lookahead.paths import Ints
+
+
+def bodies_B(rounds: Rounds, number: int, ranks: Ints) -> Any:
+    """Return the bytes of each rank's tensor, or one number if all are equal."""
+    return rounds.elements(number, ranks) * rounds.vector.element_size()
+
+
+def header_B(rounds: Rounds, number: int, elements: int) -> int:
+    """Return the bytes of the header of a message of *elements*."""
+    return sizes_of(rounds.tag(number), Payload((rounds.vector.new_empty(elements),)))[0]
+
+
+def messages_B(rounds: Rounds, number: int, ranks: Ints) -> Any:
+    """Return the bytes of each rank's message, or one number if all are equal."""
+    elements = rounds.elements(number, ranks)
+    least, most = int(np.min(elements)), int(np.max(elements))
+    headers_B: Any = header_B(rounds, number, most)
+    # A longer vector's header is never shorter.
+    if least < most and header_B(rounds, number, least) != headers_B:
+        lengths, places = np.unique(elements, return_inverse=True)
+        headers_B = np.array([header_B(rounds, number, int(length)) for length in lengths])[places]
+    return elements * rounds.vector.element_size() + headers_B
