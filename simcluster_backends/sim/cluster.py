@@ -224,7 +224,7 @@ class Cluster:
 
     async def _live(self, member: Member) -> Any:
         """Run *member*'s body, then say goodbye; if the body raises, crash."""
-        node = (Rested if member.rested else SimTransport)(member, self.seed, self.together.enter)
+        node = (Rested if member.rested else SimTransport)(member, self.seed, self.together)
         reason = ENDED
         try:
             try:

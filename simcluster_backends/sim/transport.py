@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simcluster.payload import Message, Payload, freeze, sizes_of
+from simcluster.payload import Message, Payload, Sendable, freeze, sizes_of
 from simcluster.transport import ANY, Cost
 from simcluster.workloads import Replica
 from simcluster_backends.common.arguments import check_work
@@ -18,28 +18,39 @@ from simcluster_backends.sim.outgoing import Outgoing
 if TYPE_CHECKING:
     from simcluster.rounds import Rounds
     from simcluster_backends.common.inbox import Waiting
+    from simcluster_backends.sim.lookahead import Together
     from simcluster_backends.sim.loop.workers import Outcome
     from simcluster_backends.sim.member import Member
 
 T = TypeVar("T")
 
-Enter = Callable[[int, "Rounds"], Awaitable[int]]
-"""Enters a rank in rounds that may be computed ahead: (rank, rounds) -> how many of them to skip."""
-
-
 class SimTransport(Node[Outgoing, Any]):
     """The transport of *member*: simcluster.transport.Transport says what every method promises."""
 
-    def __init__(self, member: Member, seed: int, enter: Enter) -> None:
+    def __init__(self, member: Member, seed: int, together: Together) -> None:
         super().__init__(member.rank, member.names, seed, member.recorder, member.inbox)
         self._member, self._loop = member, member.loop
-        self._news, self.rounds_ahead = member.membership, partial(enter, member.rank)
+        self._news, self._together = member.membership, together
 
     @property
     def peers(self) -> tuple[int, ...]:
         if self._news.has_news:
             self._member.listen(ANY)
         return self._inbox.peers
+
+    async def rounds_ahead(self, rounds: Rounds) -> int:
+        """See simcluster.transport.Accelerated."""
+        return await self._together.enter(self.rank, rounds)
+
+    async def send(self, to: int, tag: str, content: Sendable) -> None:
+        if self.rank in self._together.entered:
+            await self._together.leave(self.rank)
+        await super().send(to, tag, content)
+
+    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
+        if self.rank in self._together.entered:
+            await self._together.leave(self.rank)
+        return await super().exchange(to, source, tag, content)
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         check_work(work, cost)

@@ -234,6 +234,26 @@ def test_two_rings_at_once_share_their_ways_and_both_come_to_an_end() -> None:
     assert same(star(4), body) == [0] * 8
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_what_a_rank_sends_at_the_same_instant_leaves_after_the_schedules_first_message(is_late: bool) -> None:
+    async def body(node: Transport) -> list[float]:
+        if is_late and node.rank == 1:
+            await asyncio.sleep(1e-3)
+
+        async def alongside() -> float:
+            await node.send((node.rank + 1) % node.size, "alongside", pack(torch.empty(5000, device="meta")))
+            return now()
+
+        async with asyncio.TaskGroup() as group:
+            reducing = group.create_task(ring_reduce_scatter(node, torch.empty(8000, device="meta"), "r"))
+            sending = group.create_task(alongside())
+            group.create_task(node.recv((node.rank - 1) % node.size, "alongside"))
+            await reducing
+            return [now(), await sending]
+
+    assert same(star(3), body) == [0, 0, 0]
+
+
 def test_a_timer_that_may_interfere_is_waited_for_by_simulation() -> None:
     async def body(node: Transport) -> float:
         async def interfere() -> None:

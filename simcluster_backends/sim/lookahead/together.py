@@ -26,21 +26,31 @@ class Together:
     ) -> None:
         self._loop, self._members, self._streams = loop, members, streams
         self._membership, self._routes = membership, routes
-        self._entered: list[tuple[int, Rounds, asyncio.Future[int]]] = []
+        self.entered: dict[int, tuple[Rounds, asyncio.Future[int]]] = {}
+        """By rank, what waits for the end of this instant."""
 
     async def enter(self, rank: int, rounds: Rounds) -> int:
         """Wait for the computed rounds; return how many *rank* can skip, 0 if in any doubt."""
+        if rank in self.entered:  # the two schedules would share paths
+            await self.leave(rank)
+            return 0
         future: asyncio.Future[int] = self._loop.create_future()
-        self._entered.append((rank, rounds, future))
+        self.entered[rank] = rounds, future
         self._loop.clock.gather = self._decide
         return await future
 
+    async def leave(self, rank: int) -> None:
+        """Let *rank* send the first message of what it has entered: as it would have, before it sends anything else."""
+        _, future = self.entered.pop(rank)
+        if not future.done():
+            future.set_result(0)
+            await asyncio.sleep(0)
+
     def _decide(self) -> None:
         """Decide at the end of this instant, when all nodes have entered."""
-        entered, self._entered = self._entered, []
-        waiting = [(rank, rounds, future) for rank, rounds, future in entered if not future.done()]
-        # Not if a node enters a second schedule at the same instant: the two would share paths.
-        all_in = sorted(rank for rank, _, _ in waiting) == list(range(len(self._members)))
+        entered, self.entered = self.entered, {}
+        waiting = [(rank, rounds, future) for rank, (rounds, future) in entered.items() if not future.done()]
+        all_in = len(waiting) == len(self._members)
         found = None
         if all_in and len(waiting) > 1 and len({rounds.kind for _, rounds, _ in waiting}) == 1 and self._all_silent():
             found = self._look_ahead(waiting[0][1])
