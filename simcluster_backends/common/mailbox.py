@@ -137,10 +137,6 @@ class Mailbox(Generic[R]):
         """Whether nothing is queued and nothing waits."""
         return not self._queues and not self._waiting
 
-    def waited_for(self, source: int) -> bool:
-        """Return whether any receiver waits for *source* or for ANY."""
-        return any(isinstance(waiting.source, Any_) or waiting.source == source for waiting in self._waiting)
-
     def waiting_for(self, source: int) -> list[R]:
         """Remove and return the receivers that wait for exactly *source*, in order."""
         hit = [waiting for waiting in self._waiting if waiting.source == source]

@@ -125,14 +125,6 @@ def test_every_message_is_matched_once_and_in_order(events: list[tuple[int, str,
         assert numbers == sorted(numbers)
 
 
-def test_waiting_for_anyone_is_waiting_for_each() -> None:
-    mailbox: Mailbox[str] = Mailbox()
-    mailbox.wait(2, "t", "two")
-    assert [rank for rank in range(4) if mailbox.waited_for(rank)] == [2]
-    mailbox.wait(ANY, "t", "any")
-    assert all(mailbox.waited_for(rank) for rank in range(4))
-
-
 def test_what_the_library_listens_for_by_itself_is_no_wait_of_an_algorithm() -> None:
     box: Mailbox[str] = Mailbox()
     box.wait(ANY, f"{OWN_TAGS}regroup", "library")

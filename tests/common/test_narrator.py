@@ -88,7 +88,7 @@ def test_a_stuck_node_says_what_it_waits_for(tmp_path: Path) -> None:
     line = wait_for(lambda: (tmp_path / "a.log").exists() and (tmp_path / "a.log").read_text())
     assert "a: step 0, " in line
     assert line.strip().endswith("no step, waits for recv(source=1, tag='never')")
-    # The first seconds also hold the node's own start, which a loaded machine stretches: a share is no claim, its order is.
+    # The line also covers the start of the node, which a loaded machine stretches: no fixed share holds everywhere.
     shares = re.search(r"computing (\d+) %, sending (\d+) %, waiting (\d+) %", line)
     assert shares
     computing, sending, waiting = map(int, shares.groups())
