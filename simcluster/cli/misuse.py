@@ -30,6 +30,8 @@ def misuse_of(error: Any) -> Problem:
         return Problem(name, "nothing", words[0].lower() + words[1:])
     if kind == "BadParameter" and param is not None:
         expected = next((ours for theirs, ours in _TYPES.items() if theirs in message), message.partition(": ")[2])
+        if (limit := re.search(r"(greater|less) than or equal to (\S+)", expected)) is not None:
+            expected = f"at {'least' if limit[1] == 'greater' else 'most'} {limit[2]}"
         return Problem(param.opts[-1], _given(param.opts), expected)
     if (named := re.search(r"No such command '(.*?)'", message)) is not None:
         return Problem(named[1], "unknown command", nearest(named[1], command.commands))

@@ -17,6 +17,8 @@ import pytest
         ),
         (["run", "quickstart", "--seed=1.5"], "--seed: found '1.5', expected a whole number\n"),
         (["run", "quickstart", "--seed"], "--seed: found nothing, expected a value\n"),
+        (["ui", "--port", "70000"], "--port: found '70000', expected at most 65535\nsee: simcluster ui --help"),
+        (["ui", "--port", "-1"], "--port: found '-1', expected at least 0\nsee: simcluster ui --help"),
         (["run", "quickstart", "--algoritm", "edp"], "--algoritm: unknown option; did you mean '--algorithm'?\n"),
         (["run", "quickstart", "more"], "run: found 'more' after all its arguments, expected no more\n"),
         (["run"], "EXPERIMENT: found nothing, expected an experiment file, or the name of a shipped one\n"),
