@@ -17,8 +17,8 @@ IN_THE_SIMULATOR = [
         1,
         "lost wake-up: all waiting tasks but the first learn of an end",
         CLUSTER,
-        "| self.membership.listeners(member.rank)):\n            peer.expect_news_of",
-        "| self.membership.listeners(member.rank))[1:]:\n            peer.expect_news_of",
+        "| self.membership.listeners(member.rank, any_too)):\n            peer.expect_news_of",
+        "| self.membership.listeners(member.rank, any_too))[1:]:\n            peer.expect_news_of",
         kinds=LOSSES,
     ),
     plant(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from simcluster.checkpoints.store import SHARDS, checkpoints
 from simcluster.errors import SimclusterError
-from simcluster.results import load_run
 from simcluster.paths.inside import PARTIAL
+from simcluster.results import load_run
 from simcluster.runs.folder import CHECKPOINTS, NEEDED
 from tests.swarm.checks.outcome import Found
 from tests.swarm.play import Played
