@@ -66,6 +66,14 @@ def measure(workers: int, rounds: int, real: bool) -> dict[str, float]:
     return found | {"workers": workers, "virtual_s": run.summary["elapsed_s"], "messages": run.summary["messages_sent"]}
 
 
+def measured(workers: int, rounds: int, *options: str) -> dict[str, float]:
+    """Return what a run costs a fresh process."""
+    command = [sys.executable, "-m", "tests.benchmarks.cohort", "--size", str(workers), "--rounds", str(rounds)]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 def idle_bytes(small: Mapping[str, float], large: Mapping[str, float]) -> float:
     """Return the memory of a worker that is never called: how peaks grow with the workers. 0 for one size."""
     more = large["workers"] - small["workers"]
@@ -87,10 +95,9 @@ def main() -> None:
         return
     print(f"{PLACES} workers at a time, {asked.rounds} rounds of {STEPS} steps each; ratios to {SIZES[0]:,} workers")
     first: dict[str, float] = {}
+    options = [f"--{name}" for name in ("real", "keep") if vars(asked)[name]]
     for size in (size for size in SIZES if size <= asked.largest):
-        command = [sys.executable, "-m", "tests.benchmarks.cohort", *sys.argv[1:], "--size", str(size)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        found = json.loads(done.stdout.splitlines()[-1])
+        found = measured(size, asked.rounds, *options)
         first = first or found
         print(
             f"{size:>9,} workers: {found['cpu_s']:.1f} CPU s ({found['cpu_s'] / first['cpu_s']:.2f}), "
