@@ -47,6 +47,7 @@ def _rounds(size: int, vector: Tensor, tag: str, first: First) -> Rounds:
         elements=lambda number, rank: length,
         tag=lambda number: f"{tag}/{order[number]}",
         vector=vector,
+        is_once=True,
     )
 
 

@@ -84,22 +84,23 @@ def _ring(nodes: int) -> None:
 
 
 COMPUTED = {
-    "ring": (all_reduce, lambda p: 2 * (p - 1)),
-    "halving_doubling": (all_reduce, lambda p: 2 * (p.bit_length() - 1)),
-    "recursive_doubling": (all_reduce, lambda p: p.bit_length() - 1),
-    "pairwise": (reduce_scatter, lambda p: p - 1),
+    "ring": (all_reduce, lambda p: 2 * (p - 1) * p),
+    "halving_doubling": (all_reduce, lambda p: 2 * (p.bit_length() - 1) * p),
+    "recursive_doubling": (all_reduce, lambda p: (p.bit_length() - 1) * p),
+    "pairwise": (reduce_scatter, lambda p: (p - 1) * p),
+    "tree": (all_reduce, lambda p: 2 * (p - 1)),
 }
-"""Schedules that are computed: operation, and rounds among a power of two of ranks."""
+"""Schedules that are computed: operation, and messages among a power of two of ranks."""
 
 
 def computed_over_simulated(schedule: str, nodes: int) -> tuple[float, float]:
     """(CPU time of a message of a schedule as computed, in us; that over the time of one as simulated)."""
-    rounds = COMPUTED[schedule][1](nodes)
+    messages = COMPUTED[schedule][1](nodes)
     pairs = [
         (cpu_s(lambda: _run(schedule, nodes, True)), cpu_s(lambda: _run(schedule, nodes, False))) for _ in range(3)
     ]
     return (
-        statistics.median(quick_s for quick_s, _ in pairs) / (nodes * rounds) * 1e6,
+        statistics.median(quick_s for quick_s, _ in pairs) / messages * 1e6,
         statistics.median(quick_s / slow_s for quick_s, slow_s in pairs),
     )
 

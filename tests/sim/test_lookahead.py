@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcluster.collectives.binomial import binomial_all_reduce
 from simcluster.collectives.halving_doubling import halving_all_reduce
 from simcluster.collectives.pairwise import pairwise_all_to_all, pairwise_reduce_scatter
 from simcluster.collectives.recursive_doubling import doubling_all_reduce
@@ -127,6 +128,8 @@ SCHEDULES: dict[str, Schedule] = {
     "halving_far": lambda node, length, tag: halving_all_reduce(node, nothing(length), tag, first="far"),
     "doubling_near": lambda node, length, tag: doubling_all_reduce(node, nothing(length), tag, first="near"),
     "doubling_far": lambda node, length, tag: doubling_all_reduce(node, nothing(length), tag, first="far"),
+    "tree_near": lambda node, length, tag: binomial_all_reduce(node, nothing(length), tag, first="near"),
+    "tree_far": lambda node, length, tag: binomial_all_reduce(node, nothing(length), tag, first="far"),
     "pairwise_reduce_scatter": lambda node, length, tag: pairwise_reduce_scatter(node, nothing(length), tag),
     "pairwise_all_to_all": lambda node, length, tag: pairwise_all_to_all(
         node, [nothing((length * peer) % 1013) for peer in range(node.size)], tag
@@ -139,6 +142,8 @@ ROUNDS = {
     "halving_far": lambda p: 2 * (p.bit_length() - 1),
     "doubling_near": lambda p: p.bit_length() - 1,
     "doubling_far": lambda p: p.bit_length() - 1,
+    "tree_near": lambda p: 2 * (p.bit_length() - 1),
+    "tree_far": lambda p: 2 * (p.bit_length() - 1),
     "pairwise_reduce_scatter": lambda p: p - 1,
 }
 
@@ -146,7 +151,7 @@ ROUNDS = {
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @settings(max_examples=25, deadline=None)
 @given(
-    st.sampled_from([2, 3, 4, 5, 8]).flatmap(
+    st.integers(2, 9).flatmap(
         lambda n: st.tuples(
             st.lists(st.sampled_from([125e6, 125e6, 1e8, 3e7]), min_size=n, max_size=n),
             st.lists(st.sampled_from([25e-6, 25e-6, 0.0, 1e-3]), min_size=n, max_size=n),
@@ -155,19 +160,20 @@ ROUNDS = {
     st.integers(0, 5000),
     st.sampled_from([300, 6000, 10**9]),
     st.sampled_from(["maxmin", "lv08"]),
+    st.integers(1, 8),
 )
 def test_every_schedule_is_as_simulated(
-    schedule: str, links: tuple[list[float], list[float]], length: int, inbox_bytes: int, model: str
+    schedule: str, links: tuple[list[float], list[float]], length: int, inbox_bytes: int, model: str, apart: int
 ) -> None:
     async def body(node: Transport) -> list[float]:
         times = []
         for number in range(2):
             await SCHEDULES[schedule](node, length, f"s{number}")
             times.append(now())
-            other = (node.rank + 1) % node.size
+            shift = 1 + apart % (node.size - 1)
             async with asyncio.TaskGroup() as group:
-                group.create_task(node.send(other, "after", pack(nothing(997))))
-                group.create_task(node.recv((node.rank - 1) % node.size, "after"))
+                group.create_task(node.send((node.rank + shift) % node.size, "after", pack(nothing(997))))
+                group.create_task(node.recv((node.rank - shift) % node.size, "after"))
             times.append(now())
         return times
 
@@ -190,7 +196,8 @@ def test_routes_that_share_a_channel_are_simulated(schedule: str) -> None:
         await SCHEDULES[schedule](node, 16000, "s")
         return now()
 
-    assert same(star(8, duplex="half"), body) == [0] * 8
+    is_tree = schedule.startswith("tree")  # in a full one no rank sends and receives at once
+    assert same(star(8, duplex="half"), body) == [5 if is_tree else 0] * 8
     # Between the two switches all share one link.
     names = [f"n{i}" for i in range(8)]
     links = [Link(name, f"s{i // 4}", 125e6, 25e-6) for i, name in enumerate(names)]
@@ -199,7 +206,15 @@ def test_routes_that_share_a_channel_are_simulated(schedule: str) -> None:
         "two", {name: Node(name, IDEAL) for name in names} | switches, (*links, Link("s0", "s1", 1e9, 25e-6))
     )
     spared = same(two, body)
-    assert bool(sum(spared)) == schedule.startswith("ring")  # whose two messages go opposite ways
+    # The ring's two messages go opposite ways, and the tree's are one after the other.
+    assert bool(sum(spared)) == (schedule.startswith("ring") or schedule == "tree_far")
+
+
+def test_routes_without_channels_are_computed() -> None:
+    names = [f"n{i}" for i in range(4)]
+    links = tuple(Link(name, "sw", 125e6, 25e-6, duplex="free") for name in names)
+    free = Topology("free", {name: Node(name, IDEAL) for name in names} | {"sw": Node("sw")}, links)
+    assert same(free, ring) == [5] * 4
 
 
 def test_a_rank_whose_message_would_meet_that_of_another_round_ends_the_computation() -> None:
