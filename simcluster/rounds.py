@@ -28,7 +28,8 @@ class Rounds:
     """*count* rounds: in round k rank r sends *elements(k, r)* numbers to rank *to(k, r)*, under the tag *tag(k)*.
 
     It receives from *source(k, r)*. Either may be NO_RANK; in each round at least one rank sends. A message is a vector
-    like *vector*, which has no values. *name* and the type of *vector* are equal only for the same schedule.
+    like *vector*, which has no values, or *tensors(k)* of them. *name* and the type of *vector* are equal only for the
+    same schedule.
     *is_constant*: *to* and *source* are the same in all rounds, and never NO_RANK. *is_once*: no rank sends to the same
     rank twice. Otherwise, ranks that send to each other again have exchanged: so no inbox holds two messages of one
     sender.
@@ -43,6 +44,7 @@ class Rounds:
     vector: Tensor
     is_constant: bool = False
     is_once: bool = False
+    tensors: Callable[[int], int] = lambda number: 1
 
     @property
     def kind(self) -> Hashable:

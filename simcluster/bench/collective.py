@@ -43,7 +43,7 @@ class Counted(Forwarding):
         has_it = hasattr(self._node, "rounds_ahead")
         over = await cast(Accelerated, self._node).rounds_ahead(rounds) if has_it else 0
         sent = [number for number in range(over) if rounds.to(number, self.rank) != NO_RANK]
-        elements = sum(int(rounds.elements(number, self.rank)) for number in sent)
+        elements = sum(int(rounds.elements(number, self.rank)) * rounds.tensors(number) for number in sent)
         self.payload_B += elements * rounds.vector.element_size()
         return over
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
-from simcluster.payload import Message, Sendable
+from simcluster.payload import Message, Payload, Sendable
 from simcluster.rounds import NO_RANK, Rounds
 from simcluster.transport import Accelerated, Transport
 
@@ -35,7 +35,7 @@ async def run_rounds_from(first: int, node: Transport, rounds: Rounds) -> None:
     rank = node.rank
     for number in range(first, rounds.count):
         to, source, tag = int(rounds.to(number, rank)), int(rounds.source(number, rank)), rounds.tag(number)
-        part = rounds.vector.new_empty(int(rounds.elements(number, rank)))
+        part = Payload((rounds.vector.new_empty(int(rounds.elements(number, rank))),) * rounds.tensors(number))
         if to != NO_RANK and source != NO_RANK:
             await exchange(node, to, source, tag, part)
         elif to != NO_RANK:

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcluster.collectives.binomial import binomial_all_reduce
+from simcluster.collectives.bruck import bruck_all_gather
 from simcluster.collectives.halving_doubling import halving_all_reduce
 from simcluster.collectives.pairwise import pairwise_all_to_all, pairwise_reduce_scatter
-from simcluster.collectives.recursive_doubling import doubling_all_reduce
-from simcluster.collectives.ring import ring_all_reduce, ring_reduce_scatter
+from simcluster.collectives.recursive_doubling import doubling_all_gather, doubling_all_reduce
+from simcluster.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from simcluster.payload import pack
 from simcluster.topology import Link, Node, Topology
 from simcluster.transport import Transport
@@ -130,6 +131,11 @@ SCHEDULES: dict[str, Schedule] = {
     "doubling_far": lambda node, length, tag: doubling_all_reduce(node, nothing(length), tag, first="far"),
     "tree_near": lambda node, length, tag: binomial_all_reduce(node, nothing(length), tag, first="near"),
     "tree_far": lambda node, length, tag: binomial_all_reduce(node, nothing(length), tag, first="far"),
+    "ring_all_gather": lambda node, length, tag: ring_all_gather(node, nothing(length), tag),
+    "doubling_all_gather_near": lambda node, length, tag: doubling_all_gather(node, nothing(length), tag, first="near"),
+    "doubling_all_gather_far": lambda node, length, tag: doubling_all_gather(node, nothing(length), tag, first="far"),
+    "bruck_all_gather": lambda node, length, tag: bruck_all_gather(node, nothing(length), tag),
+    "ring_all_gather_unequal": lambda node, length, tag: ring_all_gather(node, nothing(length + node.rank), tag),
     "pairwise_reduce_scatter": lambda node, length, tag: pairwise_reduce_scatter(node, nothing(length), tag),
     "pairwise_all_to_all": lambda node, length, tag: pairwise_all_to_all(
         node, [nothing((length * peer) % 1013) for peer in range(node.size)], tag
@@ -144,6 +150,10 @@ ROUNDS = {
     "doubling_far": lambda p: p.bit_length() - 1,
     "tree_near": lambda p: 2 * (p.bit_length() - 1),
     "tree_far": lambda p: 2 * (p.bit_length() - 1),
+    "ring_all_gather": lambda p: p - 1,
+    "doubling_all_gather_near": lambda p: p.bit_length() - 1,
+    "doubling_all_gather_far": lambda p: p.bit_length() - 1,
+    "bruck_all_gather": lambda p: p.bit_length() - 1,
     "pairwise_reduce_scatter": lambda p: p - 1,
 }
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from simcluster.rounds import NO_RANK
 from simcluster_backends.sim.lookahead.paths import NO_CHANNEL, Floats, Ints, Paths, Wires
-from simcluster_backends.sim.lookahead.sizes import bodies_B, header_B
+from simcluster_backends.sim.lookahead.sizes import bodies_B, messages_B
 
 if TYPE_CHECKING:
     from simcluster.rounds import Rounds
@@ -53,7 +53,7 @@ class Course:
             sizes_B = bodies_B(self.rounds, number, self.ranks)
             left_s, came_s, ends_s = _round(leg, starts_s, sizes_B)
             self._use.left_s = left_s
-            if not self._has_room(number, leg, int(np.max(sizes_B)), starts_s, came_s, ends_s):
+            if not self._has_room(number, leg, starts_s, came_s, ends_s):
                 return None
             starts_s = ends_s
         return starts_s
@@ -85,16 +85,13 @@ class Course:
         self.legs.append(Leg(number, to, source, wires, starts_s, len(senders) == len(ranks)))
         return self._use.is_free(wires.channels, starts_s)
 
-    def _has_room(
-        self, number: int, leg: Leg, largest_B: int, starts_s: Floats, came_s: Floats, ends_s: Floats
-    ) -> bool:
+    def _has_room(self, number: int, leg: Leg, starts_s: Floats, came_s: Floats, ends_s: Floats) -> bool:
         """Return whether each rank may send the next message when it begins the next round."""
         if self.rounds.is_once:
             return True  # each message is the first of its stream
         if self.rounds.is_constant and np.any(starts_s[leg.to] > ends_s):
             return False  # its neighbour has not asked for the last one
-        largest = largest_B // self.rounds.vector.element_size()
-        if largest_B + header_B(self.rounds, number, largest) < self._limit_B:
+        if int(np.max(messages_B(self.rounds, number, self.ranks))) < self._limit_B:
             return True
         return not np.any(came_s > ends_s)
 
