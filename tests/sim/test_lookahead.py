@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from simcluster.collectives.binomial import binomial_all_reduce
 from simcluster.collectives.bruck import bruck_all_gather
+from simcluster.collectives.exchange import exchange
 from simcluster.collectives.halving_doubling import halving_all_reduce
 from simcluster.collectives.pairwise import pairwise_all_to_all, pairwise_reduce_scatter
 from simcluster.collectives.recursive_doubling import doubling_all_gather, doubling_all_reduce
@@ -277,6 +278,25 @@ def test_what_a_rank_sends_at_the_same_instant_leaves_after_the_schedules_first_
             return [now(), await sending]
 
     assert same(star(3), body) == [0, 0, 0]
+
+
+def test_what_another_rank_sends_at_the_same_instant_leaves_after_the_schedules_first_message() -> None:
+    async def body(node: Transport) -> list[float]:
+        async with asyncio.TaskGroup() as group:
+            reducing = group.create_task(pairwise_reduce_scatter(node, nothing(4896), "s"))
+            await asyncio.sleep(0)
+            if node.rank == 1:
+                await node.send(0, "alongside", pack(nothing(100)))
+            if node.rank == 0:
+                await node.recv(1, "alongside")
+            await reducing
+        times = [now()]
+        if node.rank in (1, 3):
+            await exchange(node, 4 - node.rank, 4 - node.rank, "after", pack(nothing(997)))
+        return [*times, now()]
+
+    # The flows that share a channel are added up in the order in which they begin.
+    assert same(star(4, latency_s=70e-6, duplex="half"), body) == [0] * 4
 
 
 def test_a_timer_that_may_interfere_is_waited_for_by_simulation() -> None:
