@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 
 from simcluster.collectives.binomial import binomial_all_reduce
 from simcluster.collectives.bruck import bruck_all_gather
-from simcluster.collectives.exchange import exchange
+from simcluster.collectives.exchange import exchange, run_rounds
 from simcluster.collectives.halving_doubling import halving_all_reduce
 from simcluster.collectives.pairwise import pairwise_all_to_all, pairwise_reduce_scatter
 from simcluster.collectives.recursive_doubling import doubling_all_gather, doubling_all_reduce
 from simcluster.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from simcluster.payload import pack
+from simcluster.rounds import Rounds
 from simcluster.topology import Link, Node, Topology
 from simcluster.transport import Transport
 from simcluster_backends.sim.cluster import Cluster
@@ -219,6 +221,50 @@ def test_routes_that_share_a_channel_are_simulated(schedule: str) -> None:
     spared = same(two, body)
     # The ring's two messages go opposite ways, and the tree's are one after the other.
     assert bool(sum(spared)) == (schedule.startswith("ring") or schedule == "tree_far")
+
+
+@pytest.mark.parametrize(("schedule", "rounds"), [("doubling_near", 5), ("doubling_far", 5), ("halving_near", 7)])
+def test_folds_are_computed_until_a_rank_that_nothing_folds_into_may_leave(schedule: str, rounds: int) -> None:
+    async def body(node: Transport) -> float:
+        await SCHEDULES[schedule](node, 16000, "s")
+        return now()
+
+    # Of 6 ranks 2 fold, and 2 are told to start; before unfolding, one more round is simulated.
+    assert same(star(6), body) == [rounds - 2] * 6
+
+
+def test_an_all_gather_of_unequal_vectors_is_simulated() -> None:
+    async def body(node: Transport) -> list[int]:
+        found = await ring_all_gather(node, nothing(1000 + (node.rank == 2)), "s")
+        return [len(tensor) for tensor in found]
+
+    assert same(star(4), body) == [0] * 4
+
+
+def test_messages_larger_than_an_inbox_are_computed_if_each_is_the_only_one_between_its_ranks() -> None:
+    async def body(node: Transport) -> float:
+        await SCHEDULES["tree_near"](node, 16000, "s")
+        return now()
+
+    assert same(star(8), body, inbox_bytes=1) == [5] * 8
+
+
+def test_no_round_is_computed_if_a_rank_leaves_before_all_have_begun_the_next_one() -> None:
+    async def body(node: Transport) -> list[float]:
+        # Rank 1 sends to rank 0, which then sends to rank 2. Rank 1 may send to rank 2 meanwhile, and does.
+        to, source = np.array([[-1, 0, -1], [2, -1, -1]]), np.array([[1, -1, -1], [-1, -1, 0]])
+        rounds = Rounds(
+            "passed on", 2, lambda k, r: to[k][r], lambda k, r: source[k][r], lambda k, r: 16000, str, nothing(0)
+        )
+        await run_rounds(node, rounds)
+        times = [now()]
+        if node.rank == 1:
+            await node.send(2, "after", pack(nothing(16000)))
+        if node.rank == 2:
+            await node.recv(1, "after")
+        return [*times, now()]
+
+    assert same(star(3), body) == [0] * 3
 
 
 def test_routes_without_channels_are_computed() -> None:
