@@ -1,4 +1,4 @@
-"""A schedule as rounds: in each, every rank sends one message without values, and receives one.
+"""A schedule as rounds: in each, every rank sends at most one message without values, and receives at most one.
 
 The functions are formulas: they take a round's number and a rank, or an array of ranks. So a schedule among thousands
 of ranks is described without a table, and a simulator may compute a round for all ranks together.
@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from torch import Tensor
 
+NO_RANK = -1
+"""In the place of a rank: a message that is not sent, or not received."""
+
 Ranks: TypeAlias = Any
 """A rank, or an array of ranks."""
 
@@ -24,9 +27,12 @@ Formula: TypeAlias = Callable[[int, Ranks], Any]
 class Rounds:
     """*count* rounds: in round k rank r sends *elements(k, r)* numbers to rank *to(k, r)*, under the tag *tag(k)*.
 
-    It receives from *source(k, r)*. A message is a vector like *vector*, which has no values. *name* and the type of
-    *vector* are equal only for the same schedule. *is_constant*: *to* and *source* are the same in all rounds.
-    If not, ranks that send to each other again have exchanged: so no inbox holds two messages of one sender.
+    It receives from *source(k, r)*. Either may be NO_RANK; in each round at least one rank sends. A message is a vector
+    like *vector*, which has no values, or *tensors(k)* of them. *name* and the type of *vector* are equal only for the
+    same schedule.
+    *is_constant*: *to* and *source* are the same in all rounds, and never NO_RANK. *is_once*: no rank sends to the same
+    rank twice. Otherwise, ranks that send to each other again have exchanged: so no inbox holds two messages of one
+    sender.
     """
 
     name: Hashable
@@ -37,6 +43,8 @@ class Rounds:
     tag: Callable[[int], str]
     vector: Tensor
     is_constant: bool = False
+    is_once: bool = False
+    tensors: Callable[[int], int] = lambda number: 1
 
     @property
     def kind(self) -> Hashable:

@@ -18,7 +18,7 @@ from simcluster.documents.limits import MOST_BYTES
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Sendable, as_payload, body_bytes
-from simcluster.rounds import Rounds
+from simcluster.rounds import NO_RANK, Rounds
 from simcluster.topology import Topology
 from simcluster.transport import Accelerated, Transport
 
@@ -42,7 +42,8 @@ class Counted(Forwarding):
         """Look ahead as the transport does, and count its rounds as well."""
         has_it = hasattr(self._node, "rounds_ahead")
         over = await cast(Accelerated, self._node).rounds_ahead(rounds) if has_it else 0
-        elements = sum(int(rounds.elements(number, self.rank)) for number in range(over))
+        sent = [number for number in range(over) if rounds.to(number, self.rank) != NO_RANK]
+        elements = sum(int(rounds.elements(number, self.rank)) * rounds.tensors(number) for number in sent)
         self.payload_B += elements * rounds.vector.element_size()
         return over
 

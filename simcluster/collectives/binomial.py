@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from simcluster.collectives.exchange import run_rounds_from, skipped
 from simcluster.payload import pack
+from simcluster.rounds import NO_RANK, Ranks, Rounds
 from simcluster.transport import Transport
 
 First = Literal["near", "far"]
@@ -51,6 +56,11 @@ async def binomial_reduce(
 
 async def binomial_all_reduce(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
     """Return the sum of every rank's *vector*: reduced to rank 0, then broadcast."""
+    if vector.is_meta and vector.dim() == 1 and node.size > 1:
+        rounds = _rounds(node.size, vector, tag, first)
+        if over := await skipped(node, rounds):
+            await run_rounds_from(over, node, rounds)
+            return vector
     total = await binomial_reduce(node, vector, f"{tag}/up", 0, first=first)
     return (await binomial_broadcast(node, [] if total is None else [total], f"{tag}/down", 0, first=first))[0]
 
@@ -69,21 +79,53 @@ async def binomial_barrier(node: Transport, tag: str, *, first: First = "near") 
 
 def _family(node: Transport, root: int, first: First) -> tuple[int | None, list[int]]:
     """Return (the parent of this rank, its children in the order of rounds), for a broadcast."""
-    bits = (node.size - 1).bit_length()
-    # The places of numbers 0, 1, ... of ranks counted from the root; round k joins places 2^k apart. Near first, places
-    # equal numbers; far first, they are the numbers with bits reversed.
-    places = [*range(node.size - 1), 2**bits - 1]
-    if first == "far":
-        places.sort(key=lambda place: int(f"{place:0{bits or 1}b}"[::-1], 2))
-    number_at = {place: number for number, place in enumerate(places)}
+    places, number_at = _places(node.size, first)
+    mine = int(places[(node.rank - root) % node.size])
 
     def rank_of(place: int) -> int:
-        return (number_at[place] + root) % node.size
+        return (int(number_at[place]) + root) % node.size
 
-    mine = places[(node.rank - root) % node.size]
     parent = rank_of(mine - (1 << mine.bit_length() - 1)) if mine else None
-    below = [mine + (1 << bit) for bit in range(mine.bit_length(), bits)]
-    return parent, [rank_of(place) for place in below if place in number_at]
+    below = [mine + (1 << bit) for bit in range(mine.bit_length(), (node.size - 1).bit_length())]
+    return parent, [rank_of(place) for place in below if number_at[place] != NO_RANK]
+
+
+@lru_cache(maxsize=8)
+def _places(size: int, first: First) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (the places of numbers 0, 1, ... of ranks counted from the root, the number at each place or NO_RANK).
+
+    Round k joins places 2^k apart. Near first, places equal numbers; far first, their bits are reversed.
+    """
+    bits = (size - 1).bit_length()
+    places = [*range(size - 1), 2**bits - 1]
+    if first == "far":
+        places.sort(key=lambda place: int(f"{place:0{bits or 1}b}"[::-1], 2))
+    number_at = np.full(2**bits, NO_RANK)
+    number_at[places] = np.arange(size)
+    return np.array(places), number_at
+
+
+def _rounds(size: int, vector: Tensor, tag: str, first: First) -> Rounds:
+    """Return the all-reduce's messages without values: in each round those between places one bit apart."""
+    places, number_at = _places(size, first)
+    bits, length = (size - 1).bit_length(), len(vector)
+
+    def other(number: int, rank: Ranks, *, sends: bool) -> Ranks:
+        """Return the rank to which *rank* sends, or from which it receives."""
+        is_up, place = number < bits, places[rank]
+        bit = bits - 1 - number if is_up else number - bits
+        return np.where(place >> bit == (is_up == sends), number_at[place ^ 1 << bit], NO_RANK)
+
+    return Rounds(
+        ("binomial", first, length),
+        2 * bits,
+        to=partial(other, sends=True),
+        source=partial(other, sends=False),
+        elements=lambda number, rank: length,
+        tag=lambda number: f"{tag}/up" if number < bits else f"{tag}/down",
+        vector=vector,
+        is_once=True,
+    )
 
 
 async def binomial_scatter(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> Tensor:

@@ -9,20 +9,42 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from simcluster.collectives.exchange import exchange
+from simcluster.collectives.exchange import exchange, skipped
 from simcluster.payload import pack
+from simcluster.rounds import Rounds
 from simcluster.transport import Transport
 
 
 async def bruck_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Tensor]:
     """Return every rank's *tensor*, of any shape, by rank."""
     size, rank = node.size, node.rank
-    held = [tensor]  # of ranks r, r+1, ...
-    for step in _powers_of_two_below(size):
+    held, over = [tensor], 0  # of ranks r, r+1, ...
+    if tensor.is_meta and tensor.dim() == 1:
+        over = await skipped(node, _gather_rounds(size, tensor, tag))
+    for number, step in enumerate(_powers_of_two_below(size)):
+        if number < over:
+            held += [tensor] * min(step, size - step)  # all ranks' are of one shape, and have no values
+            continue
         outgoing = pack(*held[: size - step])
         message = await exchange(node, (rank - step) % size, (rank + step) % size, f"{tag}/{step}", outgoing)
         held += message.tensors
     return [held[(source - rank) % size] for source in range(size)]
+
+
+def _gather_rounds(size: int, tensor: Tensor, tag: str) -> Rounds:
+    """Return the all-gather's messages if all ranks' tensors are equally long: *name* differs otherwise."""
+    length = len(tensor)
+    return Rounds(
+        ("bruck all-gather", length),
+        (size - 1).bit_length(),
+        to=lambda number, rank: (rank - (1 << number)) % size,
+        source=lambda number, rank: (rank + (1 << number)) % size,
+        elements=lambda number, rank: length,
+        tag=lambda number: f"{tag}/{1 << number}",
+        vector=tensor,
+        is_once=True,
+        tensors=lambda number: min(1 << number, size - (1 << number)),
+    )
 
 
 async def bruck_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:

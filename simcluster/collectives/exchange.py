@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
-from simcluster.payload import Message, Sendable
-from simcluster.rounds import Rounds
+from simcluster.payload import Message, Payload, Sendable
+from simcluster.rounds import NO_RANK, Rounds
 from simcluster.transport import Accelerated, Transport
 
 
@@ -27,10 +27,21 @@ async def skipped(node: Transport, rounds: Rounds) -> int:
 
 async def run_rounds(node: Transport, rounds: Rounds) -> None:
     """Send the messages of *rounds* and receive those of others, for timing only."""
+    await run_rounds_from(await skipped(node, rounds), node, rounds)
+
+
+async def run_rounds_from(first: int, node: Transport, rounds: Rounds) -> None:
+    """Send and receive the messages of *rounds* from number *first* on, for timing only."""
     rank = node.rank
-    for number in range(await skipped(node, rounds), rounds.count):
-        part = rounds.vector.new_empty(int(rounds.elements(number, rank)))
-        await exchange(node, int(rounds.to(number, rank)), int(rounds.source(number, rank)), rounds.tag(number), part)
+    for number in range(first, rounds.count):
+        to, source, tag = int(rounds.to(number, rank)), int(rounds.source(number, rank)), rounds.tag(number)
+        part = Payload((rounds.vector.new_empty(int(rounds.elements(number, rank))),) * rounds.tensors(number))
+        if to != NO_RANK and source != NO_RANK:
+            await exchange(node, to, source, tag, part)
+        elif to != NO_RANK:
+            await node.send(to, tag, part)
+        elif source != NO_RANK:
+            await node.recv(source, tag)
 
 
 async def _exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Message:

@@ -7,10 +7,13 @@ the places 0, 1, ... in rank order.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
+import numpy as np
 from torch import Tensor
 
 from simcluster.payload import Message
+from simcluster.rounds import NO_RANK, Ranks, Rounds
 from simcluster.transport import Transport
 
 
@@ -69,6 +72,61 @@ async def folded_away(node: Transport, vector: Tensor, tag: str, places: Places)
         if place % places.rest == node.rank // 2:
             await node.send(places.rank_at(place), f"{tag}/go", None)
     return await node.recv(node.rank - 1, f"{tag}/unfold")
+
+
+def fold_rounds(inner: Rounds, places: Places, tag: str) -> Rounds:
+    """Return the messages of `fold_sum` without values, if those of its inner function are *inner*, of places."""
+    rest = places.rest
+    if not rest:
+        return inner
+    first = 2 + (places.count - rest - 1) // rest  # round 0 folds; in those before *first* the others are told to start
+    last, length = first + inner.count, len(inner.vector)
+
+    def place_at(rank: Ranks) -> Ranks:
+        return np.where(rank >= 2 * rest, rank - rest, np.where(rank % 2, NO_RANK, rank // 2))
+
+    def rank_at(place: Ranks) -> Ranks:
+        return np.where(place < rest, 2 * place, place + rest)
+
+    def to(number: int, rank: Ranks) -> Ranks:
+        is_folded, place = (rank < 2 * rest) & (rank % 2 == 1), place_at(rank)
+        if number == 0:
+            return np.where(is_folded, rank - 1, NO_RANK)
+        if number == last:
+            return np.where(is_folded | (place >= rest), NO_RANK, rank + 1)
+        if number < first:
+            place = number * rest + rank // 2
+            return np.where(is_folded & (place < places.count), rank_at(place), NO_RANK)
+        return np.where(is_folded, NO_RANK, rank_at(inner.to(number - first, np.maximum(place, 0))))
+
+    def source(number: int, rank: Ranks) -> Ranks:
+        place = place_at(rank)
+        if number == 0:
+            return np.where((place >= 0) & (place < rest), rank + 1, NO_RANK)
+        if number == last:
+            return np.where(place < 0, rank - 1, NO_RANK)
+        if number < first:
+            return np.where(place // rest == number, 2 * (place % rest) + 1, NO_RANK)
+        return np.where(place < 0, NO_RANK, rank_at(inner.source(number - first, np.maximum(place, 0))))
+
+    def elements(number: int, rank: Ranks) -> Ranks:
+        return inner.elements(number - first, np.maximum(place_at(rank), 0)) if first <= number < last else length
+
+    def tag_of(number: int) -> str:
+        if first <= number < last:
+            return inner.tag(number - first)
+        return f"{tag}/{'fold' if number == 0 else 'unfold' if number == last else 'go'}"
+
+    return replace(
+        inner,
+        name=("fold", inner.name),
+        count=last + 1,
+        to=to,
+        source=source,
+        elements=elements,
+        tag=tag_of,
+        tensors=lambda number: 0 if 0 < number < first else 1,
+    )
 
 
 async def folded_in(node: Transport, vector: Tensor, tag: str, places: Places, place: int) -> Tensor:

@@ -12,9 +12,9 @@ from itertools import accumulate
 from torch import Tensor
 
 from simcluster.collectives.binomial import First
-from simcluster.collectives.exchange import exchange, run_rounds
+from simcluster.collectives.exchange import exchange, run_rounds_from, skipped
 from simcluster.collectives.flat import start_of
-from simcluster.collectives.fold import Places, fold_sum, folded_away, folded_in
+from simcluster.collectives.fold import Places, fold_rounds, fold_sum, folded_away, folded_in
 from simcluster.collectives.recursive_doubling import bits_in_order
 from simcluster.payload import pack
 from simcluster.rounds import Ranks, Rounds
@@ -23,9 +23,12 @@ from simcluster.transport import Transport
 
 async def halving_all_reduce(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
     """Return the sum of every rank's *vector* (1-D, equal length), the same bits on all ranks."""
-    if vector.is_meta and not Places(node.size).rest:
-        await run_rounds(node, _rounds(node.size, vector, tag, first))
-        return vector
+    if vector.is_meta:
+        there = Places(node.size)
+        rounds = fold_rounds(_rounds(there, vector, tag, first), there, tag)
+        if over := await skipped(node, rounds):
+            await run_rounds_from(over, node, rounds)
+            return vector
 
     async def inner(total: Tensor, place: int, places: Places) -> Tensor:
         starts = [0, *accumulate(len(part) for part in total.tensor_split(places.count))]
@@ -53,9 +56,9 @@ async def halving_all_reduce(node: Transport, vector: Tensor, tag: str, *, first
     return await fold_sum(node, vector, tag, inner)
 
 
-def _rounds(size: int, vector: Tensor, tag: str, first: First) -> Rounds:
-    """Return the same messages without values, among a power of two of ranks."""
-    order, length = bits_in_order(size.bit_length() - 1, first), len(vector)
+def _rounds(places: Places, vector: Tensor, tag: str, first: First) -> Rounds:
+    """Return the same messages without values, among *places*."""
+    order, size, length = bits_in_order(places.bits, first), places.count, len(vector)
 
     def depth_of(number: int) -> int:
         return min(number, 2 * len(order) - 1 - number)  # halving it rises, doubling it falls

@@ -54,4 +54,5 @@ def _rounds(size: int, vector: Tensor, tag: str, name: Hashable, length: Formula
         elements=lambda number, rank: length(number, to(number, rank)),
         tag=lambda number: f"{tag}/{number + 1}",
         vector=vector,
+        is_once=True,
     )

@@ -5,12 +5,14 @@ The minimum number of latencies: best for small vectors.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from simcluster.collectives.binomial import First
-from simcluster.collectives.exchange import exchange, run_rounds
-from simcluster.collectives.fold import Places, fold_sum, folded_away, unfolded_start
+from simcluster.collectives.exchange import exchange, run_rounds_from, skipped
+from simcluster.collectives.fold import Places, fold_rounds, fold_sum, folded_away, unfolded_start
 from simcluster.payload import pack
 from simcluster.rounds import Ranks, Rounds
 from simcluster.transport import Transport
@@ -18,9 +20,12 @@ from simcluster.transport import Transport
 
 async def doubling_all_reduce(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
     """Return the sum of every rank's *vector*, the same bits on all ranks: the lower partner's operand comes first."""
-    if vector.is_meta and vector.dim() == 1 and not Places(node.size).rest:
-        await run_rounds(node, _rounds(node.size, vector, tag, first))
-        return vector
+    if vector.is_meta and vector.dim() == 1:
+        places = Places(node.size)
+        rounds = fold_rounds(_rounds(places, vector, tag, first), places, tag)
+        if over := await skipped(node, rounds):
+            await run_rounds_from(over, node, rounds)
+            return vector
 
     async def inner(total: Tensor, place: int, places: Places) -> Tensor:
         for bit in bits_in_order(places.bits, first):
@@ -32,21 +37,22 @@ async def doubling_all_reduce(node: Transport, vector: Tensor, tag: str, *, firs
     return await fold_sum(node, vector, tag, inner)
 
 
-def _rounds(size: int, vector: Tensor, tag: str, first: First) -> Rounds:
-    """Return the all-reduce's messages without values, among a power of two of ranks."""
-    order, length = bits_in_order(size.bit_length() - 1, first), len(vector)
+def _rounds(places: Places, vector: Tensor, tag: str, first: First) -> Rounds:
+    """Return the all-reduce's messages without values, among *places*."""
+    order, length = bits_in_order(places.bits, first), len(vector)
 
-    def peer(number: int, rank: Ranks) -> Ranks:
-        return rank ^ 1 << order[number]
+    def peer(number: int, place: Ranks) -> Ranks:
+        return place ^ 1 << order[number]
 
     return Rounds(
         ("doubling", first, length),
         len(order),
         peer,
         peer,
-        elements=lambda number, rank: length,
+        elements=lambda number, place: length,
         tag=lambda number: f"{tag}/{order[number]}",
         vector=vector,
+        is_once=True,
     )
 
 
@@ -62,16 +68,27 @@ async def doubling_all_gather(node: Transport, tensor: Tensor, tag: str, *, firs
     back = places.folded_into(place)
     if back is not None and folded is not None:
         found[back] = folded
-    seen = [place]
-    for bit in bits_in_order(places.bits, first):
+    seen, over = [place], 0
+    if tensor.is_meta and tensor.dim() == 1 and not places.rest:
+        over = await skipped(node, _gather_rounds(places, tensor, tag, first))
+    for number, bit in enumerate(bits_in_order(places.bits, first)):
         peer = places.rank_at(place ^ 1 << bit)
-        message = await exchange(node, peer, peer, f"{tag}/{bit}", pack(*_in_order(found)))
         theirs = sorted(rank for other in seen for rank in places.ranks_at(other ^ 1 << bit))
-        found.update(zip(theirs, message.tensors, strict=True))
+        if number < over:
+            found.update(dict.fromkeys(theirs, tensor))  # all ranks' are of one shape, and have no values
+        else:
+            message = await exchange(node, peer, peer, f"{tag}/{bit}", pack(*_in_order(found)))
+            found.update(zip(theirs, message.tensors, strict=True))
         seen += [other ^ 1 << bit for other in seen]
     if back is not None:
         await node.send(back, f"{tag}/unfold", pack(*_in_order({r: t for r, t in found.items() if r != back})))
     return _in_order(found)
+
+
+def _gather_rounds(places: Places, tensor: Tensor, tag: str, first: First) -> Rounds:
+    """Return the all-gather's messages if all ranks' tensors are equally long: *name* differs otherwise."""
+    rounds = _rounds(places, tensor, tag, first)
+    return replace(rounds, name=("doubling all-gather", first, len(tensor)), tensors=lambda number: 1 << number)
 
 
 async def doubling_barrier(node: Transport, tag: str, *, first: First = "near") -> None:

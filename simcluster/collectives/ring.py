@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from simcluster.collectives.binomial import binomial_scatter
-from simcluster.collectives.exchange import exchange, run_rounds
+from simcluster.collectives.exchange import exchange, run_rounds, skipped
 from simcluster.collectives.flat import as_bytes, from_bytes, length_of
 from simcluster.payload import Message, lend
 from simcluster.process.buffers import BUFFERS
@@ -87,10 +87,15 @@ async def ring_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Ten
     """Return every rank's *tensor*, of any shape, by rank."""
     size, rank = node.size, node.rank
     right, left = (rank + 1) % size, (rank - 1) % size
-    found = {rank: tensor}
+    found, over = {rank: tensor}, 0
+    if tensor.is_meta and tensor.dim() == 1:
+        over = await skipped(node, _gather_rounds(size, tensor, tag))
     for step in range(size - 1):
-        message = await exchange(node, right, left, f"{tag}/{step}", lend(found[(rank - step) % size]))
-        found[(rank - step - 1) % size] = message.tensor
+        if step < over:
+            found[(rank - step - 1) % size] = tensor  # all ranks' are of one shape, and have no values
+        else:
+            message = await exchange(node, right, left, f"{tag}/{step}", lend(found[(rank - step) % size]))
+            found[(rank - step - 1) % size] = message.tensor
     return [found[source] for source in range(size)]
 
 
@@ -134,6 +139,21 @@ def _rounds(size: int, vector: Tensor, count: int, tag: Callable[[int], str], fi
         elements=chunk,
         tag=tag,
         vector=vector,
+        is_constant=True,
+    )
+
+
+def _gather_rounds(size: int, tensor: Tensor, tag: str) -> Rounds:
+    """Return the all-gather's messages if all ranks' tensors are equally long: *name* differs otherwise."""
+    length = len(tensor)
+    return Rounds(
+        ("ring all-gather", length),
+        size - 1,
+        to=lambda number, rank: (rank + 1) % size,
+        source=lambda number, rank: (rank - 1) % size,
+        elements=lambda number, rank: length,
+        tag=lambda number: f"{tag}/{number}",
+        vector=tensor,
         is_constant=True,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
+from simcluster.rounds import NO_RANK
 from simcluster_backends.sim.stream import Stream
 from simcluster_backends.sim.transit import End, Gate
 
@@ -103,7 +104,10 @@ class Streams:
             self._open(source, rank)
 
     def note_computed(self, to: NDArray[np.int64], sizes_B: NDArray[np.int64]) -> None:
-        """Note that *sizes_B[r]* bytes have gone from each rank r to rank *to[r]* without being simulated."""
+        """Note that *sizes_B[r]* bytes have gone from each rank r to rank *to[r]* without being simulated.
+
+        They are 0 where *to[r]* is NO_RANK.
+        """
         self._computed.append((to, sizes_B))
 
     def check_balance(self) -> None:
@@ -117,7 +121,8 @@ class Streams:
             computed_B: dict[int, int] = {}
             for peers, sizes_B in self._computed:
                 peer = int(peers[end.rank])
-                computed_B[peer] = computed_B.get(peer, 0) + int(sizes_B[end.rank])
+                if peer != NO_RANK:
+                    computed_B[peer] = computed_B.get(peer, 0) + int(sizes_B[end.rank])
             for to, (_, sent_B) in end.recorder.record.sent_to.items():
                 found_B = known_B.pop((end.rank, to), 0) + computed_B.pop(to, 0)
                 assert sent_B == found_B, f"{end.name} sent {sent_B} B to rank {to}, and {found_B} B are accounted for"

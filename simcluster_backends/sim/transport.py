@@ -44,13 +44,13 @@ class SimTransport(Node[Outgoing, Any]):
         return await self._together.enter(self.rank, rounds)
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
-        if self.rank in self._together.entered:
-            await self._together.leave(self.rank)
+        if self._together.entered:
+            await self._together.leave()
         await super().send(to, tag, content)
 
     async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
-        if self.rank in self._together.entered:
-            await self._together.leave(self.rank)
+        if self._together.entered:
+            await self._together.leave()
         return await super().exchange(to, source, tag, content)
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:

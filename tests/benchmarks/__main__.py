@@ -55,9 +55,11 @@ def _details() -> None:
     for nodes in (16, 64, 128):
         print(f"  {nodes:>4} nodes: {messages.ring_message_us(nodes):.1f} us")
     print("\na message of a schedule that is computed, without values: CPU time, and that over one as simulated")
-    for schedule, nodes in (("halving_doubling", 1024), ("recursive_doubling", 1024), ("ring", 128), ("pairwise", 128)):
-        cost_us, ratio = messages.computed_over_simulated(schedule, nodes)
-        print(f"  {schedule}, {nodes:>5} nodes: {cost_us:.1f} us, {ratio:.2f}")
+    for op, schedule in messages.COMPUTED:
+        few_rounds = op == "all_reduce" and schedule != "ring"
+        for nodes in (64, 1024, 1536) if few_rounds else (64, 96):
+            cost_us, ratio = messages.computed_over_simulated(op, schedule, nodes)
+            print(f"  {schedule}, {op}, {nodes:>5} nodes: {cost_us:.1f} us, {ratio:.2f}")
     print(f"\n1,000 flows at once among 64 hosts: {contention.thousand_flows_s():.2f} s")
     print("\na command, and the CPU time of its process over that of `import torch`")
     for start in starting.measure():

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from simcluster.bench.simulator import bench_simulator
-from simcluster.collectives import all_reduce, exchange, reduce_scatter
+from simcluster.collectives import exchange, operations
 from simcluster.topology import star
 from simcluster.transport import Transport
 from simcluster_backends.sim import run_bodies
@@ -84,22 +84,34 @@ def _ring(nodes: int) -> None:
 
 
 COMPUTED = {
-    "ring": (all_reduce, lambda p: 2 * (p - 1)),
-    "halving_doubling": (all_reduce, lambda p: 2 * (p.bit_length() - 1)),
-    "recursive_doubling": (all_reduce, lambda p: p.bit_length() - 1),
-    "pairwise": (reduce_scatter, lambda p: p - 1),
+    ("all_reduce", "ring"): lambda p: 2 * (p - 1) * p,
+    ("all_reduce", "halving_doubling"): lambda p: _folded(2, p),
+    ("all_reduce", "recursive_doubling"): lambda p: _folded(1, p),
+    ("all_reduce", "tree"): lambda p: 2 * (p - 1),
+    ("reduce_scatter", "pairwise"): lambda p: (p - 1) * p,
+    ("all_gather", "ring"): lambda p: (p - 1) * p,
+    ("all_gather", "recursive_doubling"): lambda p: _folded(1, p),
+    ("all_gather", "bruck"): lambda p: (p - 1).bit_length() * p,
 }
-"""Schedules that are computed: operation, and rounds among a power of two of ranks."""
+"""Operations and schedules that are computed: their messages among p ranks."""
 
 
-def computed_over_simulated(schedule: str, nodes: int) -> tuple[float, float]:
+def _folded(rounds: int, nodes: int) -> int:
+    """Return the messages if each bit of a place takes *rounds*; surplus ranks fold, and others are told to start."""
+    bits = nodes.bit_length() - 1
+    rest = nodes - (1 << bits)
+    return (rounds * bits << bits) + (rest + (1 << bits) if rest else 0)
+
+
+def computed_over_simulated(op: str, schedule: str, nodes: int) -> tuple[float, float]:
     """(CPU time of a message of a schedule as computed, in us; that over the time of one as simulated)."""
-    rounds = COMPUTED[schedule][1](nodes)
+    messages = COMPUTED[op, schedule](nodes)
     pairs = [
-        (cpu_s(lambda: _run(schedule, nodes, True)), cpu_s(lambda: _run(schedule, nodes, False))) for _ in range(3)
+        (cpu_s(lambda: _run(op, schedule, nodes, True)), cpu_s(lambda: _run(op, schedule, nodes, False)))
+        for _ in range(3)
     ]
     return (
-        statistics.median(quick_s for quick_s, _ in pairs) / (nodes * rounds) * 1e6,
+        statistics.median(quick_s for quick_s, _ in pairs) / messages * 1e6,
         statistics.median(quick_s / slow_s for quick_s, slow_s in pairs),
     )
 
@@ -108,8 +120,8 @@ async def _no_rounds_ahead(rounds: object) -> int:
     return 0
 
 
-def _run(schedule: str, nodes: int, computed: bool) -> None:
-    operation = COMPUTED[schedule][0]
+def _run(op: str, schedule: str, nodes: int, computed: bool) -> None:
+    operation = getattr(operations, op)
     vector = torch.empty(RING_BYTES // 4, dtype=torch.uint8, device="meta")
 
     async def body(node: Transport) -> None:

@@ -6,16 +6,21 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcluster.collectives.binomial import binomial_all_reduce
+from simcluster.collectives.bruck import bruck_all_gather
+from simcluster.collectives.exchange import exchange, run_rounds
 from simcluster.collectives.halving_doubling import halving_all_reduce
 from simcluster.collectives.pairwise import pairwise_all_to_all, pairwise_reduce_scatter
-from simcluster.collectives.recursive_doubling import doubling_all_reduce
-from simcluster.collectives.ring import ring_all_reduce, ring_reduce_scatter
+from simcluster.collectives.recursive_doubling import doubling_all_gather, doubling_all_reduce
+from simcluster.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from simcluster.payload import pack
+from simcluster.rounds import Rounds
 from simcluster.topology import Link, Node, Topology
 from simcluster.transport import Transport
 from simcluster_backends.sim.cluster import Cluster
@@ -127,6 +132,13 @@ SCHEDULES: dict[str, Schedule] = {
     "halving_far": lambda node, length, tag: halving_all_reduce(node, nothing(length), tag, first="far"),
     "doubling_near": lambda node, length, tag: doubling_all_reduce(node, nothing(length), tag, first="near"),
     "doubling_far": lambda node, length, tag: doubling_all_reduce(node, nothing(length), tag, first="far"),
+    "tree_near": lambda node, length, tag: binomial_all_reduce(node, nothing(length), tag, first="near"),
+    "tree_far": lambda node, length, tag: binomial_all_reduce(node, nothing(length), tag, first="far"),
+    "ring_all_gather": lambda node, length, tag: ring_all_gather(node, nothing(length), tag),
+    "doubling_all_gather_near": lambda node, length, tag: doubling_all_gather(node, nothing(length), tag, first="near"),
+    "doubling_all_gather_far": lambda node, length, tag: doubling_all_gather(node, nothing(length), tag, first="far"),
+    "bruck_all_gather": lambda node, length, tag: bruck_all_gather(node, nothing(length), tag),
+    "ring_all_gather_unequal": lambda node, length, tag: ring_all_gather(node, nothing(length + node.rank), tag),
     "pairwise_reduce_scatter": lambda node, length, tag: pairwise_reduce_scatter(node, nothing(length), tag),
     "pairwise_all_to_all": lambda node, length, tag: pairwise_all_to_all(
         node, [nothing((length * peer) % 1013) for peer in range(node.size)], tag
@@ -139,6 +151,12 @@ ROUNDS = {
     "halving_far": lambda p: 2 * (p.bit_length() - 1),
     "doubling_near": lambda p: p.bit_length() - 1,
     "doubling_far": lambda p: p.bit_length() - 1,
+    "tree_near": lambda p: 2 * (p.bit_length() - 1),
+    "tree_far": lambda p: 2 * (p.bit_length() - 1),
+    "ring_all_gather": lambda p: p - 1,
+    "doubling_all_gather_near": lambda p: p.bit_length() - 1,
+    "doubling_all_gather_far": lambda p: p.bit_length() - 1,
+    "bruck_all_gather": lambda p: p.bit_length() - 1,
     "pairwise_reduce_scatter": lambda p: p - 1,
 }
 
@@ -146,7 +164,7 @@ ROUNDS = {
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @settings(max_examples=25, deadline=None)
 @given(
-    st.sampled_from([2, 3, 4, 5, 8]).flatmap(
+    st.integers(2, 9).flatmap(
         lambda n: st.tuples(
             st.lists(st.sampled_from([125e6, 125e6, 1e8, 3e7]), min_size=n, max_size=n),
             st.lists(st.sampled_from([25e-6, 25e-6, 0.0, 1e-3]), min_size=n, max_size=n),
@@ -155,19 +173,20 @@ ROUNDS = {
     st.integers(0, 5000),
     st.sampled_from([300, 6000, 10**9]),
     st.sampled_from(["maxmin", "lv08"]),
+    st.integers(1, 8),
 )
 def test_every_schedule_is_as_simulated(
-    schedule: str, links: tuple[list[float], list[float]], length: int, inbox_bytes: int, model: str
+    schedule: str, links: tuple[list[float], list[float]], length: int, inbox_bytes: int, model: str, apart: int
 ) -> None:
     async def body(node: Transport) -> list[float]:
         times = []
         for number in range(2):
             await SCHEDULES[schedule](node, length, f"s{number}")
             times.append(now())
-            other = (node.rank + 1) % node.size
+            shift = 1 + apart % (node.size - 1)
             async with asyncio.TaskGroup() as group:
-                group.create_task(node.send(other, "after", pack(nothing(997))))
-                group.create_task(node.recv((node.rank - 1) % node.size, "after"))
+                group.create_task(node.send((node.rank + shift) % node.size, "after", pack(nothing(997))))
+                group.create_task(node.recv((node.rank - shift) % node.size, "after"))
             times.append(now())
         return times
 
@@ -190,7 +209,8 @@ def test_routes_that_share_a_channel_are_simulated(schedule: str) -> None:
         await SCHEDULES[schedule](node, 16000, "s")
         return now()
 
-    assert same(star(8, duplex="half"), body) == [0] * 8
+    is_tree = schedule.startswith("tree")  # in a full one no rank sends and receives at once
+    assert same(star(8, duplex="half"), body) == [5 if is_tree else 0] * 8
     # Between the two switches all share one link.
     names = [f"n{i}" for i in range(8)]
     links = [Link(name, f"s{i // 4}", 125e6, 25e-6) for i, name in enumerate(names)]
@@ -199,7 +219,59 @@ def test_routes_that_share_a_channel_are_simulated(schedule: str) -> None:
         "two", {name: Node(name, IDEAL) for name in names} | switches, (*links, Link("s0", "s1", 1e9, 25e-6))
     )
     spared = same(two, body)
-    assert bool(sum(spared)) == schedule.startswith("ring")  # whose two messages go opposite ways
+    # The ring's two messages go opposite ways, and the tree's are one after the other.
+    assert bool(sum(spared)) == (schedule.startswith("ring") or schedule == "tree_far")
+
+
+@pytest.mark.parametrize(("schedule", "rounds"), [("doubling_near", 5), ("doubling_far", 5), ("halving_near", 7)])
+def test_folds_are_computed_until_a_rank_that_nothing_folds_into_may_leave(schedule: str, rounds: int) -> None:
+    async def body(node: Transport) -> float:
+        await SCHEDULES[schedule](node, 16000, "s")
+        return now()
+
+    # Of 6 ranks 2 fold, and 2 are told to start; before unfolding, one more round is simulated.
+    assert same(star(6), body) == [rounds - 2] * 6
+
+
+def test_an_all_gather_of_unequal_vectors_is_simulated() -> None:
+    async def body(node: Transport) -> list[int]:
+        found = await ring_all_gather(node, nothing(1000 + (node.rank == 2)), "s")
+        return [len(tensor) for tensor in found]
+
+    assert same(star(4), body) == [0] * 4
+
+
+def test_messages_larger_than_an_inbox_are_computed_if_each_is_the_only_one_between_its_ranks() -> None:
+    async def body(node: Transport) -> float:
+        await SCHEDULES["tree_near"](node, 16000, "s")
+        return now()
+
+    assert same(star(8), body, inbox_bytes=1) == [5] * 8
+
+
+def test_no_round_is_computed_if_a_rank_leaves_before_all_have_begun_the_next_one() -> None:
+    async def body(node: Transport) -> list[float]:
+        # Rank 1 sends to rank 0, which then sends to rank 2. Rank 1 may send to rank 2 meanwhile, and does.
+        to, source = np.array([[-1, 0, -1], [2, -1, -1]]), np.array([[1, -1, -1], [-1, -1, 0]])
+        rounds = Rounds(
+            "passed on", 2, lambda k, r: to[k][r], lambda k, r: source[k][r], lambda k, r: 16000, str, nothing(0)
+        )
+        await run_rounds(node, rounds)
+        times = [now()]
+        if node.rank == 1:
+            await node.send(2, "after", pack(nothing(16000)))
+        if node.rank == 2:
+            await node.recv(1, "after")
+        return [*times, now()]
+
+    assert same(star(3), body) == [0] * 3
+
+
+def test_routes_without_channels_are_computed() -> None:
+    names = [f"n{i}" for i in range(4)]
+    links = tuple(Link(name, "sw", 125e6, 25e-6, duplex="free") for name in names)
+    free = Topology("free", {name: Node(name, IDEAL) for name in names} | {"sw": Node("sw")}, links)
+    assert same(free, ring) == [5] * 4
 
 
 def test_a_rank_whose_message_would_meet_that_of_another_round_ends_the_computation() -> None:
@@ -252,6 +324,25 @@ def test_what_a_rank_sends_at_the_same_instant_leaves_after_the_schedules_first_
             return [now(), await sending]
 
     assert same(star(3), body) == [0, 0, 0]
+
+
+def test_what_another_rank_sends_at_the_same_instant_leaves_after_the_schedules_first_message() -> None:
+    async def body(node: Transport) -> list[float]:
+        async with asyncio.TaskGroup() as group:
+            reducing = group.create_task(pairwise_reduce_scatter(node, nothing(4896), "s"))
+            await asyncio.sleep(0)
+            if node.rank == 1:
+                await node.send(0, "alongside", pack(nothing(100)))
+            if node.rank == 0:
+                await node.recv(1, "alongside")
+            await reducing
+        times = [now()]
+        if node.rank in (1, 3):
+            await exchange(node, 4 - node.rank, 4 - node.rank, "after", pack(nothing(997)))
+        return [*times, now()]
+
+    # The flows that share a channel are added up in the order in which they begin.
+    assert same(star(4, latency_s=70e-6, duplex="half"), body) == [0] * 4
 
 
 def test_a_timer_that_may_interfere_is_waited_for_by_simulation() -> None:

@@ -1,7 +1,7 @@
 """Compute, rather than simulate, the rounds of a schedule that all nodes enter at once on an otherwise idle cluster.
 
-In round k rank r sends to(r) and waits for the message of source(r). If no two messages share a channel at any time,
-the whole schedule is
+In round k rank r sends to(r) and waits for the message of source(r), where there is either. If no two messages share a
+channel at any time, the whole schedule is
 
     left_k(r) = start_k(r) + bytes_k(r) / rate       start_k+1(r) = max(left_k(r), left_k(source(r)) + latency)
 

@@ -7,21 +7,26 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from simcluster.rounds import NO_RANK
 from simcluster_backends.sim.lookahead.paths import NO_CHANNEL, Floats, Ints, Paths, Wires
-from simcluster_backends.sim.lookahead.sizes import bodies_B, header_B
+from simcluster_backends.sim.lookahead.sizes import bodies_B, messages_B
 
 if TYPE_CHECKING:
     from simcluster.rounds import Rounds
 
 
 class Leg(NamedTuple):
-    """Rounds from number *first* on in which every rank sends along the same path; *starts_s*: when they begin."""
+    """Rounds from number *first* on in which every rank sends along the same path, or nothing.
+
+    *starts_s*: when they begin. *all_receive*: no rank's source is NO_RANK.
+    """
 
     first: int
     to: Ints
     source: Ints
     wires: Wires
     starts_s: Floats
+    all_receive: bool
 
 
 class Course:
@@ -48,7 +53,7 @@ class Course:
             sizes_B = bodies_B(self.rounds, number, self.ranks)
             left_s, came_s, ends_s = _round(leg, starts_s, sizes_B)
             self._use.left_s = left_s
-            if not self._has_room(number, leg, int(np.max(sizes_B)), starts_s, came_s, ends_s):
+            if not self._has_room(number, leg, starts_s, came_s, ends_s):
                 return None
             starts_s = ends_s
         return starts_s
@@ -71,19 +76,22 @@ class Course:
         to, source = rounds.to(number, ranks), rounds.source(number, ranks)
         if self.legs and np.array_equal(self.legs[-1].to, to):
             return True
-        if not np.array_equal(to[source], ranks) or (wires := self._paths.wires(to)) is None:
+        senders = np.flatnonzero(to != NO_RANK)
+        sources = np.full(len(ranks), NO_RANK)
+        sources[to[senders]] = senders
+        is_matched = np.array_equal(source, sources) and np.array_equal(source[to[senders]], senders)
+        if not is_matched or (wires := self._paths.wires(to)) is None:
             return False
-        self.legs.append(Leg(number, to, source, wires, starts_s))
+        self.legs.append(Leg(number, to, source, wires, starts_s, len(senders) == len(ranks)))
         return self._use.is_free(wires.channels, starts_s)
 
-    def _has_room(
-        self, number: int, leg: Leg, largest_B: int, starts_s: Floats, came_s: Floats, ends_s: Floats
-    ) -> bool:
+    def _has_room(self, number: int, leg: Leg, starts_s: Floats, came_s: Floats, ends_s: Floats) -> bool:
         """Return whether each rank may send the next message when it begins the next round."""
+        if self.rounds.is_once:
+            return True  # each message is the first of its stream
         if self.rounds.is_constant and np.any(starts_s[leg.to] > ends_s):
             return False  # its neighbour has not asked for the last one
-        largest = largest_B // self.rounds.vector.element_size()
-        if largest_B + header_B(self.rounds, number, largest) < self._limit_B:
+        if int(np.max(messages_B(self.rounds, number, self.ranks))) < self._limit_B:
             return True
         return not np.any(came_s > ends_s)
 
@@ -116,4 +124,5 @@ def _round(leg: Leg, starts_s: Floats, sizes_B: Ints) -> tuple[Floats, Floats, F
     """Return when each rank's message has left, when it arrives, and when each rank ends the round."""
     left_s = starts_s + sizes_B / leg.wires.rates_Bps
     came_s = left_s + leg.wires.latencies_s
-    return left_s, came_s, np.maximum(left_s, came_s[leg.source])
+    there_s = came_s if leg.all_receive else np.append(came_s, -inf)  # NO_RANK, -1, is the last place
+    return left_s, came_s, np.maximum(left_s, there_s[leg.source])

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from simcluster.rounds import NO_RANK
+
 if TYPE_CHECKING:
     from simcluster_backends.sim.members import Members
     from simcluster_backends.sim.network.channels import Channel
@@ -25,7 +27,10 @@ NO_CHANNEL = 0
 
 
 class Wires(NamedTuple):
-    """The path from each rank, by rank; row r of *channels* has the numbers of the channels of r's path."""
+    """The path from each rank, by rank; row r of *channels* has the numbers of the channels of r's path.
+
+    A rank that sends nothing has no channels, and a path that takes no time.
+    """
 
     rates_Bps: Floats
     latencies_s: Floats
@@ -44,7 +49,7 @@ class Paths:
             self._is_free &= not any(channel.demands for channel in (*self._spokes.up, *self._spokes.down))
 
     def wires(self, to: Ints) -> Wires | None:
-        """Return the paths from each rank r to rank *to[r]*.
+        """Return the paths from each rank r to rank *to[r]*, if that is not NO_RANK.
 
         None if two share a channel, or one carries other traffic or does not bound a message.
         """
@@ -52,38 +57,41 @@ class Paths:
             return None
         if self._spokes is None:
             return self._along_streams(to)
-        ranks = np.arange(len(to))
+        ranks, idle = np.arange(len(to)), to == NO_RANK
         rates_Bps, latencies_s = self._spokes.wires(to)
-        if np.isinf(rates_Bps).any():
+        if np.isinf(rates_Bps[~idle]).any():
             return None
-        return Wires(rates_Bps, latencies_s, np.stack((1 + ranks, 1 + len(to) + to), axis=1))
+        rates_Bps[idle], latencies_s[idle] = inf, 0.0
+        channels = np.stack((1 + ranks, 1 + len(to) + to), axis=1)
+        channels[idle] = NO_CHANNEL
+        return Wires(rates_Bps, latencies_s, channels)
 
     def _along_streams(self, to: Ints) -> Wires | None:
-        rates_Bps, latencies_s, rows = [], [], []
+        rates_Bps, latencies_s = np.full(len(to), inf), np.zeros(len(to))
+        rows: list[list[int]] = [[] for _ in to]
         crossed: set[int] = set()
         for rank, peer in enumerate(to.tolist()):
+            if peer == NO_RANK:
+                continue
             stream = self._streams.of(rank, peer)
             if not stream.is_plain:
                 return None
             route = stream.way.route
             rate_Bps = route.bound_Bps  # of a message alone on its route, as FairShare.join finds it
-            row = []
             for channel, use in route.uses:
                 number = self._number(channel)
                 if number in crossed or channel.demands:
                     return None
                 crossed.add(number)
-                row.append(number)
+                rows[rank].append(number)
                 if channel.capacity_Bps < rate_Bps * use:
                     rate_Bps = channel.capacity_Bps / use
-            rates_Bps.append(rate_Bps)
-            latencies_s.append(stream.way.latency_s)
-            rows.append(row)
-        if inf in rates_Bps:
-            return None
-        longest = max(map(len, rows))
+            if rate_Bps == inf:
+                return None
+            rates_Bps[rank], latencies_s[rank] = rate_Bps, stream.way.latency_s
+        longest = max(1, *map(len, rows))  # where flows share no link, routes have no channels
         channels = np.array([row + [NO_CHANNEL] * (longest - len(row)) for row in rows], dtype=np.int64)
-        return Wires(np.array(rates_Bps), np.array(latencies_s), channels)
+        return Wires(rates_Bps, latencies_s, channels)
 
     def _number(self, channel: Channel) -> int:
         return self._numbers.setdefault(id(channel), len(self._numbers) + 1)

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 
 def bodies_B(rounds: Rounds, number: int, ranks: Ints) -> Any:
-    """Return the bytes of each rank's tensor, or one number if all are equal."""
-    return rounds.elements(number, ranks) * rounds.vector.element_size()
+    """Return the bytes of each rank's tensors, or one number if all are equal."""
+    return rounds.elements(number, ranks) * (rounds.tensors(number) * rounds.vector.element_size())
 
 
 def header_B(rounds: Rounds, number: int, elements: int) -> int:
-    """Return the bytes of the header of a message of *elements*."""
-    return sizes_of(rounds.tag(number), Payload((rounds.vector.new_empty(elements),)))[0]
+    """Return the bytes of the header of a message of tensors of *elements*."""
+    tensors = (rounds.vector.new_empty(elements),) * rounds.tensors(number)
+    return sizes_of(rounds.tag(number), Payload(tensors))[0]
 
 
 def messages_B(rounds: Rounds, number: int, ranks: Ints) -> Any:
@@ -32,4 +33,4 @@ def messages_B(rounds: Rounds, number: int, ranks: Ints) -> Any:
     if least < most and header_B(rounds, number, least) != headers_B:
         lengths, places = np.unique(elements, return_inverse=True)
         headers_B = np.array([header_B(rounds, number, int(length)) for length in lengths])[places]
-    return elements * rounds.vector.element_size() + headers_B
+    return bodies_B(rounds, number, ranks) + headers_B

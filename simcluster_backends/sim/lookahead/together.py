@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import copy_context
 from typing import TYPE_CHECKING
 
 from simcluster_backends.sim.lookahead.course import Course
 from simcluster_backends.sim.lookahead.paths import Floats, Paths
 from simcluster_backends.sim.lookahead.traffic import record
+from simcluster_backends.sim.loop.callbacks import Handle, answer_next
 
 if TYPE_CHECKING:
     from simcluster.rounds import Rounds
@@ -32,19 +34,21 @@ class Together:
     async def enter(self, rank: int, rounds: Rounds) -> int:
         """Wait for the computed rounds; return how many *rank* can skip, 0 if in any doubt."""
         if rank in self.entered:  # the two schedules would share paths
-            await self.leave(rank)
+            await self.leave()
             return 0
         future: asyncio.Future[int] = self._loop.create_future()
         self.entered[rank] = rounds, future
         self._loop.clock.gather = self._decide
         return await future
 
-    async def leave(self, rank: int) -> None:
-        """Let *rank* send the first message of what it has entered: as it would have, before it sends anything else."""
-        _, future = self.entered.pop(rank)
-        if not future.done():
-            future.set_result(0)
-            await asyncio.sleep(0)
+    async def leave(self) -> None:
+        """Let all that have entered send their first messages: as they would have, before any later message leaves."""
+        entered, self.entered = self.entered, {}
+        ready, turn = self._loop._ready, self._loop.create_future()
+        ready.appendleft(Handle(answer_next, (ready, turn, None), copy_context()))
+        for _, future in reversed(entered.values()):
+            answer_next(ready, future, 0)
+        await turn
 
     def _decide(self) -> None:
         """Decide at the end of this instant, when all nodes have entered."""

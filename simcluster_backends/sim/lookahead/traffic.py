@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simcluster.rounds import NO_RANK
 from simcluster_backends.sim.lookahead.sizes import messages_B
 
 if TYPE_CHECKING:
@@ -28,12 +29,15 @@ def _record(course: Course, leg: Leg, stop: int, stops_s: Floats, members: Membe
     sent_B = np.zeros(len(leg.to), dtype=np.int64)
     for number in range(leg.first, stop):
         sent_B += messages_B(rounds, number, course.ranks)
+    sent_B[leg.to == NO_RANK] = 0
     streams.note_computed(leg.to, sent_B)
     tag = rounds.tag(leg.first) + (f" and the next {count - 1} rounds" if count > 1 else "")
     columns = (leg.to, leg.source, leg.starts_s, stops_s, sent_B, sent_B[leg.source])
     rows = zip(*(column.tolist() for column in columns), strict=True)
     for node, (to, source, start_s, stop_s, out_B, in_B) in zip(members, rows, strict=True):
-        node.recorder.sent(to, out_B, count)
-        node.recorder.received(in_B)
-        node.recorder.span("send", start_s, stop_s, to, tag, out_B)
-        node.recorder.span("recv", start_s, stop_s, source, tag, in_B)
+        if to != NO_RANK:
+            node.recorder.sent(to, out_B, count)
+            node.recorder.span("send", start_s, stop_s, to, tag, out_B)
+        if source != NO_RANK:
+            node.recorder.received(in_B)
+            node.recorder.span("recv", start_s, stop_s, source, tag, in_B)

@@ -6,11 +6,13 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from simcluster_backends.sim.loop.clock import Alarm
+
+T = TypeVar("T")
 
 owner_of_task: contextvars.ContextVar[object] = contextvars.ContextVar("owner_of_task", default=None)
 """The owner of the task being created; child tasks and callbacks inherit it with their context."""
@@ -57,6 +59,13 @@ class Handle(msgspec.Struct, eq=False):
 
     def owner(self) -> object:
         return self.context.get(owner_of_task)
+
+
+def answer_next(ready: deque[Any], future: asyncio.Future[T], result: T) -> None:
+    """Set the *result* of *future*, and let the one task that awaits it run before all else that is *ready*."""
+    if not future.done():
+        future.set_result(result)
+        ready.appendleft(ready.pop())
 
 
 class Frozen:
