@@ -1,6 +1,6 @@
 """A schedule as rounds: in each, every rank sends one message without values, and receives one.
 
-The functions are formulas: they take a round's number and a rank, or an array of ranks. So a schedule among thousands
+The functions are formulas: they take a round's number and a rank, or all ranks. So a schedule among thousands
 of ranks is described without a table, and a simulator may compute a round for all ranks together.
 """
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Ranks: TypeAlias = Any
-"""A rank, or an array of ranks."""
+"""A rank, or an array of all ranks in order."""
 
 Formula: TypeAlias = Callable[[int, Ranks], Any]
-"""(number of a round, rank) -> a whole number; for an array of ranks an array, or one number for all."""
+"""(number of a round, rank) -> a whole number; for all ranks an array, or one number."""
 
 
 @dataclass(frozen=True, slots=True)

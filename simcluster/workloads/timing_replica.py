@@ -20,7 +20,7 @@ from simcluster.workloads.layers.layers import Layer, Layers, check_layered
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import TensorShard
 from simcluster.workloads.replica import Replica
-from simcluster.workloads.samples import Batch, Samples
+from simcluster.workloads.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.weights import check_shapes
 from simcluster.workloads.weights_file import WeightsFile
 
@@ -34,7 +34,7 @@ class TimingReplica(Replica):
     computes = False
 
     def __init__(
-        self, sketch: Sketch, train: Samples, test: Samples | None, batch_sizes: Sequence[int], steps: int, rank: int
+        self, sketch: Sketch, train: Samples, test: Samples | None, batch_sizes: BatchSizes, steps: int, rank: int
     ) -> None:
         # Replica's own constructor would make a model.
         self._counter = self._sketch = sketch
@@ -71,7 +71,7 @@ class TimingReplica(Replica):
         return self._batches_of(self.batch_size, self.done if first is None else first)
 
     def joined_batches(self) -> Iterator[Batch]:
-        return self._batches_of(sum(self.batch_sizes), 0)
+        return self._batches_of(self.batch_sizes.total, 0)
 
     def _batches_of(self, size: int, first: int) -> Iterator[Batch]:
         inputs, targets = self._samples.each(
