@@ -54,6 +54,9 @@ class Replica(Evaluable):
     steps_taken = 0
     """The optimizer steps taken here, its own and those of parts."""
 
+    keeps_shapes = False
+    """Whether the algorithm changes no tensor's shape in place: replicas without values then share their tensors."""
+
     def __init__(
         self,
         *,

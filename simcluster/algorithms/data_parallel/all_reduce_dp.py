@@ -26,7 +26,7 @@ from simcluster.workloads import Replica
 
 
 @Facts(
-    copies=all_reduce_copies, in_step=True, evenly=by_samples,
+    copies=all_reduce_copies, in_step=True, evenly=by_samples, keeps_shapes=True,
     layered=lambda settings: settings.get("bucket_bytes") is not None,
 )  # fmt: skip
 async def all_reduce_dp(
