@@ -1,6 +1,6 @@
 """A schedule as rounds: in each, every rank sends at most one message without values, and receives at most one.
 
-The functions are formulas: they take a round's number and a rank, or an array of ranks. So a schedule among thousands
+The functions are formulas: they take a round's number and a rank, or all ranks. So a schedule among thousands
 of ranks is described without a table, and a simulator may compute a round for all ranks together.
 """
 
@@ -17,10 +17,10 @@ NO_RANK = -1
 """In the place of a rank: a message that is not sent, or not received."""
 
 Ranks: TypeAlias = Any
-"""A rank, or an array of ranks."""
+"""A rank, or an array of all ranks in order."""
 
 Formula: TypeAlias = Callable[[int, Ranks], Any]
-"""(number of a round, rank) -> a whole number; for an array of ranks an array, or one number for all."""
+"""(number of a round, rank) -> a whole number; for all ranks an array, or one number."""
 
 
 @dataclass(frozen=True, slots=True)

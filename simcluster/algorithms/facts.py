@@ -67,7 +67,8 @@ class Facts:
     whether all ranks must hold one. *evenly*: why all batches must have one size; empty if averages weigh by samples.
     *idle*: whether a rank, out of a world size, takes no part. *rests*: whether each rank except 0 does nothing until
     rank 0 first sends to it, and ends with rank 0: a simulator need not start it before. *working*: the most ranks on
-    which anything happens, out of a world size, in a run of that many steps in which no rank is lost.
+    which anything happens, out of a world size, in a run of that many steps in which no rank is lost. *keeps_shapes*:
+    whether it changes no tensor's shape in place: replicas without values then share their tensors.
     """
 
     copies: Callable[[int, int, Settings], float] | None = None
@@ -87,6 +88,7 @@ class Facts:
     idle: Callable[[int, int, Settings], bool] = lambda rank, size, settings: False
     rests: Callable[[Settings], bool] = never
     working: Callable[[int, int, Settings], int] = lambda size, steps, settings: size
+    keeps_shapes: bool = False
 
     def __call__(self, algorithm: Algorithm) -> Algorithm:
         """Attach these facts to *algorithm*, as its decorator."""

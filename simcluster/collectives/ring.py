@@ -6,14 +6,17 @@ The broadcast is a scatter and an all-gather (van de Geijn 1994).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simcluster.collectives.binomial import binomial_scatter
 from simcluster.collectives.exchange import exchange, run_rounds, skipped
-from simcluster.collectives.flat import as_bytes, from_bytes, length_of
+from simcluster.collectives.flat import as_bytes, from_bytes, length_of, lengths_of
 from simcluster.payload import Message, lend
 from simcluster.process.buffers import BUFFERS
 from simcluster.rounds import Ranks, Rounds
@@ -129,7 +132,10 @@ def _rounds(size: int, vector: Tensor, count: int, tag: Callable[[int], str], fi
     length = len(vector)
 
     def chunk(number: int, rank: Ranks) -> Ranks:
-        return length_of(rank + (first - number) % size - size, length, size)
+        shift = (first - number) % size
+        if isinstance(rank, np.ndarray):
+            return _twice(length, size)[shift : shift + size]
+        return length_of(rank + shift - size, length, size)
 
     return Rounds(
         ("ring", first, length),
@@ -156,6 +162,14 @@ def _gather_rounds(size: int, tensor: Tensor, tag: str) -> Rounds:
         vector=tensor,
         is_constant=True,
     )
+
+
+@lru_cache(maxsize=8)
+def _twice(length: int, size: int) -> NDArray[np.int64]:
+    """Return the lengths of all chunks twice: all ranks' chunks of a round are a view of them, not a computation."""
+    found = np.array(lengths_of(length, size) * 2, dtype=np.int64)
+    found.flags.writeable = False
+    return found
 
 
 class Landings:

@@ -29,8 +29,9 @@ class Layout:
         """Return the layout of *tensors* as `flatten` joins them."""
         dtype = torch.float32 if not tensors else tensors[0].dtype
         for tensor in tensors:
-            dtype = torch.promote_types(dtype, tensor.dtype)
-        return _layout(tuple(tuple(tensor.shape) for tensor in tensors), dtype)
+            if tensor.dtype is not dtype:
+                dtype = torch.promote_types(dtype, tensor.dtype)
+        return _layout(tuple([tensor.shape for tensor in tensors]), dtype)
 
     @cached_property
     def lengths(self) -> list[int]:
@@ -75,7 +76,7 @@ class Layout:
 
 @lru_cache(maxsize=64)
 def _layout(shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype) -> Layout:
-    return Layout(shapes, dtype)  # one for all nodes of a simulation
+    return Layout(tuple(map(tuple, shapes)), dtype)  # one for all nodes of a simulation
 
 
 @dataclass

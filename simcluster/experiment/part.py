@@ -167,7 +167,9 @@ class Part:
         self._initial_changes = replica.changes() if replica.computes else 0
         replica.is_to_leave = lambda: self._recorder.told_to_leave
         replica.ledger.incarnation = self._recorder.incarnation
-        replica.ledger.in_step = in_step = facts_of(experiment.algorithm).in_step
+        facts = facts_of(experiment.algorithm)
+        replica.ledger.in_step = in_step = facts.in_step
+        replica.keeps_shapes = facts.keeps_shapes
         drawn = partial(getattr, replica, "drawn_samples")
         self._recorder.pace = Pace(replica.steps, drawn, experiment.workload.tokens, in_step)
         self._recorder.ledger = partial(replica.ledger.notes, in_hand=True) if replica.computes else None

@@ -34,7 +34,7 @@ from simcluster.workloads.layers.layers import Layer, Layers, check_layered, mod
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import Share, TensorShard, share_of
 from simcluster.workloads.optimizers import learning_rate_of
-from simcluster.workloads.samples import Batch, Samples
+from simcluster.workloads.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.saved import model_state, optimizer_state, training_state
 from simcluster.workloads.steps import differentiate, separate, take_step
 
@@ -54,6 +54,9 @@ class Replica(Evaluable):
     steps_taken = 0
     """The optimizer steps taken here, its own and those of parts."""
 
+    keeps_shapes = False
+    """Whether the algorithm changes no tensor's shape in place: replicas without values then share their tensors."""
+
     def __init__(
         self,
         *,
@@ -61,7 +64,7 @@ class Replica(Evaluable):
         train: Samples | Stream,
         shards: Sequence[Indices],
         test: Samples | None,
-        batch_sizes: Sequence[int],
+        batch_sizes: BatchSizes,
         steps: int,
         seed: int,
         rank: int,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -68,3 +69,12 @@ class Batch(Samples):
     """*inputs* (batch, ...) and *targets* (batch, ...); *step* counts a rank's batches from 0."""
 
     step: int = 0
+
+
+class BatchSizes(tuple[int, ...]):
+    """The samples of a batch, by rank; one object for all replicas of a simulation."""
+
+    @cached_property
+    def total(self) -> int:
+        """The samples of a batch that joins those of all ranks."""
+        return sum(self)

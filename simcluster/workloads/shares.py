@@ -15,7 +15,7 @@ def weight_of(replica: Replica) -> float:
 
     The mean over ranks of gradients times their weights is the gradient of the joined batch.
     """
-    return replica.batch_size * len(replica.batch_sizes) / sum(replica.batch_sizes)
+    return replica.batch_size * len(replica.batch_sizes) / replica.batch_sizes.total
 
 
 def weighed(replica: Replica, gradients: Sequence[Tensor]) -> list[Tensor]:

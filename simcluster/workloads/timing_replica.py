@@ -20,7 +20,7 @@ from simcluster.workloads.layers.layers import Layer, Layers, check_layered
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import TensorShard
 from simcluster.workloads.replica import Replica
-from simcluster.workloads.samples import Batch, Samples
+from simcluster.workloads.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.weights import check_shapes
 from simcluster.workloads.weights_file import WeightsFile
 
@@ -34,7 +34,7 @@ class TimingReplica(Replica):
     computes = False
 
     def __init__(
-        self, sketch: Sketch, train: Samples, test: Samples | None, batch_sizes: Sequence[int], steps: int, rank: int
+        self, sketch: Sketch, train: Samples, test: Samples | None, batch_sizes: BatchSizes, steps: int, rank: int
     ) -> None:
         # Replica's own constructor would make a model.
         self._counter = self._sketch = sketch
@@ -51,7 +51,7 @@ class TimingReplica(Replica):
     @cached_property
     def parameters(self) -> list[Tensor]:
         # Made on demand: few algorithms read the weights of every node, and with thousands of nodes they add up.
-        return _views(self._sketch.parameters)
+        return self._separate(self._sketch.parameters)
 
     @cached_property
     def shapes(self) -> list[Tensor]:
@@ -71,7 +71,7 @@ class TimingReplica(Replica):
         return self._batches_of(self.batch_size, self.done if first is None else first)
 
     def joined_batches(self) -> Iterator[Batch]:
-        return self._batches_of(sum(self.batch_sizes), 0)
+        return self._batches_of(self.batch_sizes.total, 0)
 
     def _batches_of(self, size: int, first: int) -> Iterator[Batch]:
         inputs, targets = self._samples.each(
@@ -83,7 +83,7 @@ class TimingReplica(Replica):
     def loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
         self.note_work("loss_and_gradients")
         self.gradient_cost(batch)  # raises where the model does not take this shape
-        return UNKNOWN, _views(self._sketch.parameters)
+        return UNKNOWN, self._separate(self._sketch.parameters)
 
     def gradient_cost(self, batch: Batch) -> Cost:
         known = self._counted
@@ -107,7 +107,7 @@ class TimingReplica(Replica):
         self._check_shapes("parameters", parameters)
 
     def snapshot(self) -> list[Tensor]:
-        return _views(self.parameters)
+        return self._separate(self.parameters)
 
     def part(self, places: Sequence[int]) -> Part:
         self.is_parted = True
@@ -146,14 +146,13 @@ class TimingReplica(Replica):
     def weights_sha256(self) -> None:
         return None
 
+    def _separate(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return separate tensors, so that reshaping one in place does not affect another replica, if that may be."""
+        return list(tensors) if self.keeps_shapes else [tensor.detach() for tensor in tensors]
+
     def _check_shapes(self, what: str, tensors: Sequence[Tensor]) -> None:
         if [tensor.shape for tensor in tensors] != self._sketch.shapes:
             check_shapes(what, self.names, self._sketch.parameters, tensors)
-
-
-def _views(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return separate tensors, so that reshaping one in place does not affect another replica."""
-    return [tensor.detach() for tensor in tensors]
 
 
 class TimingLayer(Layer):

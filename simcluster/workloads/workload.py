@@ -41,7 +41,7 @@ from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.initial.deferred import Deferred
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.replica import Replica
-from simcluster.workloads.samples import Batch, Samples
+from simcluster.workloads.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.schedules import Made, MakeSchedule, with_schedule
 from simcluster.workloads.steps import Loss, own_loss
 from simcluster.workloads.timing_replica import TimingReplica
@@ -95,7 +95,7 @@ class Workload:
     # Shared by all replicas; a simulator makes hundreds of them in one process.
     _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
     _counted: Counted = field(default_factory=Counted, init=False, repr=False)
-    _equal_sizes: dict[int, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
+    _sizes: dict[int, BatchSizes] = field(default_factory=dict, init=False, repr=False)
     _sketches: dict[type[Sketch], Sketch] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -127,14 +127,14 @@ class Workload:
         """Return this workload with batches of *sizes*, by rank."""
         return replace(self, batch_size=math.gcd(*sizes), batch_sizes=tuple(sizes))
 
-    def sizes(self, size: int) -> tuple[int, ...]:
+    def sizes(self, size: int) -> BatchSizes:
         """Return the samples per step of each of *size* ranks."""
         if self.batch_sizes and len(self.batch_sizes) != size:
             found, expected = f"{len(self.batch_sizes)} sizes", f"{size}, one per rank"
             raise UsageError(Problem("batch_size", found, expected))
-        if not self.batch_sizes and size not in self._equal_sizes:
-            self._equal_sizes[size] = (self.batch_size,) * size
-        return self.batch_sizes or self._equal_sizes[size]
+        if size not in self._sizes:
+            self._sizes[size] = BatchSizes(self.batch_sizes or (self.batch_size,) * size)
+        return self._sizes[size]
 
     @cached_property
     def train_samples(self) -> Samples:
@@ -229,7 +229,7 @@ class Workload:
         if numerics == "none":
             steps = self._steps(size, steps, epochs)
             sizes = self.sizes(size)
-            sketch = self._sketch(sum(sizes))  # of a batch that joins those of all ranks
+            sketch = self._sketch(sizes.total)  # of a batch that joins those of all ranks
             return TimingReplica(sketch, self.train_samples, self.test_samples, sizes, steps, rank)
         if any(tensor.is_meta for tensor in self.train_samples.tensors):
             raise UsageError(Problem("train", "tensors without values", "values, or numerics: none"))

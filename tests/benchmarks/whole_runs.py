@@ -2,9 +2,9 @@
 
 python -m tests.benchmarks.whole_runs CASE [--nodes N]
 
-A case is `ad_psgd` (one step on a complete graph), `pipeline` (gpt-70b-1024 with more nodes), or `lost` (three steps of
-`all_reduce_dp`, whose ranks re-form without one that crashes; `kept` is the same without the crash). Run each in a
-fresh process.
+A case is `ad_psgd` (one step on a complete graph), `pipeline` (gpt-70b-1024, a ring, with more nodes), or `lost`
+(three steps of `all_reduce_dp`, whose ranks re-form without one that crashes; `kept` is the same without the crash).
+Run each in a fresh process.
 """
 
 from __future__ import annotations

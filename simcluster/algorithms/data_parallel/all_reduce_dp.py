@@ -26,7 +26,7 @@ from simcluster.workloads import Replica
 
 
 @Facts(
-    copies=all_reduce_copies, in_step=True, evenly=by_samples,
+    copies=all_reduce_copies, in_step=True, evenly=by_samples, keeps_shapes=True,
     layered=lambda settings: settings.get("bucket_bytes") is not None,
 )  # fmt: skip
 async def all_reduce_dp(
@@ -56,7 +56,7 @@ async def all_reduce_dp(
     buckets = cut_into_buckets(replica, bucket_bytes)
     by_schedule = partial(all_reduce, schedule=schedule)
     means = [
-        Mean(compression, node, f"gradients/{number}", [replica.parameters[place] for place in places], by_schedule)
+        Mean(compression, node, f"gradients/{number}", [replica.shapes[place] for place in places], by_schedule)
         for number, places in enumerate(bucket.places for bucket in buckets)
     ]
 

@@ -41,7 +41,7 @@ def cut_into_buckets(replica: Replica, bucket_bytes: int | None) -> list[Bucket]
     once.
     """
     if bucket_bytes is None:
-        return [Bucket(list(range(len(replica.parameters))))]
+        return [Bucket(list(range(len(replica.shapes))))]
     layers = replica.layers()
     shared = layers.shared()
     buckets, size_bytes = [Bucket()], 0
@@ -52,7 +52,7 @@ def cut_into_buckets(replica: Replica, bucket_bytes: int | None) -> list[Bucket]
             size_bytes = 0
         buckets[-1].layers.append(number)
         buckets[-1].places += complete
-        size_bytes += sum(replica.parameters[place].nbytes for place in complete)
+        size_bytes += sum(replica.shapes[place].nbytes for place in complete)
     if not buckets[-1].places:  # the first layers have no parameters, but must still be passed
         buckets[-2].layers += buckets.pop().layers
     return buckets
