@@ -30,7 +30,7 @@ FORGOTTEN_CYCLES = 10_000
 class DeviceLock(asyncio.Lock):
     """The lock of a node's device, which nearly always is free."""
 
-    _locked: bool  # asyncio.Lock's
+    _locked: bool  # asyncio.Lock's, like _waiters and _wake_up_first
 
     def take(self) -> bool:
         """Acquire the lock if nothing holds it or waits for it; return whether it did."""
@@ -38,6 +38,12 @@ class DeviceLock(asyncio.Lock):
             return False
         self._locked = True
         return True
+
+    def give(self) -> None:
+        """Release the lock, which is held."""
+        self._locked = False
+        if self._waiters:
+            self._wake_up_first()
 
 
 class DeviceModel:
