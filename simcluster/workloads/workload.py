@@ -229,7 +229,7 @@ class Workload:
         if numerics == "none":
             steps = self._steps(size, steps, epochs)
             sizes = self.sizes(size)
-            sketch = self._sketch(sum(sizes))  # of a batch that joins those of all ranks
+            sketch = self._sketch(sum(sizes) if self.batch_sizes else size * self.batch_size)  # a batch of all ranks
             return TimingReplica(sketch, self.train_samples, self.test_samples, sizes, steps, rank)
         if any(tensor.is_meta for tensor in self.train_samples.tensors):
             raise UsageError(Problem("train", "tensors without values", "values, or numerics: none"))

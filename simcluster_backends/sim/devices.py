@@ -30,7 +30,7 @@ FORGOTTEN_CYCLES = 10_000
 class DeviceLock(asyncio.Lock):
     """The lock of a node's device, which nearly always is free."""
 
-    _locked: bool  # asyncio.Lock's, like _waiters and _wake_up_first
+    _locked: bool  # asyncio.Lock's
 
     def take(self) -> bool:
         """Acquire the lock if nothing holds it or waits for it; return whether it did."""
@@ -41,9 +41,10 @@ class DeviceLock(asyncio.Lock):
 
     def give(self) -> None:
         """Release the lock, which is held."""
-        self._locked = False
         if self._waiters:
-            self._wake_up_first()
+            self.release()
+        else:
+            self._locked = False
 
 
 class DeviceModel:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+
 class SimTransport(Node[Outgoing, Any]):
     """The transport of *member*: simcluster.transport.Transport says what every method promises."""
 

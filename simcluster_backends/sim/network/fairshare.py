@@ -241,7 +241,4 @@ def _is_apart(channel: Channel, loose: Channel) -> bool:
         if holder is not channel and holder is not loose:
             return False
     new = channel.parts.get(loose)
-    for demand in new.loads if new is not None else ():
-        if not demand.is_only_on(channel):
-            return False
-    return True
+    return new is None or all(demand.is_only_on(channel) for demand in new.loads)
