@@ -87,8 +87,11 @@ class _Tensor(tuple[torch.Size, torch.dtype]):
 
 
 def _shape(arg: Any) -> Any:
+    """Return what the cost of work on *arg* depends on: of a float that is not 0, nothing."""
     if isinstance(arg, Tensor):
         return _Tensor((arg.shape, arg.dtype))
+    if type(arg) is float:
+        return 1.0 if arg else 0.0
     return tuple([_shape(part) for part in arg]) if isinstance(arg, (list, tuple)) else arg
 
 

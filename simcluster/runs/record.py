@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -39,6 +40,10 @@ class Metric(NamedTuple):
     node: str
     name: str
     value: float
+
+
+metric_of: Callable[[tuple[float, int, str, str, float]], Metric] = partial(tuple.__new__, Metric)
+"""Makes a metric of its values, in half the time that Metric takes."""
 
 
 class Noticed(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simcluster.process.unawaited import first_step_made
-from simcluster.runs.record import KEPT_SPANS, Metric, NodeRecord
+from simcluster.runs.record import KEPT_SPANS, Metric, NodeRecord, metric_of
 from simcluster.runs.spans import Adder, SpanKind, span_of
 from simcluster.transport import OWN_TAGS
 from simcluster.unknown_number import UnknownNumber
@@ -143,7 +143,7 @@ class Recorder:
             number = float(value)
         except (TypeError, ValueError, RuntimeError):
             raise TypeError(f"a metric is one number, and {name!r} is {type(value).__name__} {value!r}") from None
-        return Metric(time_s, step, self._record.name, name, number)
+        return metric_of((time_s, step, self._record.name, name, number))
 
     def end_algorithm(self) -> float:
         """Record and return the end of the algorithm; the rest, such as evaluation, is off the clock."""

@@ -74,9 +74,7 @@ class TimingReplica(Replica):
         return self._batches_of(self.batch_sizes.total, 0)
 
     def _batches_of(self, size: int, first: int) -> Iterator[Batch]:
-        inputs, targets = self._samples.each(
-            lambda tensor: torch.empty((size, *tensor.shape[1:]), dtype=tensor.dtype, device="meta")
-        )
+        inputs, targets = self._sketch.batch(self._samples, size)
         for step in range(first, self.steps):
             yield Batch(inputs, targets, step)
 

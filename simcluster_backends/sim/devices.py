@@ -39,6 +39,13 @@ class DeviceLock(asyncio.Lock):
         self._locked = True
         return True
 
+    def give(self) -> None:
+        """Release the lock, which is held."""
+        if self._waiters:
+            self.release()
+        else:
+            self._locked = False
+
 
 class DeviceModel:
     """The device of node *name*. Call `start` when a piece of work begins and `stop` when it ends.

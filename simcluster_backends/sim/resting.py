@@ -48,7 +48,7 @@ def records_of(
     awake = {member.rank: member.recorder.record for member in members}
     like = next((record for record in reversed(awake.values()) if record.is_idle), None)
     ends_s: dict[object, float] = {}
-    only = routes.only_links if len(awake) < len(members) else {}
+    only = routes.topology.only_links if len(awake) < len(members) else {}
     found = []
     for rank, name in enumerate(routes.topology.workers):
         record = awake.get(rank)

@@ -62,21 +62,25 @@ class SimTransport(Node[Outgoing, Any]):
             start_s = loop.clock._now
             # Run at the start, as a real device would: later changes are not seen, and cancelling comes too late.
             duration_s = member.device.start(cost, start_s)
+            alarm = None
             try:
                 outcome = self._begin(work, args, kwargs, cost)
                 if not duration_s:
                     await asyncio.sleep(0)
                 elif member.cores is None:
-                    await loop.rest(duration_s, outcome.context)
+                    done, alarm = loop.rest(duration_s, outcome.context)
+                    await done
                 else:
                     await member.cores.work(duration_s)
             finally:
+                if alarm is not None:
+                    alarm.cancelled = True  # it may not have come yet
                 loop.progress()
                 end_s = loop.clock._now
                 member.device.stop(end_s)
                 self.recorder.span("compute", start_s, end_s, -1, "", 0)
         finally:
-            member.device_lock.release()
+            member.device_lock.give()
         return outcome.result()  # type: ignore[no-any-return]
 
     def _begin(self, work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], cost: Cost) -> Outcome[Any]:

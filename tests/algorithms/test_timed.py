@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 import simcluster
@@ -53,3 +54,16 @@ def test_work_is_counted_alike_on_zeros_and_without_values(
         assert found[0].cost == found[1].cost
         assert shapes(found[0].found) == shapes(found[1].found)
         assert found[0].is_known
+
+
+def scaled(tensor: Tensor, scale: float) -> Tensor:
+    return tensor.mul(scale)
+
+
+def test_work_is_counted_once_whatever_its_floats() -> None:
+    tensor = torch.zeros(3)
+    costs = {timed.cost_of(scaled, tensor, 0.5)}
+    before = timed._counted.cache_info().misses
+    costs |= {timed.cost_of(scaled, tensor, scale) for scale in (0.25, 3.0)}
+    assert len(costs) == 1
+    assert timed._counted.cache_info().misses == before

@@ -125,3 +125,20 @@ def test_flat_and_back_is_the_same() -> None:
     back = unflatten(flatten(tensors), tensors)
     assert all(torch.equal(a, b) for a, b in zip(tensors, back, strict=True))
     assert flatten(tensors).shape == (11,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_pieces_without_values_have_the_form_of_those_with_values(dtype: torch.dtype) -> None:
+    like = [torch.rand(2, 3), torch.rand(()), torch.rand(0), torch.rand(4, 3).T]
+    without = [tensor.to("meta") for tensor in like]
+    vector = torch.zeros(19, dtype=dtype)
+    forms = [
+        [(tensor.shape, tensor.dtype, tensor.stride()) for tensor in pieces]
+        for pieces in (unflatten(vector, like), unflatten(vector.to("meta"), without))
+    ]
+    assert forms[0] == forms[1]
+    pieces = unflatten(torch.empty(6, device="meta"), without[:1])
+    pieces[0].resize_(6)
+    assert without[0].shape == (2, 3)
+    with pytest.raises(RuntimeError):
+        unflatten(torch.empty(7, device="meta"), without[:1])

@@ -74,7 +74,8 @@ async def _serve(
     max_staleness: int | None, codec: Codec, server_trains: bool, concurrency: int | None,
 ) -> None:  # fmt: skip
     w = flatten(replica.parameters)
-    state = resumable(replica, w=w, gathered=w.new_zeros(len(w)), version=0, held=0, applied=0, rejected=0, came=0)
+    zeros = w.new_zeros(len(w))  # never changed in place
+    state = resumable(replica, w=w, gathered=zeros, version=0, held=0, applied=0, rejected=0, came=0)
     places = min(concurrency or node.size, node.size - 1)
     cohort = Cohort(node, replica, places, interval, state.came) if concurrency is not None else None
 
@@ -82,7 +83,7 @@ async def _serve(
         """Take the step w <- w - eta_g times the buffer's mean."""
         state.w = await timed(node, _step, state.w, state.gathered, server_learning_rate, state.held)
         server.take()
-        state.gathered, state.version = w.new_zeros(len(w)), state.version + 1
+        state.gathered, state.version = zeros, state.version + 1
         state.applied, state.held = state.applied + state.held, 0
         if not server_trains:
             replica.load(unflatten(state.w, replica.parameters))  # for evaluation only
@@ -113,8 +114,8 @@ async def _serve(
             if max_staleness is not None and staleness > max_staleness:
                 state.rejected += 1
             else:
-                age = staleness if damping == "root" else 0
-                state.gathered = await timed(node, _gather, state.gathered, flatten(push.tensors), age)
+                scale = (1 + staleness if damping == "root" else 1) ** -0.5
+                state.gathered = await timed(node, _gather, state.gathered, flatten(push.tensors), scale)
                 state.held += 1
                 server.hold(push)
                 # Phase 2, step: once K changes have arrived.
@@ -144,8 +145,8 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
         await timed(node, adopt, replica.parameters, state.w)
 
 
-def _gather(gathered: Tensor, delta: Tensor, staleness: int) -> Tensor:
-    return gathered + delta.mul((1 + staleness) ** -0.5)
+def _gather(gathered: Tensor, delta: Tensor, scale: float) -> Tensor:
+    return gathered + delta.mul(scale)
 
 
 def _step(w: Tensor, gathered: Tensor, eta: float, number: int) -> Tensor:

@@ -224,12 +224,31 @@ class Topology:
         for name in (a, b):
             if name not in self.nodes:
                 raise ValueError(f"topology {self.name} has no node {name!r}: {nearest(name, self.nodes)}")
+        if hops := self.over_one_node(a, b):
+            return self._routes.setdefault(key, hops)
         path = self._laid.get((a, b)) or self._routing.path(a, b)
         if path is None:
             raise ValueError(f"topology {self.name} has no path from {a} to {b}")
         links = ((self._link(*pair), pair[0]) for pair in itertools.pairwise(path))
-        route = self._routes[key] = tuple(Hop(link, link.a == source) for link, source in links)
-        return route
+        return self._routes.setdefault(key, tuple(Hop(link, link.a == source) for link, source in links))
+
+    def over_one_node(self, a: str, b: str) -> tuple[Hop, ...]:
+        """Return the route from *a* to *b* if each has one link, to the same node, as in a star; else ()."""
+        first, last = self.only_links.get(a), self.only_links.get(b)
+        if first is None or last is None or first is last:
+            return ()
+        hops = Hop(first, first.a == a), Hop(last, last.b == b)
+        middle = hops[0].target
+        return hops if middle == hops[1].source and self.nodes[middle].gateway else ()
+
+    @cached_property
+    def only_links(self) -> dict[str, Link | None]:
+        """The link of each node that has one, None for a node with several."""
+        found: dict[str, Link | None] = {}
+        for link in self.links:
+            for end in (link.a, link.b):
+                found[end] = None if end in found else link
+        return found
 
     def route_latency_s(self, a: str, b: str) -> float:
         """Return the one-way latency from *a* to *b*, bit-identical in both directions."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.process.loading import compiler_loads
 from simcluster.workloads.costs.counter import Counter
 from simcluster.workloads.layers.tensor_shard import Share
+from simcluster.workloads.samples import Samples
 from simcluster.workloads.saved import training_state
 from simcluster.workloads.steps import rehearsed, trainable_of
 
@@ -39,6 +40,7 @@ class Sketch(Counter):
         self.names, self.trainable = [name for name, _ in named], [parameter for _, parameter in named]
         self.parameters = [meta(parameter) for parameter in self.trainable]
         self.shapes = [parameter.shape for parameter in self.parameters]
+        self._batches: dict[tuple[Samples, int], Samples] = {}
 
     def mode(self) -> AbstractContextManager[object]:
         """Return the mode of all work here, which may be entered again and again."""
@@ -46,6 +48,15 @@ class Sketch(Counter):
             from torch._subclasses.fake_tensor import FakeTensorMode
 
             return FakeTensorMode(allow_non_fake_inputs=True)
+
+    def batch(self, samples: Samples, size: int) -> tuple[Any, Tensor]:
+        """Return inputs and targets like *size* of *samples*, without values, in separate tensors for each caller."""
+        found = self._batches.get((samples, size))
+        if found is None:
+            found = self._batches[samples, size] = Samples(
+                *samples.each(lambda tensor: torch.empty((size, *tensor.shape[1:]), dtype=tensor.dtype, device="meta"))
+            )
+        return found.each(Tensor.detach)
 
     def output_of(self, modules: Sequence[nn.Module], which: Hashable, inputs: Tensor) -> Tensor:
         """Return the output of *modules*, identified by *which*, for *inputs*, without values."""

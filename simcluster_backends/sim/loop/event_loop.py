@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from simcluster.errors import UsageError
 from simcluster_backends.sim.loop.callbacks import Frozen, Handle, Timer, owner_of_task
-from simcluster_backends.sim.loop.clock import Clock, Endless
+from simcluster_backends.sim.loop.clock import Alarm, Clock, Endless
 from simcluster_backends.sim.loop.workers import Workers
 
 if TYPE_CHECKING:
@@ -158,14 +158,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         owned.add(task)
         return task
 
-    async def rest(self, delay_s: float, context: contextvars.Context) -> None:
-        """Sleep for *delay_s*, more than 0, as `asyncio.sleep` does, in fewer turns; *context* is the caller's."""
+    def rest(self, delay_s: float, context: contextvars.Context) -> tuple[asyncio.Future[None], Alarm]:
+        """Return a future that is done in *delay_s*, more than 0, and the alarm that ends it, for the caller to cancel.
+
+        Awaiting it is a sleep in fewer turns than `asyncio.sleep` takes; *context* is the caller's.
+        """
         done: asyncio.Future[None] = asyncio.Future(loop=self)
-        alarm = self.clock.alarm_at(self.clock._now + delay_s, self._rested, (done, context))
-        try:
-            await done
-        finally:
-            alarm.cancelled = True
+        return done, self.clock.alarm_at(self.clock._now + delay_s, self._rested, (done, context))
 
     def _rested(self, resting: tuple[asyncio.Future[None], contextvars.Context]) -> None:
         done, context = resting

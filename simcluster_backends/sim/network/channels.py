@@ -100,11 +100,19 @@ class Channel:
             del channel.parts[self], self.reach[channel]
 
     def hand_over(self, channel: Channel) -> None:
-        """Let *channel*, which holds no demands yet, hold all that this one holds: they are on no other channel."""
+        """Let *channel* hold all that this one holds: they are on no other channel."""
         part = channel.parts.pop(self)
         del self.reach[channel]
-        channel.parts[channel] = channel.reach[channel] = part.again()
-        channel.limits, self.limits = self.limits, channel.limits
+        own = channel.parts.get(channel)
+        if own is None:
+            channel.parts[channel] = channel.reach[channel] = part.again()
+            channel.limits, self.limits = self.limits, channel.limits
+        else:
+            for demand, load in part.loads.items():
+                own.add(demand, load)
+            for limit in self.limits:
+                insort(channel.limits, limit)
+            self.limits.clear()
         for demand in part.loads:
             demand.holder = channel
 

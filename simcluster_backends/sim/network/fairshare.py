@@ -12,20 +12,12 @@ from __future__ import annotations
 
 from bisect import insort
 from math import inf
-from typing import NamedTuple
 
 from simcluster_backends.sim.network.channels import Channel, Demand, discard
 from simcluster_backends.sim.network.dense import Loads
 from simcluster_backends.sim.network.filling import Filling
 
-__all__ = ["Channel", "Demand", "FairShare", "Settled"]
-
-
-class Settled(NamedTuple):
-    """The channels at another level than before, and the demands that something else holds than then."""
-
-    channels: list[Channel]
-    demands: list[Demand]
+__all__ = ["Channel", "Demand", "FairShare"]
 
 
 class FairShare:
@@ -104,13 +96,16 @@ class FairShare:
             demand.set_limit(demand.limit_now())
             self._felt_from = min(self._felt_from, level, demand.limit)
 
-    def settle(self) -> Settled:
-        """Update all rates; return what has changed."""
+    def settle(self) -> tuple[list[Channel], list[Demand]]:
+        """Update all rates. Return the channels at another level than before, and the demands that something else holds
+        than then.
+        """
         loose = self._loose
         changed: dict[Channel, None] = {}
         moved: dict[Demand, None] = {}
         touched = {channel: None for channel in self._touched if len(channel.demands) > 1}
-        touched.update(dict.fromkeys(loose.reach))
+        if loose.reach:
+            touched.update(dict.fromkeys(loose.reach))
         for channel in list(touched):
             if _is_apart(channel, loose) and self._settle_apart(channel, changed, moved):
                 del touched[channel]
@@ -122,7 +117,7 @@ class FairShare:
         self._unsettled.clear()
         self._touched.clear()
         self._felt_from = inf
-        return Settled(list(changed), list(moved))
+        return list(changed), list(moved)
 
     def _settle_apart(self, channel: Channel, changed: dict[Channel, None], moved: dict[Demand, None]) -> bool:
         """Settle *channel*, whose demands share no other; return False if one that has to be loosened does.
@@ -131,14 +126,14 @@ class FairShare:
         """
         loose = self._loose
         if (new := channel.parts.get(loose)) is not None:
-            if len(channel.parts) == 1 and len(new.loads) == len(self._unsettled) and channel.among is None:
+            moved.update(dict.fromkeys(new.loads))
+            if len(new.loads) == len(self._unsettled) and channel.among is None:
                 loose.hand_over(channel)
-                moved.update(self._unsettled)
                 self._unsettled.clear()
-            for demand in list(new.loads) if loose in channel.parts else ():
-                demand.move(channel)
-                moved[demand] = None
-                del self._unsettled[demand]
+            else:
+                for demand in list(new.loads):
+                    demand.move(channel)
+                    del self._unsettled[demand]
         elif channel not in channel.parts and channel.limited.load > channel.capacity_Bps:
             return False  # the capacity has changed
         changed[channel] = None
@@ -242,7 +237,8 @@ def _is_apart(channel: Channel, loose: Channel) -> bool:
     """Return whether limits hold all demands on *channel*, except those that share no other channel."""
     if len(channel.reach) > (channel in channel.reach):
         return False
-    if any(holder is not channel and holder is not loose for holder in channel.parts):
-        return False
+    for holder in channel.parts:
+        if holder is not channel and holder is not loose:
+            return False
     new = channel.parts.get(loose)
     return new is None or all(demand.is_only_on(channel) for demand in new.loads)

@@ -109,14 +109,14 @@ class Network:
 
     def _settle(self) -> None:
         now = self.clock._now
-        settled = self._fair.settle()
-        for channel in settled.channels:
+        channels, demands = self._fair.settle()
+        for channel in channels:
             service = self._services.get(channel)
             if service is None:
                 service = self._services[channel] = Service()
             service.run(now, channel.level if channel.level < inf else 0.0)
             self._unarmed[service] = None
-        for flow in settled.demands:
+        for flow in demands:
             if isinstance(flow, Flow):  # other demands only take their share
                 self._serve(flow)
         unarmed, self._unarmed = self._unarmed, {}

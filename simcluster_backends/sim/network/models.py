@@ -37,18 +37,21 @@ class NetworkModel:
 
     def lay(self, hops: Sequence[Hop], channels: Channels, ends: Sequence[Node] = ()) -> tuple[Route, float]:
         """Return the route over *hops* between *ends*, and the seconds by which latency delays a message."""
-        latency_s = fsum(hop.link.latency_s for hop in hops)
-        uses = channels.used(hops, ends)
-        bounds_Bps = [self.bandwidth_factor * hop.link.bandwidth_Bps for hop in hops if hop.link.duplex == "free"]
-        losses = [hop.link.loss for hop in hops if hop.link.loss]
+        latency_s = fsum([hop.link.latency_s for hop in hops])
+        bound_Bps, losses = inf, []
+        for link, _ in hops:
+            if link.duplex == "free":
+                bound_Bps = min(bound_Bps, self.bandwidth_factor * link.bandwidth_Bps)
+            if link.loss:
+                losses.append(link.loss)
         if losses:
-            bounds_Bps.append(rate_bound_Bps(together(losses), 2.0 * latency_s))
+            bound_Bps = min(bound_Bps, rate_bound_Bps(together(losses), 2.0 * latency_s))
         weight = 1.0
         if latency_s > 0:  # with zero latency, SimGrid shares equally
             if self.fair_bytes is not None:
                 weight = 1.0 / (latency_s + fsum(self.fair_bytes / hop.link.bandwidth_Bps for hop in hops))
-            bounds_Bps.append(self.window_bytes / (2.0 * latency_s))
-        route = Route(tuple(uses.items()), min(bounds_Bps, default=inf), weight)
+            bound_Bps = min(bound_Bps, self.window_bytes / (2.0 * latency_s))
+        route = Route(tuple(channels.used(hops, ends).items()), bound_Bps, weight)
         return route, self.latency_factor * latency_s
 
 

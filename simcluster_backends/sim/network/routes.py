@@ -81,12 +81,7 @@ class Routes:
 
     def latency_s(self, source: str, target: str) -> float:
         """Return the latency of the `way` from *source* to *target*."""
-        first, last = self.only_links.get(source), self.only_links.get(target)
-        hops: Sequence[Hop] = ()
-        if first is not None and last is not None:
-            hops = Hop(first, first.a == source), Hop(last, last.b == target)
-        if not hops or hops[0].target != hops[1].source:  # they are not leaves of one switch
-            hops = self.topology.route(source, target)
+        hops = self.topology.over_one_node(source, target) or self.topology.route(source, target)
         return self._model.latency_of([hop.link for hop in self._current(hops)])
 
     def _current(self, hops: Sequence[Hop]) -> Sequence[Hop]:
@@ -94,15 +89,6 @@ class Routes:
         if self.link_now is None:
             return hops
         return [Hop(self.link_now(hop), hop.forward) for hop in hops]
-
-    @cached_property
-    def only_links(self) -> dict[str, Link | None]:
-        """The link of each node that has one, None for a node with several."""
-        found: dict[str, Link | None] = {}
-        for link in self.topology.links:
-            for end in (link.a, link.b):
-                found[end] = None if end in found else link
-        return found
 
     @cached_property
     def _spokes(self) -> Spokes | None:
