@@ -25,6 +25,7 @@ SIZES = (64, 256, 1024)
 FLOWS = ((4000, 64), (10000, 128))
 PATIENCE_S = 180.0
 COHORT = 131072
+EXPLORERS = {5000: 300.0, 100_000: None}
 STARTS, PAIRS = 5, 9
 """Rounds of commands, and of simulated runs next to the plain loop."""
 
@@ -38,17 +39,17 @@ class Goal:
     most: float | None
     before: float | None = None
 
-    def shown(self, value: float | None) -> str:
-        """Return *value* in this unit; none stands for a case that took too long."""
-        if value is None:
-            return f"over {PATIENCE_S:.0f} s in all"
-        return f"{value:,.0f} {self.unit}" if self.unit in ("us", "B") else f"{value:,.2f} {self.unit}".strip()
+    def shown(self, value: float | str) -> str:
+        """Return *value* in this unit, or the words that stand for it."""
+        if isinstance(value, str):
+            return value
+        return f"{value:,.0f} {self.unit}" if self.unit in ("us", "ms", "B") else f"{value:,.2f} {self.unit}".strip()
 
-    def row(self, earlier: str, value: float | None) -> str:
+    def row(self, earlier: str, value: float | str) -> str:
         """Return the line of the table for *value*."""
         if self.most is None:
             return f"| {self.name} | {earlier} | {self.shown(value)} | | |"
-        met = "yes" if value is not None and value <= self.most else "**no**"
+        met = "yes" if not isinstance(value, str) and value <= self.most else "**no**"
         return f"| {self.name} | {earlier} | {self.shown(value)} | {self.shown(self.most)} | {met} |"
 
 
@@ -77,6 +78,14 @@ def report() -> Iterator[float]:
         size_bytes, screens = pages.many_nodes()
         yield size_bytes / 1e6
         yield screens
+
+
+def explorers(points: int) -> list[float]:
+    """Return the time of the slowest change in an explorer of *points*, if there is a browser."""
+    if CHROMIUM is None:
+        return []
+    _, _, changes = pages.exploring(points)
+    return [max(changes.values())]
 
 
 def cohorts() -> Iterator[float]:
@@ -149,6 +158,11 @@ def cases() -> dict[str, tuple[Measure, tuple[Goal, ...]]]:
             Goal("its height, 1280 x 800", "screens", 6, 124),
         ),
     )
+    for points, most_ms in EXPLORERS.items():
+        found[f"explorer {points}"] = (
+            partial(explorers, points),
+            (Goal(f"the slowest change in an explorer of {points:,} points, wall time", "ms", most_ms),),
+        )
     return found
 
 
@@ -168,8 +182,8 @@ def _flows(number: int, hosts: int) -> list[float]:
     return [contention.flows_s(number, hosts)]
 
 
-def in_a_process(name: str, checkout: Path) -> list[float] | None:
-    """Return the numbers of case *name* with the library of *checkout*; None if that takes too long or fails there."""
+def in_a_process(name: str, checkout: Path) -> list[float] | str:
+    """Return the numbers of case *name* with the library of *checkout*, or in words why there are none."""
     with tempfile.TemporaryDirectory() as folder:
         for part in ("simcluster", "simcluster_backends", "experiments", "topologies"):
             (Path(folder) / part).symlink_to(checkout / part)
@@ -181,10 +195,10 @@ def in_a_process(name: str, checkout: Path) -> list[float] | None:
                 command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
             )
         except subprocess.TimeoutExpired:
-            return None
+            return f"over {PATIENCE_S:.0f} s in all"
     if done.returncode:
         print(f"{name} with {checkout}:\n{done.stderr}", file=sys.stderr)
-        return None
+        return "fails"
     return list(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -194,17 +208,19 @@ def rows(only: Sequence[str] = (), before: Path | None = None) -> Iterator[str]:
     for name, (_, goals) in cases().items():
         if only and not any(name.startswith(wanted) for wanted in only):
             continue
-        measured = in_a_process(name, before) if before is not None else None
+        measured = in_a_process(name, before) if before is not None else []
         now = in_a_process(name, ROOT)
         for place, goal in enumerate(goals):
-            value = now[place] if now is not None and place < len(now) else None
-            if now is not None and value is None:
+            if (value := _at(now, place)) is None:
                 continue  # such as a height without a browser
-            if before is not None:
-                earlier = goal.shown(measured[place] if measured is not None else None)
-            else:
-                earlier = "" if goal.before is None else goal.shown(goal.before)
-            yield goal.row(earlier, value)
+            earlier = _at(measured, place) if before is not None else goal.before
+            yield goal.row("" if earlier is None else goal.shown(earlier), value)
+
+
+def _at(measured: Sequence[float] | str, place: int) -> float | str | None:
+    if isinstance(measured, str):
+        return measured
+    return measured[place] if place < len(measured) else None
 
 
 def main() -> None:

@@ -8,9 +8,8 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from simcluster.experiment import Experiment, read_experiment
 from simcluster.experiment.job import ClusterJob
-from simcluster.experiment.read.experiment import Experiment
-from simcluster.experiment.read.read import read_experiment
 from simcluster.process.intra_op import one_thread
 from simcluster_backends.sim import run_cluster
 from tests.benchmarks.timing import Ratio, compare, wall_s

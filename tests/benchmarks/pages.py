@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 
 from simcluster.reports import report
-from simcluster.reports.sweeps import explorer
 from simcluster.results import Run
 from simcluster.runs.write import write_run
 from simcluster.topology import load
@@ -115,6 +114,8 @@ def many_nodes() -> tuple[int, float]:
 
 def swept(points: int) -> str:
     """Return the explorer of a made-up sweep: four keys, five seeds, one point in 100 failed."""
+    from simcluster.reports.sweeps import explorer  # not where another checkout has it
+
     random = np.random.default_rng(0)
     workers, bandwidth_Mbps = random.integers(1, 17, points), 10.0 ** random.integers(1, 5, points)
     rate = 10 ** random.uniform(-4, 0, points)
