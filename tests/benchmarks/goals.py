@@ -45,12 +45,16 @@ class Goal:
             return value
         return f"{value:,.0f} {self.unit}" if self.unit in ("us", "ms", "B") else f"{value:,.2f} {self.unit}".strip()
 
-    def row(self, earlier: str, value: float | str) -> str:
-        """Return the line of the table for *value*."""
-        if self.most is None:
-            return f"| {self.name} | {earlier} | {self.shown(value)} | | |"
-        met = "yes" if not isinstance(value, str) and value <= self.most else "**no**"
-        return f"| {self.name} | {earlier} | {self.shown(value)} | {self.shown(self.most)} | {met} |"
+    def row(self, earlier: float | str | None, value: float | str, *, is_paired: bool) -> str:
+        """Return the line of the table for *value*; its ratio to *earlier*, if the two are of one run."""
+        then = "" if earlier is None else self.shown(earlier)
+        ratio = ""
+        if is_paired and isinstance(earlier, float) and not isinstance(value, str):
+            ratio = f"{value / earlier:.2f}"
+        goal, met = "", ""
+        if self.most is not None:
+            goal, met = self.shown(self.most), "yes" if not isinstance(value, str) and value <= self.most else "**no**"
+        return f"| {self.name} | {then} | {self.shown(value)} | {ratio} | {goal} | {met} |"
 
 
 Measure: TypeAlias = Callable[[], Sequence[float]]
@@ -93,7 +97,8 @@ def cohorts() -> Iterator[float]:
     run = cohort.measure(COHORT, 100, real=False)
     yield run["cpu_s"]
     yield run["peak_bytes"] / 1e9
-    yield cohort.idle_bytes(cohort.measured(min(cohort.SIZES), 100), run)
+    # Two rounds: of 100, each called worker's part would count.
+    yield cohort.idle_bytes(cohort.measured(min(cohort.SIZES), 2), cohort.measured(COHORT, 2))
     yield run["wall_s"] / run["virtual_s"]
 
 
@@ -204,7 +209,7 @@ def in_a_process(name: str, checkout: Path) -> list[float] | str:
 
 def rows(only: Sequence[str] = (), before: Path | None = None) -> Iterator[str]:
     """Yield the lines of a table; *before* is another checkout, measured right before this one."""
-    yield "| | before | now | goal | met |\n| --- | --- | --- | --- | --- |"
+    yield "| | before | now | now / before | goal | met |\n| --- | --- | --- | --- | --- | --- |"
     for name, (_, goals) in cases().items():
         if only and not any(name.startswith(wanted) for wanted in only):
             continue
@@ -214,7 +219,7 @@ def rows(only: Sequence[str] = (), before: Path | None = None) -> Iterator[str]:
             if (value := _at(now, place)) is None:
                 continue  # such as a height without a browser
             earlier = _at(measured, place) if before is not None else goal.before
-            yield goal.row("" if earlier is None else goal.shown(earlier), value)
+            yield goal.row(earlier, value, is_paired=before is not None)
 
 
 def _at(measured: Sequence[float] | str, place: int) -> float | str | None:
