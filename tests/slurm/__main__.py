@@ -109,6 +109,7 @@ def _say(words: str) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the daemons end, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job, and its sweeps, would ignore it
     began_s = time.monotonic()
     try:
         install()
