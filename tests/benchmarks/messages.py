@@ -97,7 +97,7 @@ COMPUTED = {
 
 
 def _folded(rounds: int, nodes: int) -> int:
-    """Return the messages if each bit of a place takes *rounds*; surplus ranks fold, and others are told to start."""
+    """Return the messages if each bit of a place takes *rounds*; surplus ranks fold, and others get a start message."""
     bits = nodes.bit_length() - 1
     rest = nodes - (1 << bits)
     return (rounds * bits << bits) + (rest + (1 << bits) if rest else 0)

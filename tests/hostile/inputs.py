@@ -1,4 +1,4 @@
-"""What hostile clients say before they have proven anything, by kind and seed; no socket anywhere."""
+"""Bytes that hostile clients send before they have authenticated, by kind and seed; no socket anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a peer that has the key and means harm says after its handshake, by kind and seed; no socket anywhere."""
+"""Bytes that a hostile peer with the key sends after its handshake, by kind and seed; no socket anywhere."""
 
 from __future__ import annotations
 

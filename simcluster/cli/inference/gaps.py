@@ -1,4 +1,4 @@
-"""What a topology lacks for a forecast of a language model, as commands print it."""
+"""The gaps of a topology for a forecast of a language model, as commands print them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ happen meanwhile: no alarm due, no message in flight, no task of any node waitin
 simulated, so that no node leaves the schedule while rounds of another are still computed.
 
 together.py: which nodes have entered, and whether anything else could happen. paths.py: rates and channels between
-ranks. course.py: when each rank begins each round. traffic.py: what the records get.
+ranks. course.py: when each rank begins each round. traffic.py: the records of nodes.
 """
 
 from simcluster_backends.sim.lookahead.together import Together

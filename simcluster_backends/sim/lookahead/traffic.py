@@ -1,4 +1,4 @@
-"""What the nodes' records get of the rounds that were computed."""
+"""The traffic of computed rounds in the nodes' records."""
 
 from __future__ import annotations
 
