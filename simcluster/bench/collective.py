@@ -6,13 +6,14 @@ import asyncio
 import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from simcluster.bench.placement import chain_of, sites_of, weights_of
 from simcluster.collectives import exchange, operations, subgroup
+from simcluster.collectives.exchange import skipped
 from simcluster.collectives.schedules import find
 from simcluster.documents.limits import MOST_BYTES
 from simcluster.errors import Problem, UsageError, nearest
@@ -20,7 +21,7 @@ from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Sendable, as_payload, body_bytes
 from simcluster.rounds import NO_RANK, Rounds
 from simcluster.topology import Topology
-from simcluster.transport import Accelerated, Transport
+from simcluster.transport import Transport
 
 ORDERS = ("ranks", "near-first", "far-first")
 
@@ -40,8 +41,7 @@ class Counted(Forwarding):
 
     async def rounds_ahead(self, rounds: Rounds) -> int:
         """Look ahead as the transport does, and count its rounds as well."""
-        has_it = hasattr(self._node, "rounds_ahead")
-        over = await cast(Accelerated, self._node).rounds_ahead(rounds) if has_it else 0
+        over = await skipped(self._node, rounds)
         sent = [number for number in range(over) if rounds.to(number, self.rank) != NO_RANK]
         elements = sum(int(rounds.elements(number, self.rank)) * rounds.tensors(number) for number in sent)
         self.payload_B += elements * rounds.vector.element_size()

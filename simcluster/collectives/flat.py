@@ -80,11 +80,9 @@ def start_of(part: Any, length: int, parts: int) -> Any:
 
 
 def length_of(part: Any, length: int, parts: int) -> Any:
-    """Return the length of *part*, or of each of an array of them; counted from the end if below 0."""
+    """Return the length of *part*, or of each of an array of them."""
     each, longer = divmod(length, parts)
-    if not longer:
-        return each
-    return each + (((part >= 0) & (part < longer)) | (part < longer - parts))
+    return each + (part < longer) if longer else each
 
 
 def summed(parts: Sequence[Tensor]) -> Tensor:

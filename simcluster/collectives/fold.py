@@ -79,7 +79,8 @@ def fold_rounds(inner: Rounds, places: Places, tag: str) -> Rounds:
     rest = places.rest
     if not rest:
         return inner
-    first = 2 + (places.count - rest - 1) // rest  # round 0 folds; in those before *first* the others are told to start
+    # Round 0 folds; in those before *first* the others get start messages.
+    first = 2 + (places.count - rest - 1) // rest
     last, length = first + inner.count, len(inner.vector)
 
     def place_at(rank: Ranks) -> Ranks:

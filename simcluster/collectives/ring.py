@@ -135,7 +135,7 @@ def _rounds(size: int, vector: Tensor, count: int, tag: Callable[[int], str], fi
         shift = (first - number) % size
         if isinstance(rank, np.ndarray):
             return _twice(length, size)[shift : shift + size]
-        return length_of(rank + shift - size, length, size)
+        return length_of((rank + shift) % size, length, size)
 
     return Rounds(
         ("ring", first, length),
