@@ -74,18 +74,23 @@ def uneven_star(rates: list[float], delays: list[float]) -> Topology:
     return Topology("uneven", {name: Node(name, IDEAL) for name in names} | {"sw": Node("sw")}, links)
 
 
+def links_of(most: int) -> st.SearchStrategy[tuple[list[float], list[float]]]:
+    """Rates and delays of two to *most* nodes."""
+    return st.integers(2, most).flatmap(
+        lambda n: st.tuples(
+            st.lists(st.sampled_from([125e6, 125e6, 1e8, 3e7]), min_size=n, max_size=n),
+            st.lists(st.sampled_from([25e-6, 25e-6, 0.0, 1e-3]), min_size=n, max_size=n),
+        )
+    )
+
+
 def now() -> float:
     return asyncio.get_running_loop().time()
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(2, 7).flatmap(
-        lambda n: st.tuples(
-            st.lists(st.sampled_from([125e6, 125e6, 1e8, 3e7]), min_size=n, max_size=n),
-            st.lists(st.sampled_from([25e-6, 25e-6, 0.0, 1e-3]), min_size=n, max_size=n),
-        )
-    ),
+    links_of(7),
     st.integers(0, 5000),
     st.integers(1, 3),
 )
@@ -164,12 +169,7 @@ ROUNDS = {
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @settings(max_examples=25, deadline=None)
 @given(
-    st.integers(2, 9).flatmap(
-        lambda n: st.tuples(
-            st.lists(st.sampled_from([125e6, 125e6, 1e8, 3e7]), min_size=n, max_size=n),
-            st.lists(st.sampled_from([25e-6, 25e-6, 0.0, 1e-3]), min_size=n, max_size=n),
-        )
-    ),
+    links_of(9),
     st.integers(0, 5000),
     st.sampled_from([300, 6000, 10**9]),
     st.sampled_from(["maxmin", "lv08"]),
@@ -229,7 +229,7 @@ def test_folds_are_computed_until_a_rank_that_nothing_folds_into_may_leave(sched
         await SCHEDULES[schedule](node, 16000, "s")
         return now()
 
-    # Of 6 ranks 2 fold, and 2 are told to start; before unfolding, one more round is simulated.
+    # Of 6 ranks 2 fold, and 2 get a start message; before unfolding, one more round is simulated.
     assert same(star(6), body) == [rounds - 2] * 6
 
 
