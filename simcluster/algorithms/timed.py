@@ -24,8 +24,8 @@ async def timed(node: Transport, work: Callable[..., T], *args: Any) -> T:
     or numbers.
 
     The cost depends on shapes alone, not on values, nor on whether anything is computed. So does the result for tensors
-    without values: it is found once for all nodes. A number that decides a size is whole: a float changes no cost, except
-    if it is 0.
+    without values: it is found once for all nodes. A number that decides a size is whole: a float changes no cost,
+    except if it is 0.
     """
     counted = _counted(work, tuple([_shape(arg) for arg in args]))
     if counted.is_known and _lack_values(args):
