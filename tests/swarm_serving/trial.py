@@ -85,7 +85,8 @@ class Counted(Scheduler):
 
     def issue(self, *planned: Any) -> Any:
         issued = super().issue(*planned)
-        held = sum(self.blocks.held(one) for one in [*(s.number for s in self._by_slot.values()), *self._kept.values()])
+        numbers = [*(sequence.number for sequence in self._by_slot.values()), *self._room.kept.values()]
+        held = sum(map(self.blocks.held, numbers))
         if self.blocks.free + held != self.blocks.total:
             self.wrong.add("blocks are not conserved")
         return issued
@@ -179,7 +180,7 @@ def _judged(case: Case, clients: Clients, record: Any, expected: dict[str, tuple
             wrong.append(f"request {one.id} ended after {len(tokens)} of {len(whole)} tokens")
     if record.error is None and not hit and not cuts:
         for one in Counted.made:
-            kept = sum(map(one.blocks.held, one._kept.values()))
+            kept = sum(map(one.blocks.held, one._room.kept.values()))
             if not one.is_empty or one.blocks.free + kept != one.blocks.total:
                 wrong.append("sequences or blocks are left behind")
     return wrong

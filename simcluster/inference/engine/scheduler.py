@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from itertools import count, islice, repeat
 
 from simcluster.inference.engine.batch import Batch, Issued, Opened, Piece
-from simcluster.inference.engine.blocks import Blocks
 from simcluster.inference.engine.limits import Limits
-from simcluster.inference.engine.prefixes import Prefixes
 from simcluster.inference.engine.queued import Answer, Plan, Queued, Row, Wish, logprobs_in, next_chunks, number
+from simcluster.inference.engine.room import Room
 from simcluster.inference.request import NO_LOGPROBS, Reason, Request
 
 
@@ -45,12 +44,11 @@ class Scheduler:
     _closed: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.blocks = Blocks(self.limits.blocks, self.limits.block_tokens)
+        self._room = Room(self.limits, self._forgotten)
+        self.blocks = self._room.blocks
         self._numbers, self._slots = count(), count()
         self._by_slot: dict[int, Queued] = {}
         self._by_id: dict[str, Queued] = {}
-        self._prefixes = Prefixes(self.limits.chunk_tokens)
-        self._kept: dict[int, int] = {}  # the numbers of sequences that have ended or are set aside, by their slots
         self._aside: dict[int, Queued] = {}
 
     @property
@@ -64,8 +62,7 @@ class Scheduler:
     @property
     def cache_share(self) -> float:
         """The share of the blocks that requests hold; those of kept prefixes are as good as free."""
-        kept = sum(map(self.blocks.held, self._kept.values()))
-        return 1 - (self.blocks.free + kept) / self.blocks.total
+        return self._room.share
 
     @property
     def slots(self) -> Collection[int]:
@@ -124,8 +121,8 @@ class Scheduler:
 
     def _set_aside(self, sequence: Queued) -> None:
         self._aside[sequence.slot] = sequence
-        self._kept[sequence.slot], sequence.flying = sequence.number, 0
-        self._prefixes.hold(sequence.slot)
+        self._room.set_aside(sequence.slot, sequence.number)
+        sequence.flying = 0
 
     @property
     def aside(self) -> list[str]:
@@ -141,8 +138,8 @@ class Scheduler:
         if sequence is None or not sequence.goes_on_as(request):
             return None
         slot = sequence.slot
-        del self._aside[slot], self._kept[slot]
-        self._prefixes.drop(slot)
+        del self._aside[slot]
+        self._room.resume(slot)
         self._by_slot[slot] = self._by_id[request.id] = sequence
         insort(self._running, sequence, key=number)
         if request.logprobs != NO_LOGPROBS:
@@ -253,8 +250,9 @@ class Scheduler:
 
     def retire(self, sequence: Queued) -> None:
         """Keep the prompt of *sequence*, which has ended here, or free its blocks."""
-        if self.keeps_prefixes and self._prefixes.keep(sequence.slot, sequence.request.prompt):
-            self._kept[sequence.slot] = self._by_slot.pop(sequence.slot).number
+        prompt = sequence.request.prompt
+        if self.keeps_prefixes and self._room.keep(sequence.slot, sequence.number, prompt):
+            del self._by_slot[sequence.slot]
         else:
             self._close(sequence)
 
@@ -293,22 +291,15 @@ class Scheduler:
 
     def _hold(self, sequence: Queued, spare: int = -1) -> bool:
         """Let *sequence* hold blocks for all its tokens, if need be those of kept prefixes except the slot *spare*."""
-        blocks = self.blocks
-        others = [slot for slot in self._prefixes if slot != spare]
-        more = blocks.needed(len(sequence.tokens)) - blocks.held(sequence.number)
-        if more > blocks.free + sum(blocks.held(self._kept[slot]) for slot in others):
-            return False
-        while not blocks.hold(sequence.number, len(sequence.tokens)):
-            self.forget(others.pop(0))
-        return True
+        return self._room.hold(sequence.number, len(sequence.tokens), spare)
 
     def forget(self, slot: int) -> None:
         """Free the blocks of *slot*, a kept prefix or a sequence that was set aside, unless they are free."""
-        if slot in self._kept:
-            self._aside.pop(slot, None)
-            self.blocks.release(self._kept.pop(slot))
-            self._prefixes.drop(slot)
-            self._closed.append(slot)
+        self._room.forget(slot)
+
+    def _forgotten(self, slot: int) -> None:
+        self._aside.pop(slot, None)
+        self._closed.append(slot)
 
     def _preempt(self, sequence: Queued) -> None:
         """Take the blocks of *sequence*, which waits again; its tokens will go through the model once more."""
@@ -322,7 +313,7 @@ class Scheduler:
         """Start waiting sequences in their order, as far as all their tokens get blocks."""
         while self._waiting and len(self._running) < self.limits.running:
             sequence = self._waiting[0]
-            source, prefix = self._prefixes.longest(sequence.tokens)
+            source, prefix = self._room.longest(sequence.tokens)
             if not self._hold(sequence, source):
                 source, prefix = -1, 0
                 if not self._hold(sequence):

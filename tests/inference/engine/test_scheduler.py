@@ -90,7 +90,7 @@ class Run:
         scheduler = self.scheduler
         blocks, running = scheduler.blocks, scheduler._running
         held = {sequence.number: blocks.held(sequence.number) for sequence in running}
-        kept = [blocks.held(number) for number in scheduler._kept.values()]
+        kept = [blocks.held(number) for number in scheduler._room.kept.values()]
         assert blocks.free + sum(held.values()) + sum(kept) == blocks.total
         assert blocks.holders == len([count for count in (*held.values(), *kept) if count])
         assert scheduler.cache_share == pytest.approx(sum(held.values()) / blocks.total)
@@ -106,7 +106,7 @@ class Run:
         assert scheduler._in_flight
         if len(scheduler._in_flight) == self.limits.batches:
             return
-        free = scheduler.blocks.free + sum(map(scheduler.blocks.held, scheduler._kept.values()))
+        free = scheduler.blocks.free + sum(map(scheduler.blocks.held, scheduler._room.kept.values()))
         for sequence in scheduler._running:
             if not sequence.flying and sequence.left:
                 more = scheduler.blocks.needed(len(sequence.tokens)) - scheduler.blocks.held(sequence.number)

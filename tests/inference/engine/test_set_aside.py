@@ -105,8 +105,8 @@ def test_the_next_engine_continues_every_answer_with_its_tokens(seed: int, block
             tokens.append(after(tokens))
         assert desk.answers[one.id] == tokens[len(one.prompt) :]
     scheduler = desk.scheduler
-    assert scheduler.blocks.free + sum(map(scheduler.blocks.held, scheduler._kept.values())) == blocks
-    assert desk.stage.slots.keys() - set(scheduler._closed) <= scheduler._kept.keys()
+    assert scheduler.blocks.free + sum(map(scheduler.blocks.held, scheduler._room.kept.values())) == blocks
+    assert desk.stage.slots.keys() - set(scheduler._closed) <= scheduler._room.kept.keys()
     if (
         blocks == 1000
     ):  # with room for all, only a chunk in flight is computed again; shared beginnings are not computed
@@ -179,4 +179,4 @@ def test_another_request_is_not_taken_for_the_one_set_aside_and_gets_its_blocks(
     while (issued := next_batch(scheduler)) is not None:
         scheduler.take(stage.forward(issued))
     assert scheduler.is_empty
-    assert scheduler.blocks.free + sum(map(scheduler.blocks.held, scheduler._kept.values())) == 2
+    assert scheduler.blocks.free + sum(map(scheduler.blocks.held, scheduler._room.kept.values())) == 2
