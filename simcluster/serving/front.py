@@ -18,6 +18,8 @@ from simcluster.serving.setup import Placed
 MOST_OPEN: Final = 256
 """Limit on the requests that are waiting or being answered."""
 
+STOPPING: Final = "the server is stopping"
+
 NOTHING: Final = Load(0, 0, 0.0, 0, ())
 
 
@@ -158,7 +160,7 @@ class Front:
     def stop(self) -> None:
         """Take no more requests, and let the engine end."""
         with self._changed:
-            self._is_open, self._why_not, self._ends = False, "the server is stopping", True
+            self._is_open, self._why_not, self._ends = False, STOPPING, True
             for answer in self._answers.values():
                 answer.is_cancelled = True
                 self._orders.append(Cancel(answer.request.id))

@@ -17,7 +17,7 @@ from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.serving import program
 from simcluster.serving.bridge import FarFront
-from simcluster.serving.front import Front
+from simcluster.serving.front import STOPPING, Front
 from simcluster.serving.pacer import pace
 from simcluster.serving.program import Part
 from simcluster.serving.setup import Placed, Setup
@@ -102,7 +102,7 @@ async def _bridged(node: Transport, part: Part, hosting: Hosting) -> NodeRecord:
         except BaseException:
             await far.close()  # another group may follow, which continues the answers
             raise
-        await far.failed("the server is stopping")
+        await far.failed(STOPPING)
 
     try:
         return await part.take(node, desk)
@@ -122,10 +122,12 @@ def _loss_in(error: BaseException) -> PeerLost | None:
 
 
 def _why(error: BaseException) -> str:
-    """Return why the engine ends: the lost node's name, if one is lost."""
+    """Return why the engine ends: the lost node's name, if one is lost; an interrupt stops the server."""
     loss = _loss_in(error)
     if loss is not None:
         return str(loss)
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    if isinstance(error, KeyboardInterrupt):
+        return STOPPING
     return f"the engine failed: {type(error).__name__}: {error}"

@@ -53,6 +53,17 @@ def test_an_answer_has_its_tokens_in_order_and_one_end() -> None:
     asyncio.run(run())
 
 
+def test_an_interrupt_tells_open_answers_that_the_server_is_stopping() -> None:
+    async def run() -> None:
+        front = a_front()
+        answer = front.ask(request(0))
+        with pytest.raises(KeyboardInterrupt), host.in_this_process(front, "a key"):
+            raise KeyboardInterrupt
+        assert await answer.more() == ([], End("error", "the server is stopping"))
+
+    asyncio.run(run())
+
+
 def test_a_request_of_another_thread_wakes_the_engines_loop() -> None:
     async def engine(front: Front, order: list[Any]) -> None:
         front.open(asyncio.get_running_loop().call_soon_threadsafe)
