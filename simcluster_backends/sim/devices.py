@@ -39,6 +39,11 @@ class DeviceLock(asyncio.Lock):
         self._locked = True
         return True
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anything waits for the lock."""
+        return bool(self._waiters)
+
     def give(self) -> None:
         """Release the lock, which is held."""
         if self._waiters:
