@@ -106,7 +106,7 @@ class TimingReplica(Replica):
         for batch in batches:
             yield self.gradient_cost(batch)
             self._stepped = True
-            yield self.apply_cost()
+            yield self._step_cost
 
     def load(self, parameters: Sequence[Tensor]) -> None:
         self._check_shapes("parameters", parameters)

@@ -25,6 +25,7 @@ class Stint:
     def __init__(self, member: Member, costs: Iterator[Cost]) -> None:
         self._member, self._costs = member, costs
         self._loop, self._clock = member.loop, member.loop.clock
+        self._device, self._lock = member.device, member.device_lock
         self._over: asyncio.Future[None] = asyncio.Future(loop=member.loop)
         self._alarm = Alarm(self._ended, None)
         self._context = copy_context()
@@ -44,26 +45,27 @@ class Stint:
     def _begin(self, cost: Cost) -> bool:
         """Begin a piece of work; return whether it takes any time."""
         now_s = self._clock._now
-        duration_s = self._member.device.start(cost, now_s)
+        duration_s = self._device.start(cost, now_s)
         self._start_s = now_s
-        if duration_s:
-            self._clock.add_alarm(now_s + duration_s, self._alarm)
-        return bool(duration_s)
+        if not duration_s:
+            return False
+        self._clock.add_alarm(now_s + duration_s, self._alarm)
+        return True
 
     def _end(self) -> None:
         """End the current piece, if any."""
-        if self._start_s is not None:
-            start_s, end_s, self._start_s = self._start_s, self._clock._now, None
+        start_s, self._start_s = self._start_s, None
+        if start_s is not None:
+            end_s = self._clock._now
             self._loop.progress()
-            self._member.device.stop(end_s)
+            self._device.stop(end_s)
             self._member.recorder.span("compute", start_s, end_s, -1, "", 0)
 
     def _ended(self, _: object) -> bool:
         """Continue at the end of a piece, without the task if possible: then return True."""
-        member = self._member
-        if not (self._loop.frozen.held or member.device_lock.is_wanted):
+        if not self._loop.frozen.held and not self._lock.is_wanted():
             try:
-                while (cost := next(self._costs, None)) is not None:
+                for cost in self._costs:
                     self._end()
                     if self._begin(cost):
                         return True

@@ -59,7 +59,8 @@ class Clock(simpy.Environment):
 
     gather: Callable[[], object] | None = None
     settle: Callable[[], object] | None = None
-    _latest: tuple[float, int, Bunch] | None = None  # (its time, the number of the next event, a bunch that may grow)
+    _latest: Bunch | None = None  # it may grow, by an alarm at the same time and with the next number:
+    _latest_s, _next = 0.0, 0
 
     def alarm_at(self, when: float, callback: Callable[[Any], object], argument: Any = None) -> Alarm:
         """Call *callback* with *argument* at *when*, or now if that is past."""
@@ -74,15 +75,14 @@ class Clock(simpy.Environment):
 
         Its callback returns whether it leaves no callback ready, so that the next alarm may ring at once.
         """
-        number = next(self._eid)
-        if self._latest is not None and self._latest[:2] == (when, number):
-            bunch = self._latest[2]
-            bunch.alarms.append(alarm)
+        number, latest = next(self._eid), self._latest
+        if number == self._next and when == self._latest_s and latest is not None:
+            latest.alarms.append(alarm)
         else:
-            bunch = Bunch([alarm])
+            self._latest, self._latest_s = Bunch([alarm]), when
             queue: list[Any] = self._queue
-            heappush(queue, (when, 1, number, bunch))
-        self._latest = when, number + 1, bunch
+            heappush(queue, (when, 1, number, self._latest))
+        self._next = number + 1
 
     def next_alarm_s(self) -> float:
         """Return the time of the next event, inf if there is none."""
