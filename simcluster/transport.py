@@ -10,7 +10,7 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -188,7 +188,7 @@ class Transport(Protocol):
 class Accelerated(Protocol):
     """Verbs that a transport may have on top of the interface, each or none: shortcuts, with the results of the others.
 
-    The collectives take those that are there. An algorithm has no need to; `Forwarding` hides them.
+    The library takes those that are there. An algorithm has no need to; `Forwarding` hides them.
     """
 
     async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
@@ -202,6 +202,12 @@ class Accelerated(Protocol):
 
         Returns None if that message is here already, or on its way; else a function that gives *place* back: what has
         come there and has not been received is then moved.
+        """
+
+    async def spend(self, costs: Iterable[Cost]) -> None:
+        """Use this node's device for *costs*, one `compute` after another, with work that does nothing.
+
+        The next cost is taken when the piece of work before it has ended.
         """
 
     async def rounds_ahead(self, rounds: Rounds) -> int:

@@ -28,7 +28,7 @@ async def timed(node: Transport, work: Callable[..., T], *args: Any) -> T:
     except if it is 0.
     """
     counted = _counted(work, tuple([_shape(arg) for arg in args]))
-    if counted.is_known and _lack_values(args):
+    if counted.is_known:
         again: T = await node.compute(_again, counted.found, cost=counted.cost)
         return again
     return await node.compute(work, *args, cost=counted.cost)
@@ -40,7 +40,7 @@ def cost_of(work: Callable[..., Any], *args: Any) -> Cost:
 
 
 class Counted(NamedTuple):
-    """The *cost* of a kind of work, and what it returns without values, if that is None or tensors."""
+    """The *cost* of a kind of work, and what it returns; *is_known*: it gets no values, and returns None or tensors."""
 
     cost: Cost
     is_known: bool
@@ -52,9 +52,10 @@ def _counted(work: Callable[..., Any], shapes: tuple[Any, ...]) -> Counted:
     device = "cpu" if _numbers(shapes) <= FEW else "meta"
     args, results = [_empty(shape, device) for shape in shapes], []
     cost = elementwise_cost(lambda: results.append(work(*args)))
-    found = results[0]
+    found, given = results[0], [*_tensors(shapes)]
     parts = found if type(found) in (list, tuple) else () if found is None else (found,)
-    is_known = all(type(part) is Tensor for part in parts)
+    lack_values = bool(given) and all(is_meta for _, _, _, is_meta in given)
+    is_known = lack_values and all(type(part) is Tensor for part in parts)
     return Counted(cost, is_known, _again(found) if is_known else None)
 
 
@@ -65,45 +66,34 @@ def _again(found: Any) -> Any:
     return found if found is None else type(found)([_again(part) for part in found])
 
 
-def _lack_values(args: Any) -> bool:
-    """Return whether there are tensors among *args*, and none has values."""
-    found = False
-    for tensor in _tensors(args):
-        if not tensor.is_meta:
-            return False
-        found = True
-    return found
-
-
-def _tensors(args: Any) -> Iterator[Tensor]:
-    for arg in args:
-        if isinstance(arg, Tensor):
-            yield arg
-        elif isinstance(arg, (list, tuple)):
-            yield from _tensors(arg)
-
-
-class _Tensor(tuple[torch.Size, torch.dtype]):
-    """A tensor's shape and dtype, in its place."""
-
-
 def _shape(arg: Any) -> Any:
-    """Return what the cost of work on *arg* depends on: of a float that is not 0, nothing."""
+    """Return what the cost of work on *arg* depends on, of a float that is not 0 nothing, and whether it has values."""
     if isinstance(arg, Tensor):
-        return _Tensor((arg.shape, arg.dtype))
+        return Tensor, arg.shape, arg.dtype, arg.is_meta
     if type(arg) is float:
         return 1.0 if arg else 0.0
     return tuple([_shape(part) for part in arg]) if isinstance(arg, (list, tuple)) else arg
 
 
+def _is_tensor(shape: Any) -> bool:
+    return isinstance(shape, tuple) and len(shape) == 4 and shape[0] is Tensor
+
+
+def _tensors(shape: Any) -> Iterator[Any]:
+    """Yield the tensors of *shape*, in which they are nested."""
+    if _is_tensor(shape):
+        yield shape
+    elif isinstance(shape, tuple):
+        for part in shape:
+            yield from _tensors(part)
+
+
 def _empty(shape: Any, device: str) -> Any:
-    if isinstance(shape, _Tensor):
-        return torch.zeros(shape[0], dtype=shape[1], device=device)
+    if _is_tensor(shape):
+        return torch.zeros(shape[1], dtype=shape[2], device=device)
     return [_empty(part, device) for part in shape] if isinstance(shape, tuple) else shape
 
 
 def _numbers(shapes: Any) -> int:
     """Return how many numbers the tensors of *shapes* have together."""
-    if isinstance(shapes, _Tensor):
-        return math.prod(shapes[0])
-    return sum(map(_numbers, shapes)) if isinstance(shapes, tuple) else 0
+    return sum(math.prod(size) for _, size, _, _ in _tensors(shapes))

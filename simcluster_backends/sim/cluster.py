@@ -20,7 +20,8 @@ from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.lookahead import Together
 from simcluster_backends.sim.loop.batched import Waiting
 from simcluster_backends.sim.loop.clock import Endless, collected_rarely
-from simcluster_backends.sim.loop.event_loop import Drained, SimLoop, SimTask
+from simcluster_backends.sim.loop.event_loop import Drained, SimLoop
+from simcluster_backends.sim.loop.tasks import SimTask
 from simcluster_backends.sim.member import Member
 from simcluster_backends.sim.members import Members
 from simcluster_backends.sim.membership import Departure, Membership

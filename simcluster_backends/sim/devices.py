@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from simcluster.topology import Device
     from simcluster.transport import Cost
 
+MOST_KNOWN = 16
+"""Costs with durations that a device remembers: an algorithm has a few kinds of work."""
+
 FORGOTTEN_CYCLES = 10_000
 """After this many times on and off, less than exp(-40,000) remains of an earlier state."""
 
@@ -38,6 +41,10 @@ class DeviceLock(asyncio.Lock):
             return False
         self._locked = True
         return True
+
+    def is_wanted(self) -> bool:
+        """Return whether anything waits for the lock."""
+        return bool(self._waiters)
 
     def give(self) -> None:
         """Release the lock, which is held."""
@@ -56,38 +63,46 @@ class DeviceModel:
     def __init__(self, device: Device, seed: int, name: str) -> None:
         self._device = device
         # A separate stream: the algorithm's draws and the device's never mix.
-        self._slowdown = slowdown_of(device.straggler, numpy_stream(seed, "straggler", name))
+        random, straggler = partial(numpy_stream, seed, "straggler", name), device.straggler
+        self._slowdown = None if straggler is None else slowdown_of(straggler, random())
+        self._known: dict[int, tuple[Cost, float]] = {}  # by id: what work costs again and again, and its seconds
         self.faults: Factors = ()  # when the node is slowed further or stopped
 
     def start(self, cost: Cost, now_s: float) -> float:
         """Return the virtual seconds that *cost* takes if it starts now."""
-        duration_s = self._slowdown.start(now_s, undisturbed_s(self._device, cost))
+        known = self._known.get(id(cost))
+        duration_s = known[1] if known is not None else self._learn(cost)
+        if self._slowdown is not None:
+            duration_s = self._slowdown.start(now_s, duration_s)
         return stretched(self.faults, now_s, duration_s) if self.faults else duration_s
 
     def stop(self, now_s: float) -> None:
         """End the piece that started last, whether done or cancelled."""
-        self._slowdown.stop(now_s)
+        if self._slowdown is not None:
+            self._slowdown.stop(now_s)
+
+    def _learn(self, cost: Cost) -> float:
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        duration_s = undisturbed_s(self._device, cost)
+        self._known[id(cost)] = cost, duration_s  # with the cost, whose id no other has meanwhile
+        return duration_s
 
 
 class Slowdown:
-    """Turns undisturbed seconds of work into actual ones, here the same.
-
-    Pieces of work do not overlap: start, stop, start, ...
-    """
+    """Turns undisturbed seconds of work into actual ones. Pieces of work do not overlap: start, stop, start, ..."""
 
     def start(self, now_s: float, work_s: float) -> float:
         """Return how long *work_s* takes if it starts at *now_s*."""
-        return work_s
+        raise NotImplementedError
 
     def stop(self, now_s: float) -> None:
         """End the piece at *now_s*, maybe early."""
 
 
-def slowdown_of(straggler: stragglers.Straggler | None, random: np.random.Generator) -> Slowdown:
+def slowdown_of(straggler: stragglers.Straggler, random: np.random.Generator) -> Slowdown:
     """Return the slowdown that *straggler* describes; all its draws come from *random*."""
     match straggler:
-        case None:
-            return Slowdown()
         case stragglers.Markov(factor=factor, slow_s=slow_s, fast_s=fast_s):
             steps_from = partial(in_turn, random, (slow_s, factor), (fast_s, 1.0))
             return Stepped(steps_from, FORGOTTEN_CYCLES * (slow_s + fast_s))

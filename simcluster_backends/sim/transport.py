@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +14,7 @@ from simcluster_backends.common.arguments import check_work
 from simcluster_backends.common.node import Node
 from simcluster_backends.sim.loop.workers import LEAST_FLOPS
 from simcluster_backends.sim.outgoing import Outgoing
+from simcluster_backends.sim.stint import Stint
 
 if TYPE_CHECKING:
     from simcluster.rounds import Rounds
@@ -83,6 +84,20 @@ class SimTransport(Node[Outgoing, Any]):
             member.device_lock.give()
         return outcome.result()  # type: ignore[no-any-return]
 
+    async def spend(self, costs: Iterable[Cost]) -> None:
+        """See simcluster.transport.Accelerated."""
+        costs, member = iter(costs), self._member
+        for cost in costs:
+            if member.cores is not None:
+                await self.compute(_nothing, cost=cost)
+                continue
+            if not member.device_lock.take():
+                await member.device_lock.acquire()
+            try:
+                await Stint(member, costs).work(cost)
+            finally:
+                member.device_lock.give()
+
     def _begin(self, work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], cost: Cost) -> Outcome[Any]:
         waiting, workers = self._loop.gradients, self._loop.workers
         if waiting is not None and (gradient := waiting.ask(work, args, kwargs, cost)) is not None:
@@ -115,6 +130,10 @@ class SimTransport(Node[Outgoing, Any]):
 
     async def _check_reach(self, to: int) -> None:
         await self._member.check_reach(to)
+
+
+def _nothing() -> None:
+    """Compute nothing."""
 
 
 def _is_of_a_replica(work: Callable[..., Any]) -> bool:

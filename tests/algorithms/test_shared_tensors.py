@@ -24,7 +24,26 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"compression": {"kind": "top_k", "fraction": 0.1}},
         {"compression": {"kind": "power_sgd", "rank": 1}},
         *({"schedule": name} for name in ("naive", "direct", "binomial", "recursive_doubling", "halving_doubling")),
-    ]
+    ],
+    "edp": [
+        {},
+        {"pull_interval": 2, "damping": "inverse", "max_staleness": 1},
+        {"push": "weights", "pull_interval": 2},
+        {"compression": {"kind": "top_k", "fraction": 0.1}, "server_trains": False},
+        {"compression": {"kind": "power_sgd", "rank": 1}},
+    ],
+    "fedbuff": [
+        {"interval": 2},
+        {"interval": 2, "max_staleness": 0, "buffer": 3},
+        {"interval": 2, "compression": {"kind": "top_k", "fraction": 0.1}, "server_trains": False},
+        {"interval": 2, "compression": {"kind": "power_sgd", "rank": 1}, "concurrency": 1},
+    ],
+    "sync_ps": [
+        {},
+        {"pull_interval": 2, "polyak": 0.5},
+        {"wait_for": 2, "cancel_late": True},
+        {"timeout_s": 1e-4, "server_trains": False},
+    ],
 }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from simcluster.rng import numpy_stream
+from simcluster.topology import Device
 from simcluster.topology.model.stragglers import (
     Constant,
     Exponential,
@@ -21,7 +22,8 @@ from simcluster.topology.model.stragglers import (
     Trace,
     TwoPoint,
 )
-from simcluster_backends.sim.devices import Stepped, Warming, draw_factor, slowdown_of
+from simcluster.transport import Cost
+from simcluster_backends.sim.devices import DeviceModel, Stepped, Warming, draw_factor, slowdown_of
 
 DRAWS = 20_000
 
@@ -37,7 +39,7 @@ def share_within(found: np.ndarray, probability: float) -> object:
 
 
 def test_without_a_straggler_and_with_a_constant_one_the_factor_never_changes() -> None:
-    assert slowdown_of(None, numpy_stream(0, "test")).start(3.0, 0.7) == 0.7
+    assert DeviceModel(Device("d", 1e9), 0, "a").start(Cost(7e8), 3.0) == 0.7
     assert set(draws(Constant(3.0))) == {3.0}
 
 

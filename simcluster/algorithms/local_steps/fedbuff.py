@@ -36,6 +36,7 @@ from simcluster.workloads import Replica
     exact=never,
     rests=lambda settings: settings.get("concurrency") is not None,
     working=fedbuff_working,
+    keeps_shapes=True,
 )
 async def fedbuff(
     node: Transport,

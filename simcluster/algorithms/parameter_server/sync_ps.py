@@ -28,6 +28,7 @@ from simcluster.workloads import Replica
     exact=lambda settings: settings.get("wait_for") is None and settings.get("timeout_s") is None,
     spares="workers",
     evenly=lambda settings: "" if settings.get("server_trains", True) else "a server that only serves draws no batch",
+    keeps_shapes=True,
 )
 async def sync_ps(
     node: Transport,

@@ -35,6 +35,21 @@ class Alarm(msgspec.Struct, eq=False):
     cancelled: bool = False
 
 
+class Bunch(msgspec.Struct, eq=False):
+    """Alarms at one time that follow each other in the clock's order, as one entry of SimPy's queue; *made* are done.
+
+    No other event is between two of them, so each rings where it would ring with an entry of its own.
+    """
+
+    alarms: list[Alarm]
+    made: int = 0
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether all that have not rung are cancelled."""
+        return all(alarm.cancelled for alarm in self.alarms[self.made :])
+
+
 class Clock(simpy.Environment):
     """A SimPy environment that schedules at absolute times: now + (when - now) need not equal when.
 
@@ -44,6 +59,8 @@ class Clock(simpy.Environment):
 
     gather: Callable[[], object] | None = None
     settle: Callable[[], object] | None = None
+    _latest: Bunch | None = None  # it may grow, by an alarm at the same time and with the next number:
+    _latest_s, _next = 0.0, 0
 
     def alarm_at(self, when: float, callback: Callable[[Any], object], argument: Any = None) -> Alarm:
         """Call *callback* with *argument* at *when*, or now if that is past."""
@@ -52,6 +69,20 @@ class Clock(simpy.Environment):
         now = self._now
         heappush(queue, (when if when > now else now, 1, next(self._eid), alarm))
         return alarm
+
+    def add_alarm(self, when: float, alarm: Alarm) -> None:
+        """Ring *alarm* at *when*, which is not past; it shares an entry of the queue with others that it follows.
+
+        Its callback returns whether it leaves no callback ready, so that the next alarm may ring at once.
+        """
+        number, latest = next(self._eid), self._latest
+        if number == self._next and when == self._latest_s and latest is not None:
+            latest.alarms.append(alarm)
+        else:
+            self._latest, self._latest_s = Bunch([alarm]), when
+            queue: list[Any] = self._queue
+            heappush(queue, (when, 1, number, self._latest))
+        self._next = number + 1
 
     def next_alarm_s(self) -> float:
         """Return the time of the next event, inf if there is none."""
@@ -78,14 +109,33 @@ class Clock(simpy.Environment):
             if not queue:
                 return False
             now_s, _, _, alarm = queue[0]
-            if type(alarm) is not Alarm:
+            if type(alarm) is Alarm:
+                heappop(queue)
+                if not alarm.cancelled:
+                    self._now = now_s
+                    alarm.callback(alarm.argument)
+                    return True
+            elif type(alarm) is not Bunch:
                 self.step()
                 return True
-            heappop(queue)
-            if not alarm.cancelled:
-                self._now = now_s
-                alarm.callback(alarm.argument)
+            elif self._ring(alarm):
                 return True
+
+    def _ring(self, bunch: Bunch) -> bool:
+        """Ring the alarms of *bunch*, which is next, up to one that leaves callbacks ready. Return whether any rang."""
+        queue: list[Any] = self._queue
+        goes_on: object = True
+        entry, alarms, rang = heappop(queue), bunch.alarms, False
+        self._latest = None
+        while goes_on and bunch.made < len(alarms):
+            alarm = alarms[bunch.made]
+            bunch.made += 1
+            if not alarm.cancelled:
+                self._now, rang = entry[0], True
+                goes_on = alarm.callback(alarm.argument)
+        if bunch.made < len(alarms):
+            heappush(queue, entry)
+        return rang
 
 
 @contextmanager

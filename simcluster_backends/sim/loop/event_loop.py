@@ -13,7 +13,6 @@ import logging
 import math
 import signal
 import sys
-import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from simcluster.errors import UsageError
 from simcluster_backends.sim.loop.callbacks import Frozen, Handle, Timer, owner_of_task
 from simcluster_backends.sim.loop.clock import Alarm, Clock, Endless
+from simcluster_backends.sim.loop.tasks import Owned, SimTask
 from simcluster_backends.sim.loop.workers import Workers
 
 if TYPE_CHECKING:
@@ -41,41 +41,6 @@ INSTANT_CALLBACKS_LIMIT, INSTANT_CALLBACKS_PER_NODE = 200_000, 1_000
 
 class Drained(Exception):
     """Nothing is ready, SimPy's queue is empty, and the awaited task is not done: a deadlock."""
-
-
-class SimTask(asyncio.Task[T]):
-    """A task that hashes by its number: `asyncio.wait` and TaskGroup hold tasks in sets, which iterate by hash."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, T], number: int, **options: Any) -> None:
-        self.number = number
-        self.owner = owner_of_task.get()
-        super().__init__(coroutine, **options)
-
-    def __hash__(self) -> int:
-        return self.number
-
-
-class Owned:
-    """The tasks of one owner, held weakly."""
-
-    __slots__ = ("_most", "_refs")
-
-    def __init__(self) -> None:
-        self._refs: list[weakref.ref[SimTask[Any]]] = []
-        self._most = 32
-
-    def add(self, task: SimTask[Any]) -> None:
-        """Hold *task*; forget those that have ended once they may be half of all."""
-        refs = self._refs
-        refs.append(weakref.ref(task))
-        if len(refs) > self._most:
-            self._refs = [weakref.ref(task) for task in self.unfinished()]
-            self._most = 2 * len(self._refs) + 32
-
-    def unfinished(self) -> list[SimTask[Any]]:
-        """Return the tasks that have not ended, in order of creation."""
-        found = [ref() for ref in self._refs]
-        return [task for task in found if task is not None and not task.done()]
 
 
 class SimFuture(asyncio.Future[T]):
@@ -164,9 +129,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         Awaiting it is a sleep in fewer turns than `asyncio.sleep` takes; *context* is the caller's.
         """
         done: asyncio.Future[None] = asyncio.Future(loop=self)
-        return done, self.clock.alarm_at(self.clock._now + delay_s, self._rested, (done, context))
+        return done, self.clock.alarm_at(self.clock._now + delay_s, self.rested, (done, context))
 
-    def _rested(self, resting: tuple[asyncio.Future[None], contextvars.Context]) -> None:
+    def rested(self, resting: tuple[asyncio.Future[None], contextvars.Context]) -> None:
+        """End a rest: let the task that awaits the future of *resting*, with its context, continue."""
         done, context = resting
         if self.frozen.held:  # perhaps its owner: then it has not rested until that resumes
             self.call_soon(_finish, done, context=context)

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 from simcluster.process.places import place
-from simcluster_backends.sim.loop.event_loop import SimLoop, SimTask
+from simcluster_backends.sim.loop.event_loop import SimLoop
+from simcluster_backends.sim.loop.tasks import SimTask
 
 STALL_S, WORK_S = 30.0, 300.0
 """A callback that runs for this long is reported; one that works on a device, or evaluates, only after the second."""

@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from simcluster_backends.sim.loop.callbacks import Handle, Timer, owner_of_task
-from simcluster_backends.sim.loop.event_loop import SimLoop, SimTask
+from simcluster_backends.sim.loop.event_loop import SimLoop
+from simcluster_backends.sim.loop.tasks import SimTask
 from simcluster_backends.sim.replay.script import Script
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from simcluster_backends.sim.loop.clock import Alarm
 
 if TYPE_CHECKING:
     from simcluster_backends.sim.loop.callbacks import Handle, Timer
-    from simcluster_backends.sim.loop.event_loop import SimTask
+    from simcluster_backends.sim.loop.tasks import SimTask
     from simcluster_backends.sim.replay.node import ReplayedNode
 
 
