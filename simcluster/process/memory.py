@@ -12,6 +12,11 @@ import psutil
 _M_MMAP_THRESHOLD = -3  # of malloc.h
 _LARGE_BYTES = 2**20
 
+_TRIMMED_BYTES = 2**25
+"""Freed memory that is worth a search for what can be returned, which takes about 4 ms."""
+
+_freed_bytes = 0
+
 
 def memory_bytes() -> int:
     """Return the memory of this machine."""
@@ -55,6 +60,22 @@ def return_freed_memory() -> None:
     returned as well.
     """
     with suppress(OSError, AttributeError, TypeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
-        library.malloc_trim(0)
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+    _trim()
+
+
+def note_freed(size_bytes: int) -> None:
+    """Note that *size_bytes* in pieces have been freed; now and then, what glibc keeps of such is returned.
+
+    It keeps pieces between others that are still in use, and seldom finds one that suits an aligned tensor.
+    """
+    global _freed_bytes
+    _freed_bytes += size_bytes
+    if _freed_bytes >= _TRIMMED_BYTES:
+        _freed_bytes = 0
+        _trim()
+
+
+def _trim() -> None:
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

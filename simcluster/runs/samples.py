@@ -133,17 +133,21 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
     books = closed(noted, serving[-1:])
     if any(notes["joined"] for notes in books[0]):
         books = [books[0]] * size  # every batch was shared by all ranks, which trained one model
-    parts = []
+    parts: list[dict[str, Any]] = []
+    places = 0
     for node, lives in zip(nodes, books, strict=True):
         found: dict[Place, list[Batches]] = {(0, node.rank, size): []}
         for notes in lives:
             place = tuple(notes.get("place") or (0, node.rank, size))
             found.setdefault(place, []).extend(_settled(notes, _end_of(notes, books, cluster)))
+        places += len(found)
         for (_, rank, of_size), groups in found.items():
+            if not groups and parts:
+                continue  # no row: most ranks of a large cluster have drawn nothing
             draws = partial(_draws, workload, of_size, seed, rank)
             parts.append(_positions(node.name, groups, workload.sizes(of_size)[rank], draws))
     names = ("epoch", "sample", "node", "used", "lost")
-    return Samples({name: np.concatenate([part[name] for part in parts]) for name in names}, len(parts) > size)
+    return Samples({name: np.concatenate([part[name] for part in parts]) for name in names}, places > size)
 
 
 def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], cluster: Cluster) -> float | None:

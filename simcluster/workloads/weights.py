@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from simcluster.compute import HOST
+from simcluster.process.memory import note_freed
 from simcluster.workloads.initial.deferred import Deferred, allocate, is_present
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.progress import Progress
@@ -98,6 +99,7 @@ class Weights(Progress):
             self._dropped = self.weights_sha256(), [live.stride() for live in self._live]
             for place, live in enumerate(self._live):
                 self._replace(place, live.new_full((), torch.nan).expand(live.shape))
+            note_freed(sum(memory.values()))
 
     def _give_memory(self, strides: Sequence[tuple[int, ...]]) -> None:
         self._dropped = None

@@ -74,7 +74,7 @@ def _details() -> None:
         pages.main()
 
     sweeping.main()
-    cohort.main()
+    cohort.show(max(cohort.SIZES), 10)
 
 
 if __name__ == "__main__":

@@ -31,15 +31,22 @@ PLACES, STEPS = 100, 10
 SAMPLES, FEATURES, HIDDEN = 4, 64, 1024
 """Samples of each worker, numbers of each, and hidden units: 270 kB of weights."""
 
+WRITTEN_AT_ONCE = 1024
 
-def mapped(folder: Path, workers: int) -> Workload:
-    """Return a workload with a training set that stays in a file; its samples are read when they are drawn."""
-    samples, rng = SAMPLES * workers, np.random.default_rng(0)
-    inputs = np.lib.format.open_memmap(folder / "inputs.npy", "w+", np.float32, (samples, FEATURES))
-    for first in range(0, samples, 65536):
-        inputs[first : first + 65536] = rng.standard_normal(inputs[first : first + 65536].shape, np.float32)
-    inputs.flush()
-    train = torch.from_numpy(np.load(folder / "inputs.npy", mmap_mode="c")), torch.zeros(samples, dtype=torch.long)
+
+def write_samples(file: Path, workers: int) -> None:
+    """Write the training set of *workers* to *file*, a piece at a time."""
+    rng = np.random.default_rng(0)
+    with file.open("wb") as out:
+        for _ in range(0, workers, WRITTEN_AT_ONCE):
+            shape = SAMPLES * min(workers, WRITTEN_AT_ONCE), FEATURES
+            out.write(rng.standard_normal(shape, np.float32).tobytes())
+
+
+def mapped(*, file: str) -> Workload:
+    """Return a workload with a training set that stays in *file*; its samples are read when they are drawn."""
+    inputs = np.memmap(file, np.float32, mode="c").reshape(-1, FEATURES)
+    train = torch.from_numpy(inputs), torch.zeros(len(inputs), dtype=torch.long)
     model = partial(_model, FEATURES, HIDDEN)
     return Workload(model=model, loss=nn.functional.cross_entropy, train=train, optimizer=sgd(0.1), batch_size=SAMPLES)
 
@@ -58,7 +65,8 @@ def measure(workers: int, rounds: int, real: bool) -> dict[str, float]:
     plan |= {"stop": {"steps": STEPS * rounds}, "numerics": "real" if real else "none"}
     with tempfile.TemporaryDirectory() as out:
         if real:
-            plan["workload"] = mapped(Path(out), workers)
+            write_samples(Path(out) / "inputs", workers)
+            plan["workload"] = {"path": f"{__file__}:mapped", "file": f"{out}/inputs"}
         began_s, began_wall_s = time.process_time(), time.perf_counter()
         run = simcluster.run(plan, out=f"{out}/run", report=False)
         found = {"cpu_s": time.process_time() - began_s, "wall_s": time.perf_counter() - began_wall_s}
@@ -93,11 +101,15 @@ def main() -> None:
             Replica.drop_weights = lambda self: None  # type: ignore[method-assign]
         print(json.dumps(measure(asked.size, asked.rounds, asked.real)))
         return
-    print(f"{PLACES} workers at a time, {asked.rounds} rounds of {STEPS} steps each; ratios to {SIZES[0]:,} workers")
+    show(asked.largest, asked.rounds, *(f"--{name}" for name in ("real", "keep") if vars(asked)[name]))
+
+
+def show(largest: int, rounds: int, *options: str) -> None:
+    """Print what a run of each size up to *largest* costs."""
+    print(f"{PLACES} workers at a time, {rounds} rounds of {STEPS} steps each; ratios to {SIZES[0]:,} workers")
     first: dict[str, float] = {}
-    options = [f"--{name}" for name in ("real", "keep") if vars(asked)[name]]
-    for size in (size for size in SIZES if size <= asked.largest):
-        found = measured(size, asked.rounds, *options)
+    for size in (size for size in SIZES if size <= largest):
+        found = measured(size, rounds, *options)
         first = first or found
         print(
             f"{size:>9,} workers: {found['cpu_s']:.1f} CPU s ({found['cpu_s'] / first['cpu_s']:.2f}), "

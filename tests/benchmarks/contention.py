@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,6 +26,7 @@ import torch
 
 import simcluster
 from simcluster.bench.flows import PlainFlow, finish_times
+from simcluster.collectives import all_to_all
 from simcluster.topology import star
 from simcluster.transport import Transport
 from simcluster_backends.sim import run_bodies
@@ -34,7 +36,11 @@ from tests.benchmarks.timing import ROUNDS, cpu_s
 FLOWS, HOSTS = 1000, 64
 MESSAGES = 4000
 ALGORITHMS, SIZES = ("sync_ps", "edp", "fedbuff"), (8, 64, 256, 1024, 4096, 16384)
-ALL_TO_ALL_SIZES = (8, 32, 64, 128)
+ALL_TO_ALL_SIZES, ONE_BY_ONE_SIZES = (64, 256, 1024), (8, 32, 64, 128, 256)
+EXCHANGED = 2**17
+"""Messages of `all_to_all`, at least: each is computed, with others, in much less time than one that is simulated."""
+
+PART = torch.empty(1_000_000, dtype=torch.uint8, device="meta")
 MANY_FLOWS = ((1000, 64), (4000, 64), (10000, 128))
 PATIENCE_S = 300.0
 
@@ -67,7 +73,7 @@ def message_us(algorithm: str, workers: int) -> float:
         spent.append((time.process_time() - began_s, messages))
         return ends
 
-    steps = max(3, MESSAGES // (2 * workers))
+    steps = max(5, MESSAGES // (2 * workers))
     size = {"topology.workers": workers, "topology.bandwidth": "1 Gbps", "stop.steps": steps, "numerics": "none"}
     with tempfile.TemporaryDirectory() as out, patch.object(Cluster, "run", timed):
         overrides = {**size, "algorithm.name": algorithm}
@@ -77,18 +83,33 @@ def message_us(algorithm: str, workers: int) -> float:
 
 
 def all_to_all_us(nodes: int) -> float:
-    """CPU time of one message where all nodes send to all others at once, again and again."""
+    """CPU time of one message of the collective without values, again and again, the set-up of the cluster included."""
+    rounds = max(1, EXCHANGED // (nodes * nodes))
+    parts = [PART] * nodes
+
+    async def body(node: Transport) -> None:
+        for number in range(rounds):
+            await all_to_all(node, parts, f"part {number}")
+
+    return _cpu_us(body, nodes, rounds)
+
+
+def one_by_one_us(nodes: int) -> float:
+    """CPU time of one message where all nodes send to all others at once by hand, again and again."""
     rounds = max(2, MESSAGES // (nodes * nodes))
-    part = torch.empty(1_000_000, dtype=torch.uint8, device="meta")
 
     async def body(node: Transport) -> None:
         for number in range(rounds):
             async with asyncio.TaskGroup() as sends:
                 for rank in node.peers:
-                    sends.create_task(node.send(rank, f"part {number}", part))
+                    sends.create_task(node.send(rank, f"part {number}", PART))
                 for rank in node.peers:
                     await node.recv(rank, f"part {number}")
 
+    return _cpu_us(body, nodes, rounds)
+
+
+def _cpu_us(body: Callable[[Transport], Coroutine[Any, Any, None]], nodes: int, rounds: int) -> float:
     def run() -> None:
         assert run_bodies([body] * nodes, star(nodes)) == [None] * nodes
 
@@ -98,12 +119,14 @@ def all_to_all_us(nodes: int) -> float:
 def _measure(case: str, *numbers: int) -> float:
     if case == "flows":
         return flows_s(*numbers)
-    return all_to_all_us(*numbers) if case == "all_to_all" else message_us(case, *numbers)
+    by_hand = {"all_to_all": all_to_all_us, "one_by_one": one_by_one_us}
+    return by_hand[case](*numbers) if case in by_hand else message_us(case, *numbers)
 
 
 def _cases(largest: int) -> list[tuple[str, ...]]:
     messages = [(algorithm, str(size)) for algorithm in ALGORITHMS for size in SIZES]
     messages += [("all_to_all", str(size)) for size in ALL_TO_ALL_SIZES]
+    messages += [("one_by_one", str(size)) for size in ONE_BY_ONE_SIZES]
     flows = [("flows", str(number), str(hosts)) for number, hosts in MANY_FLOWS]
     return [case for case in messages if int(case[1]) <= largest] + flows
 

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,9 +36,9 @@ class Start:
     ratio: float
 
 
-def measure(rounds: int = ROUNDS) -> Iterator[Start]:
-    """Yield each command, `import torch` first, after one round that does not count."""
-    taken: dict[str, list[float]] = {"import torch": [], **{name: [] for name in COMMANDS}}
+def measure(rounds: int = ROUNDS, names: Iterable[str] = COMMANDS) -> Iterator[Start]:
+    """Yield the commands *names*, `import torch` first, after one round that does not count."""
+    taken: dict[str, list[float]] = {"import torch": [], **{name: [] for name in names}}
     for number in range(rounds + 1):
         with tempfile.TemporaryDirectory() as folder:
             order = list(taken) if number % 2 else list(reversed(taken))

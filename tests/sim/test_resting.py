@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import simcluster
 from simcluster.errors import UsageError
 from simcluster.experiment.read import fit
+from simcluster.payload import Message
 from simcluster.reports.report_tables import compute_share
 from simcluster.runs import record, schema, summary
 from simcluster.workloads import Replica
@@ -76,6 +78,21 @@ def test_clients_hold_weights_only_while_they_train_and_end_with_those_of_a_run_
     assert held == [16] * 15
     monkeypatch.setattr(Replica, "drop_weights", lambda replica: None)
     assert facts(run) == facts(trained(tmp_path / "kept", 40, numerics="real"))
+
+
+def test_a_message_is_kept_no_longer_than_its_client_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+    drop = Replica.drop_weights
+
+    def dropped(replica: Replica) -> None:
+        drop(replica)
+        kept.append(sum(isinstance(found, Message) and found.tag in ("call", "push") for found in gc.get_objects()))
+
+    monkeypatch.setattr(Replica, "drop_weights", dropped)
+    trained(tmp_path / "run", 40, numerics="real")
+    assert len(kept) == 15
+    # At most a call and a push for each of the 5 places, not of each of the 15 clients so far.
+    assert max(kept) <= 10
 
 
 def test_the_servers_times_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:

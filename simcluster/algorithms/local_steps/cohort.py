@@ -85,12 +85,11 @@ async def calls(node: Transport) -> AsyncIterator[Message]:
     """Yield the server's calls, until it has ended."""
     while True:
         try:
-            call = await node.recv(SERVER, CALL)
+            yield await node.recv(SERVER, CALL)
         except PeerLost as lost:
             if lost.reason == ENDED:
                 return
             raise
-        yield call
 
 
 async def work_when_called(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
@@ -101,4 +100,5 @@ async def work_when_called(node: Transport, replica: Replica, interval: int, cod
         await timed(node, adopt, replica.parameters, call.tensor)
         done, batches = await anext(training)
         await train_and_push(node, replica, interval, done, batches, call.tensor, call["version"], codec)
+        del call
         replica.drop_weights()  # the next call brings others

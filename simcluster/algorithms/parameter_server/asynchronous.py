@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 from torch import Tensor
 
@@ -52,7 +53,8 @@ class Server(AsyncIterator[Any]):
         self._at_hand: _Own | None = None
         self._own: _Own | None = None
         self._next = asyncio.Event()
-        self._last: dict[int, Push] = {}  # by rank, the only push that may be answered
+        # By rank, the only push that may be answered, as long as the algorithm has it: its tensors may be large.
+        self._last: WeakValueDictionary[int, Push] = WeakValueDictionary()
         self._tells_losses = False
 
     async def __aenter__(self) -> Self:

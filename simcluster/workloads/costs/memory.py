@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -45,9 +46,9 @@ class Memory:
     captures: int = 0
     evaluation: int = 0
 
-    @property
+    @cached_property
     def total(self) -> int:
-        return sum(asdict(self).values())
+        return sum(getattr(self, part.name) for part in fields(self))
 
 
 def count_memory(

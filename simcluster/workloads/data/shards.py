@@ -22,7 +22,8 @@ def shards_for(
     *partition* deals as many equal parts as the batches have units, their common divisor, and a rank gets several.
     Raises UsageError if a shard is smaller than its rank's batch.
     """
-    units = [samples // math.gcd(*batches) for samples in batches]
+    unit = math.gcd(*batches)
+    units = [samples // unit for samples in batches]
     dealt = partition(targets, sum(units), rng=rng)
     if len(dealt) != sum(units):
         raise UsageError(Problem("partition", f"{len(dealt)} shards", f"{sum(units)}, one per rank"))
