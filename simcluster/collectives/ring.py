@@ -17,6 +17,7 @@ from torch import Tensor
 from simcluster.collectives.binomial import binomial_scatter
 from simcluster.collectives.exchange import exchange, run_rounds, skipped
 from simcluster.collectives.flat import as_bytes, from_bytes, length_of, lengths_of
+from simcluster.collectives.ring_sums import all_reduce_at_once
 from simcluster.payload import Message, lend
 from simcluster.process.buffers import BUFFERS
 from simcluster.rounds import Ranks, Rounds
@@ -33,16 +34,19 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
     c+1, ..., c+p-1 (mod p).
     """
     size, rank = node.size, node.rank
-    if vector.is_meta:
+    if size == 1 and not vector.is_meta:
+        return vector.clone()
+    if vector.is_meta or (vector.is_cpu and hasattr(node, "run_rounds")):
         phases = [f"{tag}/scatter", f"{tag}/gather"]
 
         def tag_of(number: int) -> str:
             return f"{phases[number // (size - 1)]}{number % (size - 1)}"
 
-        await run_rounds(node, _rounds(size, vector, 2 * (size - 1), tag_of, first=0))
+        rounds = _rounds(size, vector, 2 * (size - 1), tag_of, first=0)
+        if not vector.is_meta:
+            return await all_reduce_at_once(node, vector, tag, rounds)
+        await run_rounds(node, rounds)
         return vector
-    if size == 1:
-        return vector.clone()
     right, left = (rank + 1) % size, (rank - 1) % size
     result = BUFFERS.empty(vector.shape, vector.dtype) if vector.is_cpu else vector.new_empty(len(vector))
     own, chunks = vector.detach().tensor_split(size), result.tensor_split(size)
