@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, cast
 
-from simcluster.payload import Message, Sendable
+from simcluster.payload import Message, Payload, Sendable
 from simcluster.rounds import NO_RANK, Rounds
 from simcluster.transport import Accelerated, Transport
 
@@ -25,8 +26,13 @@ async def skipped(node: Transport, rounds: Rounds) -> int:
     return await cast(Accelerated, node).rounds_ahead(rounds) if hasattr(node, "rounds_ahead") else 0
 
 
+def with_values(rounds: Rounds, sends: Callable[[int], Payload], receives: Callable[[int, Message], object]) -> Rounds:
+    """Return *rounds* with the values that this rank *sends* and *receives*: see Rounds."""
+    return replace(rounds, name=(rounds.name, "values"), sends=sends, receives=receives)
+
+
 async def run_rounds(node: Transport, rounds: Rounds) -> None:
-    """Send the messages of *rounds* and receive those of others, for timing only."""
+    """Send the messages of *rounds* and receive those of others."""
     await run_rounds_from(await skipped(node, rounds), node, rounds)
 
 

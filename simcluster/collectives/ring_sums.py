@@ -6,15 +6,13 @@ from the vectors where they are, with the same additions in the same order as st
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from simcluster.collectives.exchange import run_rounds
+from simcluster.collectives.exchange import run_rounds, with_values
 from simcluster.payload import Later, Message, Payload
-from simcluster.process.buffers import BUFFERS
 from simcluster.process.late_copies import late_copy
 from simcluster.rounds import Rounds
 from simcluster.transport import Transport
@@ -23,15 +21,16 @@ from simcluster.transport import Transport
 class Sum:
     """The sum of *parts*, each of which is added to the sum of those before it; *total* once it is made.
 
-    The total is a piece of *home*.
+    The total is a piece of *home*. *quotient*: what home was divided by, and the result.
     """
 
-    __slots__ = ("home", "parts", "total")
+    __slots__ = ("home", "parts", "quotient", "total")
 
     def __init__(self, part: Tensor) -> None:
         self.parts = [part]
         self.total: Tensor | None = None
         self.home: Tensor | None = None
+        self.quotient: tuple[int, Tensor] | None = None
 
     def make(self, place: Tensor, home: Tensor) -> None:
         """Make the total in *place*, a piece of *home* that does not change any more."""
@@ -93,18 +92,24 @@ class RingOfSums:
             self._complete[chunk] = found
         self._outgoing = found
 
-    def result(self) -> Tensor:
-        """Return the sums of all chunks as one vector, which only this rank holds."""
-        sums = [self._complete[chunk] for chunk in range(self._size)]
-        home = sums[0].home
-        if home is None or any(each.home is not home for each in sums):
-            home = BUFFERS.empty((sum(map(len, self._own)),), self._own[0].dtype)
+    def result(self, divisor: int) -> Tensor:
+        """Return the sums of all chunks as one vector, divided by *divisor*; a late copy of what all ranks return."""
+        first, *others = sums = [self._complete[chunk] for chunk in range(self._size)]
+        home = first.home
+        if home is None or any(each.home is not home for each in others):
+            home = torch.empty(sum(map(len, self._own)), dtype=self._own[0].dtype)
             for each, place in zip(sums, home.tensor_split(self._size), strict=True):
                 if each.total is None:
                     each.make(place, home)
                 else:
                     place.copy_(each.total)
-        return late_copy(home)
+        if divisor == 1:
+            return late_copy(home)
+        if first.home is not home:
+            return home.div_(divisor)
+        if first.quotient is None or first.quotient[0] != divisor:
+            first.quotient = divisor, torch.div(home, divisor, out=torch.empty_like(home))
+        return late_copy(first.quotient[1])
 
     def leave(self) -> None:
         """Let the vector be changed from now on: sums that are still to be made get a copy of this rank's part."""
@@ -125,13 +130,12 @@ class RingOfSums:
         return found
 
 
-async def all_reduce_at_once(node: Transport, vector: Tensor, tag: str, rounds: Rounds) -> Tensor:
+async def all_reduce_at_once(node: Transport, vector: Tensor, tag: str, rounds: Rounds, divisor: int) -> Tensor:
     """Return what `ring_all_reduce` does, by *rounds*."""
     ring = RingOfSums(node.rank, node.size, vector, tag)
-    name = (rounds.name, "values")
     try:
-        await run_rounds(node, replace(rounds, name=name, sends=ring.sends, receives=ring.receives))
-        return ring.result()
+        await run_rounds(node, with_values(rounds, ring.sends, ring.receives))
+        return ring.result(divisor)
     finally:
         ring.leave()
 

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcluster.collectives.ring import ring_all_reduce
+from simcluster.collectives.ring import ring_all_gather, ring_all_reduce, ring_broadcast, ring_reduce_scatter
 from simcluster.forwarding import Forwarding
 from simcluster.payload import pack
 from simcluster.topology import Topology
@@ -66,10 +66,40 @@ def values(length: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
 
 
 def bits(vector: torch.Tensor) -> bytes:
-    return vector.contiguous().view(torch.uint8).numpy().tobytes()
+    return vector.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
 
 
-@settings(max_examples=80, deadline=None)
+async def mean(node: Transport, vector: torch.Tensor, tag: str) -> list[torch.Tensor]:
+    return [await ring_all_reduce(node, vector, tag, divisor=node.size)]
+
+
+async def total(node: Transport, vector: torch.Tensor, tag: str) -> list[torch.Tensor]:
+    return [await ring_all_reduce(node, vector, tag)]
+
+
+async def part(node: Transport, vector: torch.Tensor, tag: str) -> list[torch.Tensor]:
+    return [await ring_reduce_scatter(node, vector, tag)]
+
+
+async def all_of(node: Transport, vector: torch.Tensor, tag: str) -> list[torch.Tensor]:
+    found = await ring_all_gather(node, vector, tag)
+    return [other for rank, other in enumerate(found) if rank != node.rank]  # its own is the caller's
+
+
+async def unequal(node: Transport, vector: torch.Tensor, tag: str) -> list[torch.Tensor]:
+    return await all_of(node, vector[: len(vector) - min(node.rank, len(vector))].view(1, -1), tag)
+
+
+async def roots(node: Transport, vector: torch.Tensor, tag: str) -> list[torch.Tensor]:
+    found = await ring_broadcast(node, [vector], tag, 0)
+    return [] if node.rank == 0 else found
+
+
+WAYS = {way.__name__: way for way in (total, mean, part, all_of, unequal, roots)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=30, deadline=None)
 @given(
     links_of(6),
     st.sampled_from(SIZES),
@@ -79,6 +109,7 @@ def bits(vector: torch.Tensor) -> bytes:
     st.sampled_from(["full", "half"]),
 )
 def test_every_bit_time_and_span_is_the_messages_own(
+    way: str,
     links: tuple[list[float], list[float]],
     length: int,
     dtype: torch.dtype,
@@ -86,15 +117,18 @@ def test_every_bit_time_and_span_is_the_messages_own(
     apart_s: float,
     duplex: str,
 ) -> None:
+    dtype = torch.float32 if way == "mean" and not dtype.is_floating_point else dtype
+
     async def body(node: Transport) -> list[Any]:
         found: list[Any] = []
         for number in range(3):
             await asyncio.sleep(apart_s * node.rank)
             vector = values(length, dtype, 10 * number + node.rank)
-            total = await ring_all_reduce(node, vector, f"r{number}")
+            results = await WAYS[way](node, vector, f"r{number}")
             vector.zero_()  # the caller's again
-            found += [bits(total), now()]
-            total.fill_(1)  # nothing else holds it
+            found += [[bits(result) for result in results], now()]
+            for result in results:
+                result.fill_(1)  # nothing else holds it
             other = (node.rank + 2) % node.size
             if other != node.rank:
                 async with asyncio.TaskGroup() as group:
@@ -107,12 +141,14 @@ def test_every_bit_time_and_span_is_the_messages_own(
     same(topology, body, inbox_bytes=inbox_bytes)
 
 
-def test_equal_nodes_are_spared_all_rounds_but_the_last() -> None:
-    async def body(node: Transport) -> tuple[bytes, float]:
-        return bits(await ring_all_reduce(node, values(8000, torch.float32, node.rank), "r")), now()
+@pytest.mark.parametrize(("way", "rounds"), [("total", 14), ("mean", 14), ("part", 7), ("all_of", 7)])
+def test_equal_nodes_are_spared_all_rounds_but_the_last(way: str, rounds: int) -> None:
+    async def body(node: Transport) -> tuple[list[bytes], float]:
+        found = await WAYS[way](node, values(8000, torch.float32, node.rank), "r")
+        return [bits(result) for result in found], now()
 
     _, left_out = same(star(8), body)
-    assert left_out == [13] * 8
+    assert left_out == [rounds - 1] * 8
 
 
 def test_a_result_and_a_vector_are_the_callers_own_from_the_return_on() -> None:
