@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
 
 from simcluster.payload import Payload
 
@@ -57,9 +60,15 @@ class Rounds:
         """Return what *rank*, whose rounds these are, sends in round *number*."""
         if self.sends is not None:
             return self.sends(number)
-        return Payload((self.vector.new_empty(int(self.elements(number, rank))),) * self.tensors(number))
+        return hollow(int(self.elements(number, rank)), self.vector.dtype, self.tensors(number))
 
     @property
     def kind(self) -> Hashable:
         """Equal for ranks that have entered the same schedule."""
         return self.name, self.tag(0), self.count, self.vector.dtype
+
+
+@lru_cache(maxsize=4096)
+def hollow(length: int, dtype: torch.dtype, count: int = 1) -> Payload:
+    """Return *count* vectors without values; always the same ones while they are in the cache."""
+    return Payload((torch.empty(length, dtype=dtype, device="meta"),) * count)

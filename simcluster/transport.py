@@ -205,10 +205,7 @@ class Accelerated(Protocol):
         """
 
     async def rounds_ahead(self, rounds: Rounds) -> int:
-        """Return, when they are over, how many of the first *rounds* need not be done: 0 if any doubt is left."""
+        """Return, when they are over, how many of the first *rounds* need not be done: 0 if any doubt is left.
 
-    async def run_rounds(self, first: int, rounds: Rounds) -> None:
-        """Send and receive the messages of *rounds* from number *first* on, as by `exchange`, `send` and `recv`.
-
-        A transport that has this passes payloads of the kind Later on without looking at their tensors.
+        Only for a transport whose process holds all ranks: what they send has then been received, without messages.
         """

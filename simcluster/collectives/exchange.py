@@ -26,6 +26,11 @@ async def skipped(node: Transport, rounds: Rounds) -> int:
     return await cast(Accelerated, node).rounds_ahead(rounds) if hasattr(node, "rounds_ahead") else 0
 
 
+def holds_all(node: Transport) -> bool:
+    """Return whether this process holds all ranks, as a simulator's does: vectors can then be added where they are."""
+    return hasattr(node, "rounds_ahead")
+
+
 def with_values(rounds: Rounds, sends: Callable[[int], Payload], receives: Callable[[int, Message], object]) -> Rounds:
     """Return *rounds* with the values that this rank *sends* and *receives*: see Rounds."""
     return replace(rounds, name=(rounds.name, "values"), sends=sends, receives=receives)
@@ -38,27 +43,18 @@ async def run_rounds(node: Transport, rounds: Rounds) -> None:
 
 async def run_rounds_from(first: int, node: Transport, rounds: Rounds) -> None:
     """Send and receive the messages of *rounds* from number *first* on."""
-    quicker: Callable[..., Coroutine[Any, Any, None]] | None = getattr(node, "run_rounds", None)
-    if quicker:
-        await quicker(first, rounds)
-        return
+    rank = node.rank
     for number in range(first, rounds.count):
-        await run_round(number, node, rounds)
-
-
-async def run_round(number: int, node: Transport, rounds: Rounds) -> None:
-    """Send and receive the messages of round *number*."""
-    rank, tag = node.rank, rounds.tag(number)
-    to, source = int(rounds.to(number, rank)), int(rounds.source(number, rank))
-    message = None
-    if to != NO_RANK and source != NO_RANK:
-        message = await exchange(node, to, source, tag, rounds.content(number, rank))
-    elif to != NO_RANK:
-        await node.send(to, tag, rounds.content(number, rank))
-    elif source != NO_RANK:
-        message = await node.recv(source, tag)
-    if message is not None and rounds.receives is not None:
-        rounds.receives(number, message)
+        to, source, tag = int(rounds.to(number, rank)), int(rounds.source(number, rank)), rounds.tag(number)
+        message = None
+        if to != NO_RANK and source != NO_RANK:
+            message = await exchange(node, to, source, tag, rounds.content(number, rank))
+        elif to != NO_RANK:
+            await node.send(to, tag, rounds.content(number, rank))
+        elif source != NO_RANK:
+            message = await node.recv(source, tag)
+        if message is not None and rounds.receives is not None:
+            rounds.receives(number, message)
 
 
 async def _exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Message:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simcluster.collectives.binomial import binomial_scatter
-from simcluster.collectives.exchange import exchange, run_rounds, run_rounds_from, skipped, with_values
+from simcluster.collectives.exchange import exchange, holds_all, run_rounds, run_rounds_from, skipped, with_values
 from simcluster.collectives.flat import as_bytes, from_bytes, length_of, lengths_of
 from simcluster.collectives.ring_sums import all_reduce_at_once
 from simcluster.payload import Message, lend
@@ -36,7 +36,7 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str, *, divisor:
     size, rank = node.size, node.rank
     if size == 1 and not vector.is_meta:
         return _divided(vector.clone(), divisor)
-    if vector.is_meta or (vector.is_cpu and hasattr(node, "run_rounds")):
+    if vector.is_meta or (vector.is_cpu and holds_all(node)):
         phases = [f"{tag}/scatter", f"{tag}/gather"]
 
         def tag_of(number: int) -> str:

@@ -6,15 +6,14 @@ from the vectors where they are, with the same additions in the same order as st
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
 from simcluster.collectives.exchange import run_rounds, with_values
+from simcluster.collectives.flat import lengths_of
 from simcluster.payload import Later, Message, Payload
 from simcluster.process.late_copies import late_copy
-from simcluster.rounds import Rounds
+from simcluster.rounds import Rounds, hollow
 from simcluster.transport import Transport
 
 
@@ -68,26 +67,25 @@ class RingOfSums:
 
     def __init__(self, rank: int, size: int, vector: Tensor, tag: str) -> None:
         self._rank, self._size, self._tag = rank, size, tag
+        self._length = length = len(vector)
         self._own = vector.detach().tensor_split(size)
+        self._forms = [hollow(part, vector.dtype) for part in lengths_of(length, size)]
         self._complete: dict[int, Sum] = {}  # by chunk
         self._outgoing = Sum(self._own[rank])
         self._mine = [(self._outgoing, 0)]  # sums with a part of this rank, and its number
 
     def sends(self, number: int) -> Payload:
-        chunk = self._own[(self._rank - number) % self._size]
-        return SoFar(like=_like(len(chunk), chunk.dtype), sum=self._outgoing)
+        return SoFar(like=self._forms[(self._rank - number) % self._size], sum=self._outgoing)
 
     def receives(self, number: int, message: Message) -> None:
         chunk = (self._rank - number - 1) % self._size
-        payload, own = message.payload, self._own[chunk]
-        if isinstance(payload, SoFar):
-            found, form = payload.sum, payload.like.tensors[0]
-        else:
-            found, form = Sum(message.tensor), message.tensor
+        payload = message.payload
+        found = payload.sum if isinstance(payload, SoFar) else Sum(message.tensor)
+        is_alike = isinstance(payload, SoFar) and payload.like is self._forms[chunk]
         if number < self._size - 1:
-            found = self._added(found, form, chunk)
-        elif form.dtype is not own.dtype:
-            found = Sum(found.value().to(own.dtype))
+            found = self._added(found, chunk, is_alike)
+        elif not is_alike:
+            found = Sum(found.value().to(self._own[chunk].dtype))
         if number >= self._size - 2:
             self._complete[chunk] = found
         self._outgoing = found
@@ -97,7 +95,7 @@ class RingOfSums:
         first, *others = sums = [self._complete[chunk] for chunk in range(self._size)]
         home = first.home
         if home is None or any(each.home is not home for each in others):
-            home = torch.empty(sum(map(len, self._own)), dtype=self._own[0].dtype)
+            home = torch.empty(self._length, dtype=self._own[0].dtype)
             for each, place in zip(sums, home.tensor_split(self._size), strict=True):
                 if each.total is None:
                     each.make(place, home)
@@ -117,17 +115,18 @@ class RingOfSums:
             if each.total is None:
                 each.parts[number] = each.parts[number].clone()
 
-    def _added(self, found: Sum, form: Tensor, chunk: int) -> Sum:
+    def _added(self, found: Sum, chunk: int, is_alike: bool) -> Sum:
         own = self._own[chunk]
-        if form.shape != own.shape:
-            lengths = f"{len(own)} numbers, rank {(self._rank - 1) % self._size}'s {len(form)}"
+        if is_alike and found.total is None:
+            self._mine.append((found, len(found.parts)))
+            found.parts.append(own)
+            return found
+        arrived = found.value()
+        if arrived.shape != own.shape:
+            lengths = f"{len(own)} numbers, rank {(self._rank - 1) % self._size}'s {len(arrived)}"
             where = f"{self._tag!r}: chunk {chunk} of rank {self._rank}"
             raise ValueError(f"{where} has {lengths}; expected vectors of one length")
-        if form.dtype is not own.dtype or found.total is not None:
-            return Sum(torch.add(own, found.value(), out=torch.empty_like(own)))
-        self._mine.append((found, len(found.parts)))
-        found.parts.append(own)
-        return found
+        return Sum(torch.add(own, arrived, out=torch.empty_like(own)))
 
 
 async def all_reduce_at_once(node: Transport, vector: Tensor, tag: str, rounds: Rounds, divisor: int) -> Tensor:
@@ -138,8 +137,3 @@ async def all_reduce_at_once(node: Transport, vector: Tensor, tag: str, rounds: 
         return ring.result(divisor)
     finally:
         ring.leave()
-
-
-@lru_cache(maxsize=1024)
-def _like(length: int, dtype: torch.dtype) -> Payload:
-    return Payload((torch.empty(length, dtype=dtype, device="meta"),))

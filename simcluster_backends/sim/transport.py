@@ -7,14 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simcluster.collectives.exchange import run_round
 from simcluster.payload import Later, Message, Payload, Sendable, freeze, sizes_of
-from simcluster.rounds import NO_RANK
 from simcluster.transport import ANY, Cost
 from simcluster.workloads import Replica
 from simcluster_backends.common.arguments import check_work
 from simcluster_backends.common.node import Node
-from simcluster_backends.sim.in_rounds import InRounds
 from simcluster_backends.sim.loop.workers import LEAST_FLOPS
 from simcluster_backends.sim.outgoing import Outgoing
 
@@ -55,32 +52,6 @@ class SimTransport(Node[Outgoing, Any]):
         if self._together.entered:
             await self._together.leave()
         return await super().exchange(to, source, tag, content)
-
-    async def run_rounds(self, first: int, rounds: Rounds) -> None:
-        """See simcluster.transport.Accelerated."""
-        number = first
-        while number < rounds.count:
-            if self._in_doubt(rounds, number):
-                await run_round(number, self, rounds)
-                number += 1
-                continue
-            part = InRounds(self._member, rounds, number, self._put, self._in_doubt)
-            try:
-                number = await part.over
-            except ConnectionError as error:
-                part.end()
-                assert part.sending is not None
-                raise self._lost(part.to, part.sending, str(error)) from None
-            except BaseException:
-                part.end()
-                raise
-
-    def _in_doubt(self, rounds: Rounds, number: int) -> bool:
-        """Return whether round *number* may be more than one message each way that nothing holds back."""
-        member = self._member
-        if self._news.has_news or self._together.entered or member.buffer is not None or member.rendezvous is not None:
-            return True
-        return not rounds.is_constant and NO_RANK in (rounds.to(number, self.rank), rounds.source(number, self.rank))
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         check_work(work, cost)
@@ -128,20 +99,15 @@ class SimTransport(Node[Outgoing, Any]):
     def _post(self, to: int, tag: str, payload: Payload) -> Outgoing | None:
         """As promised, except that a message that fits into the send buffer is not waited for."""
         member = self._member
-        outgoing = self._put(to, tag, payload, asyncio.Future(loop=self._loop))
-        if member.buffer is not None and member.buffer.take(to, outgoing):
-            self.recorder.span("send", self._now(), self._now(), to, tag, outgoing.size_bytes)
-            return None
-        return outgoing
-
-    def _put(self, to: int, tag: str, payload: Payload, injected: asyncio.Future[None]) -> Outgoing:
-        """Put a message on its stream."""
         header_B, body_B = sizes_of(tag, payload.like if isinstance(payload, Later) else payload)
         size_bytes = header_B + body_B
         message = Message(self.rank, tag, freeze(payload), size_bytes, 0, self.recorder.incarnation)
-        stream = self._member.stream(to)
-        outgoing = Outgoing(message, size_bytes, body_B, injected, stream.withdraw)
+        stream = member.stream(to)
+        outgoing = Outgoing(message, size_bytes, body_B, asyncio.Future(loop=self._loop), stream.withdraw)
         stream.put(outgoing)
+        if member.buffer is not None and member.buffer.take(to, outgoing):
+            self.recorder.span("send", self._now(), self._now(), to, tag, outgoing.size_bytes)
+            return None
         return outgoing
 
     def _join(self, to: int, sending: Outgoing, receiver: Waiting) -> None:

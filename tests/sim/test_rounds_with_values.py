@@ -1,4 +1,4 @@
-"""Rounds with values that are computed together, or without a task's step for each, give what messages give."""
+"""Sums that are made once for all ranks, and rounds with values that are computed, give what messages give."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int
 
 @contextmanager
 def message_by_message() -> Iterator[None]:
-    """Hide `run_rounds`: each message is a step of its task, and each rank makes its own sums."""
-    hidden = SimTransport.run_rounds
-    del SimTransport.run_rounds
+    """Hide that one process holds all ranks: each then makes its own sums."""
+    hidden = SimTransport.rounds_ahead
+    del SimTransport.rounds_ahead
     try:
         yield
     finally:
-        SimTransport.run_rounds = hidden  # type: ignore[method-assign]
+        SimTransport.rounds_ahead = hidden  # type: ignore[method-assign]
 
 
 def outcome(topology: Topology, body: Any, way: type[Together], **options: Any) -> tuple[list[Any], list[str], Any]:
