@@ -1,4 +1,4 @@
-"""A schedule as rounds: in each, every rank sends at most one message without values, and receives at most one.
+"""A schedule as rounds: in each, every rank sends at most one message, and receives at most one.
 
 The functions are formulas: they take a round's number and a rank, or all ranks. So a schedule among thousands
 of ranks is described without a table, and a simulator may compute a round for all ranks together.
@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+from simcluster.payload import Payload
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from simcluster.payload import Message
 
 NO_RANK = -1
 """In the place of a rank: a message that is not sent, or not received."""
@@ -28,8 +35,9 @@ class Rounds:
     """*count* rounds: in round k rank r sends *elements(k, r)* numbers to rank *to(k, r)*, under the tag *tag(k)*.
 
     It receives from *source(k, r)*. Either may be NO_RANK; in each round at least one rank sends. A message is a vector
-    like *vector*, which has no values, or *tensors(k)* of them. *name* and the type of *vector* are equal only for the
-    same schedule.
+    of the type of *vector*, or *tensors(k)* of them. *name* and that type are equal only for the same schedule.
+    *sends(k)*: what the rank that made these rounds sends in round k; without it, messages have no values. *receives*
+    is called with k and what that rank has received, before the next round.
     *is_constant*: *to* and *source* are the same in all rounds, and never NO_RANK. *is_once*: no rank sends to the same
     rank twice. Otherwise, ranks that send to each other again have exchanged: so no inbox holds two messages of one
     sender.
@@ -45,8 +53,22 @@ class Rounds:
     is_constant: bool = False
     is_once: bool = False
     tensors: Callable[[int], int] = lambda number: 1
+    sends: Callable[[int], Payload] | None = None
+    receives: Callable[[int, Message], object] | None = None
+
+    def content(self, number: int, rank: int) -> Payload:
+        """Return what *rank*, whose rounds these are, sends in round *number*."""
+        if self.sends is not None:
+            return self.sends(number)
+        return hollow(int(self.elements(number, rank)), self.vector.dtype, self.tensors(number))
 
     @property
     def kind(self) -> Hashable:
         """Equal for ranks that have entered the same schedule."""
         return self.name, self.tag(0), self.count, self.vector.dtype
+
+
+@lru_cache(maxsize=4096)
+def hollow(length: int, dtype: torch.dtype, count: int = 1) -> Payload:
+    """Return *count* vectors without values; always the same ones while they are in the cache."""
+    return Payload((torch.empty(length, dtype=dtype, device="meta"),) * count)

@@ -211,4 +211,7 @@ class Accelerated(Protocol):
         """
 
     async def rounds_ahead(self, rounds: Rounds) -> int:
-        """Return, when they are over, how many of the first *rounds* need not be done: 0 if any doubt is left."""
+        """Return, when they are over, how many of the first *rounds* need not be done: 0 if any doubt is left.
+
+        Only for a transport whose process holds all ranks: what they send has then been received, without messages.
+        """

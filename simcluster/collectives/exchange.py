@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, cast
 
 from simcluster.payload import Message, Payload, Sendable
@@ -25,23 +26,35 @@ async def skipped(node: Transport, rounds: Rounds) -> int:
     return await cast(Accelerated, node).rounds_ahead(rounds) if hasattr(node, "rounds_ahead") else 0
 
 
+def holds_all(node: Transport) -> bool:
+    """Return whether this process holds all ranks, as a simulator's does: vectors can then be added where they are."""
+    return hasattr(node, "rounds_ahead")
+
+
+def with_values(rounds: Rounds, sends: Callable[[int], Payload], receives: Callable[[int, Message], object]) -> Rounds:
+    """Return *rounds* with the values that this rank *sends* and *receives*: see Rounds."""
+    return replace(rounds, name=(rounds.name, "values"), sends=sends, receives=receives)
+
+
 async def run_rounds(node: Transport, rounds: Rounds) -> None:
-    """Send the messages of *rounds* and receive those of others, for timing only."""
+    """Send the messages of *rounds* and receive those of others."""
     await run_rounds_from(await skipped(node, rounds), node, rounds)
 
 
 async def run_rounds_from(first: int, node: Transport, rounds: Rounds) -> None:
-    """Send and receive the messages of *rounds* from number *first* on, for timing only."""
+    """Send and receive the messages of *rounds* from number *first* on."""
     rank = node.rank
     for number in range(first, rounds.count):
         to, source, tag = int(rounds.to(number, rank)), int(rounds.source(number, rank)), rounds.tag(number)
-        part = Payload((rounds.vector.new_empty(int(rounds.elements(number, rank))),) * rounds.tensors(number))
+        message = None
         if to != NO_RANK and source != NO_RANK:
-            await exchange(node, to, source, tag, part)
+            message = await exchange(node, to, source, tag, rounds.content(number, rank))
         elif to != NO_RANK:
-            await node.send(to, tag, part)
+            await node.send(to, tag, rounds.content(number, rank))
         elif source != NO_RANK:
-            await node.recv(source, tag)
+            message = await node.recv(source, tag)
+        if message is not None and rounds.receives is not None:
+            rounds.receives(number, message)
 
 
 async def _exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Message:

@@ -71,10 +71,15 @@ async def reduce_scatter(
     return result
 
 
-async def all_reduce(node: Transport, tensor: Tensor, tag: str, *, schedule: str = "ring", **settings: Any) -> Tensor:
-    """Return the sum of every rank's *tensor*, the same bits on every rank."""
-    total: Tensor = await find("all_reduce", schedule)[2](node, tensor.reshape(-1), tag, **settings)
-    return total.view(tensor.shape)
+async def all_reduce(
+    node: Transport, tensor: Tensor, tag: str, *, schedule: str = "ring", divisor: int = 1, **settings: Any
+) -> Tensor:
+    """Return the sum of every rank's *tensor*, divided by *divisor*; the same bits on every rank."""
+    _, name, run = find("all_reduce", schedule)
+    if name == "ring":  # which divides once for all ranks, where one process holds them
+        settings["divisor"], divisor = divisor, 1
+    total: Tensor = await run(node, tensor.reshape(-1), tag, **settings)
+    return (total if divisor == 1 or total.is_meta else total.div_(divisor)).view(tensor.shape)
 
 
 async def all_to_all(

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simcluster.collectives.binomial import binomial_scatter
-from simcluster.collectives.exchange import exchange, run_rounds, skipped
+from simcluster.collectives.exchange import exchange, holds_all, run_rounds, run_rounds_from, skipped, with_values
 from simcluster.collectives.flat import as_bytes, from_bytes, length_of, lengths_of
+from simcluster.collectives.ring_sums import all_reduce_at_once
 from simcluster.payload import Message, lend
 from simcluster.process.buffers import BUFFERS
 from simcluster.rounds import Ranks, Rounds
@@ -26,23 +27,26 @@ LEAST_BYTES = 64 * 1024
 """Below this size, registering a place takes longer than copying."""
 
 
-async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
+async def ring_all_reduce(node: Transport, vector: Tensor, tag: str, *, divisor: int = 1) -> Tensor:
     """Return the sum of every rank's *vector* (1-D, equal length), the same bits on all ranks; *vector* is not changed.
 
-    No task may change it until this returns or raises: it is sent from where it is. Chunk c is summed in the order c,
-    c+1, ..., c+p-1 (mod p).
+    The sum is divided by *divisor*. No task may change *vector* until this returns or raises: it is sent from where it
+    is. Chunk c is summed in the order c, c+1, ..., c+p-1 (mod p).
     """
     size, rank = node.size, node.rank
-    if vector.is_meta:
+    if size == 1 and not vector.is_meta:
+        return _divided(vector.clone(), divisor)
+    if vector.is_meta or (vector.is_cpu and holds_all(node)):
         phases = [f"{tag}/scatter", f"{tag}/gather"]
 
         def tag_of(number: int) -> str:
             return f"{phases[number // (size - 1)]}{number % (size - 1)}"
 
-        await run_rounds(node, _rounds(size, vector, 2 * (size - 1), tag_of, first=0))
+        rounds = _rounds(size, vector, 2 * (size - 1), tag_of, first=0)
+        if not vector.is_meta:
+            return await all_reduce_at_once(node, vector, tag, rounds, divisor)
+        await run_rounds(node, rounds)
         return vector
-    if size == 1:
-        return vector.clone()
     right, left = (rank + 1) % size, (rank - 1) % size
     result = BUFFERS.empty(vector.shape, vector.dtype) if vector.is_cpu else vector.new_empty(len(vector))
     own, chunks = vector.detach().tensor_split(size), result.tensor_split(size)
@@ -68,37 +72,44 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
         for step in range(size - 1):
             message = await exchange(node, right, left, f"{tag}/gather{step}", lend(outgoing))
             outgoing = landings.received(message, chunks[(rank - step) % size])
-    return result
+    return _divided(result, divisor)
 
 
 async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
     """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r, in the order r+1, ..., r."""
     size, rank = node.size, node.rank
+    rounds = _rounds(size, vector, size - 1, lambda number: f"{tag}/{number}", first=-1)
     if vector.is_meta:
-        await run_rounds(node, _rounds(size, vector, size - 1, lambda number: f"{tag}/{number}", first=-1))
+        await run_rounds(node, rounds)
         return vector.new_empty(length_of(rank, len(vector), size))
-    right, left = (rank + 1) % size, (rank - 1) % size
     parts = vector.tensor_split(size)
     partial = parts[(rank - 1) % size].clone()
-    for step in range(size - 1):
-        message = await exchange(node, right, left, f"{tag}/{step}", lend(partial))
+
+    def receives(step: int, message: Message) -> None:
+        nonlocal partial
         partial = message.tensor.add_(parts[(rank - step - 2) % size])
+
+    await run_rounds(node, with_values(rounds, lambda step: lend(partial), receives))
     return partial
 
 
 async def ring_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Tensor]:
     """Return every rank's *tensor*, of any shape, by rank."""
     size, rank = node.size, node.rank
-    right, left = (rank + 1) % size, (rank - 1) % size
     found, over = {rank: tensor}, 0
-    if tensor.is_meta and tensor.dim() == 1:
-        over = await skipped(node, _gather_rounds(size, tensor, tag))
-    for step in range(size - 1):
-        if step < over:
-            found[(rank - step - 1) % size] = tensor  # all ranks' are of one shape, and have no values
-        else:
-            message = await exchange(node, right, left, f"{tag}/{step}", lend(found[(rank - step) % size]))
-            found[(rank - step - 1) % size] = message.tensor
+
+    def receives(step: int, message: Message) -> None:
+        found[(rank - step - 1) % size] = message.tensor
+
+    rounds = _gather_rounds(size, tensor, tag)
+    if not tensor.is_meta:
+        rounds = with_values(rounds, lambda step: lend(found[(rank - step) % size]), receives)
+    if tensor.dim() == 1:
+        over = await skipped(node, rounds)
+    if tensor.is_meta:  # all ranks' are of one shape, and have no values
+        found |= {(rank - step - 1) % size: tensor for step in range(over)}
+        rounds = with_values(rounds, lambda step: lend(found[(rank - step) % size]), receives)
+    await run_rounds_from(over, node, rounds)
     return [found[source] for source in range(size)]
 
 
@@ -127,6 +138,10 @@ async def ring_barrier(node: Transport, tag: str) -> None:
         await exchange(node, (node.rank + 1) % node.size, (node.rank - 1) % node.size, f"{tag}/{step}", None)
 
 
+def _divided(total: Tensor, divisor: int) -> Tensor:
+    return total if divisor == 1 else total.div_(divisor)
+
+
 def _rounds(size: int, vector: Tensor, count: int, tag: Callable[[int], str], first: int) -> Rounds:
     """Return *count* rounds of messages without values: in round k rank r sends chunk r + *first* - k (mod p)."""
     length = len(vector)
@@ -151,7 +166,7 @@ def _rounds(size: int, vector: Tensor, count: int, tag: Callable[[int], str], fi
 
 def _gather_rounds(size: int, tensor: Tensor, tag: str) -> Rounds:
     """Return the all-gather's messages if all ranks' tensors are equally long: *name* differs otherwise."""
-    length = len(tensor)
+    length = tensor.numel()
     return Rounds(
         ("ring all-gather", length),
         size - 1,

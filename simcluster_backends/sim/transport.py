@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simcluster.payload import Message, Payload, Sendable, freeze, sizes_of
+from simcluster.payload import Later, Message, Payload, Sendable, freeze, sizes_of
 from simcluster.transport import ANY, Cost
 from simcluster.workloads import Replica
 from simcluster_backends.common.arguments import check_work
@@ -114,7 +114,7 @@ class SimTransport(Node[Outgoing, Any]):
     def _post(self, to: int, tag: str, payload: Payload) -> Outgoing | None:
         """As promised, except that a message that fits into the send buffer is not waited for."""
         member = self._member
-        header_B, body_B = sizes_of(tag, payload)
+        header_B, body_B = sizes_of(tag, payload.like if isinstance(payload, Later) else payload)
         size_bytes = header_B + body_B
         message = Message(self.rank, tag, freeze(payload), size_bytes, 0, self.recorder.incarnation)
         stream = member.stream(to)

@@ -414,16 +414,6 @@ def test_someone_who_does_something_else_ends_the_guess() -> None:
     same(star(4), body)
 
 
-def test_values_are_never_skipped() -> None:
-    async def body(node: Transport) -> list[float]:
-        total = await ring_all_reduce(node, torch.full((8,), float(node.rank)), "r")
-        return list(total.tolist())
-
-    assert same(star(4), body) == []
-    ends, _, _ = outcome(star(4), body, Skipping)
-    assert ends == [[6.0] * 8] * 4
-
-
 def test_no_node_needs_no_round() -> None:
     assert same(star(1), ring) == [0]
 

@@ -51,7 +51,7 @@ class Course:
                 return None
             leg = self.legs[-1]
             sizes_B = bodies_B(self.rounds, number, self.ranks)
-            left_s, came_s, ends_s = _round(leg, starts_s, sizes_B)
+            left_s, came_s, ends_s = times_of(leg, starts_s, sizes_B)
             self._use.left_s = left_s
             if not self._has_room(number, leg, starts_s, came_s, ends_s):
                 return None
@@ -65,7 +65,7 @@ class Course:
         for before in range(place * self._every, number):
             while at + 1 < len(self.legs) and self.legs[at + 1].first <= before:
                 at += 1
-            *_, starts_s = _round(self.legs[at], starts_s, bodies_B(self.rounds, before, self.ranks))
+            *_, starts_s = times_of(self.legs[at], starts_s, bodies_B(self.rounds, before, self.ranks))
         return starts_s
 
     def _go(self, number: int, starts_s: Floats) -> bool:
@@ -120,7 +120,7 @@ class Use:
         return not np.any(taken & (channels != NO_CHANNEL))
 
 
-def _round(leg: Leg, starts_s: Floats, sizes_B: Ints) -> tuple[Floats, Floats, Floats]:
+def times_of(leg: Leg, starts_s: Floats, sizes_B: Ints) -> tuple[Floats, Floats, Floats]:
     """Return when each rank's message has left, when it arrives, and when each rank ends the round."""
     left_s = starts_s + sizes_B / leg.wires.rates_Bps
     came_s = left_s + leg.wires.latencies_s

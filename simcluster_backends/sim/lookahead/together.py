@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import copy_context
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from simcluster_backends.sim.lookahead.course import Course
 from simcluster_backends.sim.lookahead.paths import Floats, Paths
-from simcluster_backends.sim.lookahead.traffic import record
+from simcluster_backends.sim.lookahead.traffic import record, record_each
+from simcluster_backends.sim.lookahead.values import hand_over
 from simcluster_backends.sim.loop.callbacks import Handle, answer_next
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class Together:
         all_in = len(waiting) == len(self._members)
         found = None
         if all_in and len(waiting) > 1 and len({rounds.kind for _, rounds, _ in waiting}) == 1 and self._all_silent():
-            found = self._look_ahead(waiting[0][1])
+            found = self._look_ahead([rounds for _, rounds, _ in sorted(waiting, key=itemgetter(0))])
         over, starts_s = found or (0, None)
         for rank, _, future in waiting:
             if starts_s is None:
@@ -70,9 +72,9 @@ class Together:
         silent = all(stream.is_silent for stream in self._streams.used())
         return silent and not self._membership.has_news and all(node.inbox.mailbox.is_idle for node in self._members)
 
-    def _look_ahead(self, rounds: Rounds) -> tuple[int, Floats] | None:
+    def _look_ahead(self, by_rank: list[Rounds]) -> tuple[int, Floats] | None:
         """Record the rounds to skip; return (how many, when each rank begins the next one), None for none."""
-        clock, size = self._loop.clock, len(self._members)
+        clock, size, rounds = self._loop.clock, len(self._members), by_rank[0]
         paths = Paths(self._members, self._streams, self._routes)
         course = Course(rounds, size, paths, clock.now, self._streams.limit_B)
         if (ends_s := course.end_s()) is None:
@@ -82,5 +84,9 @@ class Together:
         if not over or clock.next_alarm_s() <= course.last_in_s[over]:
             return None
         starts_s = course.starts_s(over)
-        record(course, over, starts_s, self._members, self._streams)
+        if rounds.sends is None:
+            record(course, over, starts_s, self._members, self._streams)
+        else:
+            hand_over(by_rank, over)
+            record_each(course, over, self._members, self._streams)
         return over, starts_s

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simcluster.rounds import NO_RANK
-from simcluster_backends.sim.lookahead.sizes import messages_B
+from simcluster_backends.sim.lookahead.course import times_of
+from simcluster_backends.sim.lookahead.sizes import bodies_B, messages_B
 
 if TYPE_CHECKING:
     from simcluster_backends.sim.lookahead.course import Course, Leg
@@ -41,3 +42,26 @@ def _record(course: Course, leg: Leg, stop: int, stops_s: Floats, members: Membe
         if source != NO_RANK:
             node.recorder.received(in_B)
             node.recorder.span("recv", start_s, stop_s, source, tag, in_B)
+
+
+def record_each(course: Course, over: int, members: Members, streams: Streams) -> None:
+    """Record the first *over* rounds message by message, as they are without being computed."""
+    legs, rounds, starts_s = list(course.legs), course.rounds, course.starts_s(0)
+    for number in range(over):
+        if len(legs) > 1 and legs[1].first <= number:
+            del legs[0]
+        leg, tag = legs[0], rounds.tag(number)
+        left_s, came_s, ends_s = times_of(leg, starts_s, bodies_B(rounds, number, course.ranks))
+        sent_B = np.where(leg.to == NO_RANK, 0, messages_B(rounds, number, course.ranks))
+        streams.note_computed(leg.to, sent_B)
+        received_s = np.maximum(starts_s, came_s[leg.source])
+        columns = (leg.to, leg.source, starts_s, left_s, received_s, sent_B, sent_B[leg.source])
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for node, (to, source, start_s, out_s, in_s, out_B, in_B) in zip(members, rows, strict=True):
+            if source != NO_RANK:
+                node.recorder.received(in_B)
+                node.recorder.span("recv", start_s, in_s, source, tag, in_B)
+            if to != NO_RANK:
+                node.recorder.sent(to, out_B)
+                node.recorder.span("send", start_s, out_s, to, tag, out_B)
+        starts_s = ends_s
