@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -139,19 +141,7 @@ def joules_used(run: RunFolder) -> Callable[[FloatArray], FloatArray]:
 
     Raises UsageError, naming the devices of the run's topology without a known power.
     """
-    from simcluster.topology import load
-
-    topology = load(run.config["topology"])
-    devices = {name: device for name in topology.workers if (device := topology.nodes[name].device) is not None}
-    expected = "both for every device, to compute energy: {power_idle: 4 W, power_busy: 40 W}"
-    problems = [
-        Problem(f"topology.nodes.{name}.device", f"{device.name} without power_idle and power_busy", expected)
-        for name, device in devices.items()
-        if device.power_idle_W is None
-    ]
-    if problems:
-        raise UsageError(problems)
-    watts = [(device.power_idle_W or 0.0, device.power_busy_W or 0.0) for device in devices.values()]
+    watts = _watts(json.dumps(run.config["topology"]))
     works = [(rank, span.start_s, span.end_s, 1.0) for rank, span in run.spans if span.kind == "compute"]
     works += [
         (rank, part * rest.width_s, (part + 1) * rest.width_s, busy_s / rest.width_s)
@@ -168,3 +158,21 @@ def joules_used(run: RunFolder) -> Callable[[FloatArray], FloatArray]:
     drawn_W = np.cumsum([more_W for _, more_W in steps])
     joules = np.concatenate([[0.0], np.cumsum(drawn_W * np.diff(times_s))])
     return lambda asked_s: np.interp(asked_s, times_s, joules)
+
+
+@lru_cache(maxsize=16)
+def _watts(block: str) -> list[tuple[float, float]]:
+    """Return (idle, busy) power of each device of the topology *block*, as JSON: the runs of a sweep share few."""
+    from simcluster.topology import load
+
+    topology = load(json.loads(block))
+    devices = {name: device for name in topology.workers if (device := topology.nodes[name].device) is not None}
+    expected = "both for every device, to compute energy: {power_idle: 4 W, power_busy: 40 W}"
+    problems = [
+        Problem(f"topology.nodes.{name}.device", f"{device.name} without power_idle and power_busy", expected)
+        for name, device in devices.items()
+        if device.power_idle_W is None
+    ]
+    if problems:
+        raise UsageError(problems)
+    return [(device.power_idle_W or 0.0, device.power_busy_W or 0.0) for device in devices.values()]

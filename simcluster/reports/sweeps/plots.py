@@ -45,6 +45,7 @@ class SweepPlots(Figures):
 
     def __init__(self, table: pd.DataFrame, keys: Sequence[str], runs: Sequence[RunFolder | None]) -> None:
         self._table, self._keys, self._runs = table, list(keys), list(runs)
+        self._scales: dict[tuple[XAxis, str | None], XScale] = {}
 
     @property
     def measures(self) -> list[str]:
@@ -168,7 +169,8 @@ class SweepPlots(Figures):
         """
         parts, cut = first_of(groups(self._table, self._keys if by is None else [self._key(by)]))
         of_group = {label: [run for point in rows.index if (run := self._runs[point])] for label, rows in parts}
-        scale = XScale([run for runs in of_group.values() for run in runs], x)
+        if (scale := self._scales.get((x, by))) is None:  # both panels have one: each reads the spans of all runs
+            scale = self._scales[x, by] = XScale([run for runs in of_group.values() for run in runs], x)
         metric = ACCURACY if panel == "accuracy" else LOSS
         all_curves = {label: _curves(runs, scale, metric) for label, runs in of_group.items()}
         ends = {
