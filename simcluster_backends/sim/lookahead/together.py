@@ -1,80 +1,131 @@
-"""The nodes that enter the rounds of a schedule at one instant."""
+"""The nodes that enter the rounds of a schedule, and what may happen until the last of them has."""
 
 from __future__ import annotations
 
-import asyncio
-from contextvars import copy_context
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from simcluster.payload import Message
 from simcluster_backends.sim.lookahead.course import Course
+from simcluster_backends.sim.lookahead.held import Beginning, Held
 from simcluster_backends.sim.lookahead.paths import Floats, Paths
 from simcluster_backends.sim.lookahead.traffic import record
-from simcluster_backends.sim.loop.callbacks import Handle, answer_next
+from simcluster_backends.sim.loop.past import leads_to, woken_by
+from simcluster_backends.sim.network.flows import Flow
+from simcluster_backends.sim.network.service import Service
 
 if TYPE_CHECKING:
     from simcluster.rounds import Rounds
+    from simcluster_backends.sim.lookahead.held import Entry
     from simcluster_backends.sim.loop.event_loop import SimLoop
     from simcluster_backends.sim.members import Members
     from simcluster_backends.sim.membership import Membership
     from simcluster_backends.sim.network.routes import Routes
     from simcluster_backends.sim.streams import Streams
 
+PATIENCE = 100
+"""Events of each rank, at most, that the ranks that are held wait for."""
+
 
 class Together:
-    """The nodes that have entered a schedule at this instant. *members* has the current incarnation of each rank."""
+    """The nodes that have entered a schedule. *members* has the current incarnation of each rank.
+
+    A node that enters is held until all have entered, as long as other nodes do nothing but wake up: they sleep and
+    compute, and send and receive nothing. If anything else is about to happen, all that are held begin first.
+    """
 
     def __init__(
         self, loop: SimLoop, members: Members, streams: Streams, membership: Membership, routes: Routes
     ) -> None:
         self._loop, self._members, self._streams = loop, members, streams
         self._membership, self._routes = membership, routes
-        self.entered: dict[int, tuple[Rounds, asyncio.Future[int]]] = {}
-        """By rank, what waits for the end of this instant."""
+        self._held = Held(loop)
+        self._begins = False  # those that were held
+        self.entered = self._held.entered
+        """By rank, the nodes that are held."""
 
     async def enter(self, rank: int, rounds: Rounds) -> int:
         """Wait for the computed rounds; return how many *rank* can skip, 0 if in any doubt."""
         if rank in self.entered:  # the two schedules would share paths
             await self.leave()
             return 0
-        future: asyncio.Future[int] = self._loop.create_future()
-        self.entered[rank] = rounds, future
-        self._loop.clock.gather = self._decide
-        return await future
+        if self._begins or self._streams.gated or self._membership.has_news:
+            return 0
+        self._loop.clock.gather = self._may_come
+        return await self._held.add(rank, rounds)
 
     async def leave(self) -> None:
-        """Let all that have entered send their first messages: as they would have, before any later message leaves."""
-        entered, self.entered = self.entered, {}
-        ready, turn = self._loop._ready, self._loop.create_future()
-        ready.appendleft(Handle(answer_next, (ready, turn, None), copy_context()))
-        for _, future in reversed(entered.values()):
-            answer_next(ready, future, 0)
+        """Let all that have entered begin: as they would have, before anything else that the caller does."""
+        turn = self._loop.create_future()
+        self._loop._ready.appendleft(Beginning(self._begin, turn))
         await turn
 
-    def _decide(self) -> None:
-        """Decide at the end of this instant, when all nodes have entered."""
-        entered, self.entered = self.entered, {}
-        waiting = [(rank, rounds, future) for rank, (rounds, future) in entered.items() if not future.done()]
-        all_in = len(waiting) == len(self._members)
-        found = None
-        if all_in and len(waiting) > 1 and len({rounds.kind for _, rounds, _ in waiting}) == 1 and self._all_silent():
-            found = self._look_ahead(waiting[0][1])
-        over, starts_s = found or (0, None)
-        for rank, _, future in waiting:
-            if starts_s is None:
-                future.set_result(0)
-            else:
-                self._loop.clock.alarm_at(float(starts_s[rank]), future.set_result, over)
+    def _begin(self) -> None:
+        """Let all that have entered begin. Called where no task runs."""
+        held = self._release()
+        self._begins = True
+        held.begin()
+        self._begins = False
+
+    def _release(self) -> Held:
+        held, self._held = self._held, Held(self._loop)
+        self.entered, self._loop.clock.gather = self._held.entered, None
+        return held
+
+    def _may_come(self) -> bool:
+        """Return whether the next event may come; otherwise all that are held have begun, which comes first."""
+        clock = self._loop.clock
+        event = clock.next_event()
+        is_last = event is None or event[0] > clock._now  # at this instant
+        if is_last and self._skip_rounds():
+            return True
+        if event is not None and self._is_harmless(event[3]) and (not is_last or self._is_idle()):
+            self._held.note(event[0], event[2])
+            return True
+        self._begin()
+        return False
+
+    def _is_harmless(self, event: object) -> bool:
+        """Return whether *event* does nothing but wake up a rank that is not held."""
+        rank = getattr(woken_by(self._loop, event), "rank", None)
+        return rank is not None and rank not in self.entered
+
+    def _is_idle(self) -> bool:
+        """Return whether time may advance: no message of another kind is in flight. Called at the end of an instant."""
+        clock, held = self._loop.clock, self._held
+        if len(held.moments) > PATIENCE * len(self._members):
+            return False
+        is_first = held.moments[0].at_s == clock._now
+        return not is_first or (clock.settle is None and not leads_to(clock._queue, (Flow, Service, Message)))
+
+    def _skip_rounds(self) -> bool:
+        """At the end of an instant, compute the rounds if all nodes have entered; return whether they have been."""
+        entries = self.entered
+        if not 1 < len(entries) == len(self._members) or any(entry.future.done() for entry in entries.values()):
+            return False
+        if len({entry.rounds.kind for entry in entries.values()}) > 1 or not self._all_silent():
+            return False
+        in_order = [entries[rank] for rank in sorted(entries)]
+        if (found := self._look_ahead(in_order)) is None:
+            return False
+        self._release()
+        over, starts_s = found
+        for entry, start_s in zip(in_order, starts_s.tolist(), strict=True):
+            self._loop.clock.alarm_at(start_s, entry.future.set_result, over)
+        return True
 
     def _all_silent(self) -> bool:
         """Return whether no message is in flight, unread or awaited, and no node has gone."""
         silent = all(stream.is_silent for stream in self._streams.used())
         return silent and not self._membership.has_news and all(node.inbox.mailbox.is_idle for node in self._members)
 
-    def _look_ahead(self, rounds: Rounds) -> tuple[int, Floats] | None:
+    def _look_ahead(self, entries: list[Entry]) -> tuple[int, Floats] | None:
         """Record the rounds to skip; return (how many, when each rank begins the next one), None for none."""
-        clock, size = self._loop.clock, len(self._members)
+        clock = self._loop.clock
         paths = Paths(self._members, self._streams, self._routes)
-        course = Course(rounds, size, paths, clock.now, self._streams.limit_B)
+        entered_s = np.array([entry.at_s for entry in entries])
+        course = Course(entries[0].rounds, paths, entered_s, self._streams.limit_B)
         if (ends_s := course.end_s()) is None:
             return None
         first_out_s = ends_s.min()
@@ -82,5 +133,7 @@ class Together:
         if not over or clock.next_alarm_s() <= course.last_in_s[over]:
             return None
         starts_s = course.starts_s(over)
+        if starts_s.min() < clock._now:
+            return None
         record(course, over, starts_s, self._members, self._streams)
         return over, starts_s
