@@ -41,12 +41,13 @@ class Moment:
 
 
 class Held:
-    """The ranks that are held, *entered*, by rank."""
+    """The ranks that are held, *entered*, by rank. *is_alone*: no message has been in flight since the last instant."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
         self.entered: dict[int, Entry] = {}
         self.moments: list[Moment] = []
+        self.is_alone = False
 
     def add(self, rank: int, rounds: Rounds) -> asyncio.Future[int]:
         """Hold *rank* until the future is done, which has the number of rounds to skip."""

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simcluster.payload import Message
 from simcluster_backends.sim.lookahead.course import Course
+from simcluster_backends.sim.lookahead.events import ends_of, has_messages, woken_by
+from simcluster_backends.sim.lookahead.firsts import LastFirsts
 from simcluster_backends.sim.lookahead.held import Beginning, Held
 from simcluster_backends.sim.lookahead.paths import Floats, Paths
 from simcluster_backends.sim.lookahead.traffic import record
-from simcluster_backends.sim.loop.past import leads_to, woken_by
-from simcluster_backends.sim.network.flows import Flow
-from simcluster_backends.sim.network.service import Service
 
 if TYPE_CHECKING:
     from simcluster.rounds import Rounds
@@ -40,7 +38,7 @@ class Together:
     ) -> None:
         self._loop, self._members, self._streams = loop, members, streams
         self._membership, self._routes = membership, routes
-        self._held = Held(loop)
+        self._held, self._firsts = Held(loop), LastFirsts(len(members))
         self._begins = False  # those that were held
         self.entered = self._held.entered
         """By rank, the nodes that are held."""
@@ -50,10 +48,17 @@ class Together:
         if rank in self.entered:  # the two schedules would share paths
             await self.leave()
             return 0
-        if self._begins or self._streams.gated or self._membership.has_news:
+        if self._begins or not self._can_hold(rank, rounds):
             return 0
         self._loop.clock.gather = self._may_come
         return await self._held.add(rank, rounds)
+
+    def _can_hold(self, rank: int, rounds: Rounds) -> bool:
+        """Return whether nothing of what *rank* does in *rounds* ends at this instant."""
+        if self._streams.gated or self._membership.has_news or not self._members[rank].inbox.mailbox.is_idle:
+            return False
+        firsts = self._firsts.of(rounds)
+        return bool(firsts.waits[rank] or firsts.takes_time[rank])
 
     async def leave(self) -> None:
         """Let all that have entered begin: as they would have, before anything else that the caller does."""
@@ -80,24 +85,35 @@ class Together:
         is_last = event is None or event[0] > clock._now  # at this instant
         if is_last and self._skip_rounds():
             return True
-        if event is not None and self._is_harmless(event[3]) and (not is_last or self._is_idle()):
+        if event is not None and self._is_harmless(event[3]) and (not is_last or self._may_wait()):
             self._held.note(event[0], event[2])
             return True
         self._begin()
         return False
 
     def _is_harmless(self, event: object) -> bool:
-        """Return whether *event* does nothing but wake up a rank that is not held."""
-        rank = getattr(woken_by(self._loop, event), "rank", None)
-        return rank is not None and rank not in self.entered
+        """Return whether *event* affects no rank that is held, and nothing that these would have done before it."""
+        rank = woken_by(self._loop, event)
+        if rank is not None:
+            return rank not in self.entered
+        ends = ends_of(event)
+        return bool(ends) and not any(end in self.entered for end in ends) and self._wait_first()
 
-    def _is_idle(self) -> bool:
-        """Return whether time may advance: no message of another kind is in flight. Called at the end of an instant."""
-        clock, held = self._loop.clock, self._held
-        if len(held.moments) > PATIENCE * len(self._members):
+    def _may_wait(self) -> bool:
+        """Return whether time may advance while some are held. Called at the end of an instant."""
+        if len(self._held.moments) > PATIENCE * len(self._members):
             return False
-        is_first = held.moments[0].at_s == clock._now
-        return not is_first or (clock.settle is None and not leads_to(clock._queue, (Flow, Service, Message)))
+        if not self._held.is_alone:
+            clock = self._loop.clock
+            self._held.is_alone = clock.settle is None and not has_messages(clock._queue)
+        return self._held.is_alone or self._wait_first()
+
+    def _wait_first(self) -> bool:
+        """Return whether all that are held would only have waited for a message of one that is not."""
+        rounds = [entry.rounds for entry in self.entered.values()]
+        if len({each.kind for each in rounds}) > 1:
+            return False
+        return bool(self._firsts.of(rounds[0]).waits[list(self.entered)].all())
 
     def _skip_rounds(self) -> bool:
         """At the end of an instant, compute the rounds if all nodes have entered; return whether they have been."""

@@ -164,9 +164,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         Awaiting it is a sleep in fewer turns than `asyncio.sleep` takes; *context* is the caller's.
         """
         done: asyncio.Future[None] = asyncio.Future(loop=self)
-        return done, self.clock.alarm_at(self.clock._now + delay_s, self._rested, (done, context))
+        return done, self.clock.alarm_at(self.clock._now + delay_s, self.rested, (done, context))
 
-    def _rested(self, resting: tuple[asyncio.Future[None], contextvars.Context]) -> None:
+    def rested(self, resting: tuple[asyncio.Future[None], contextvars.Context]) -> None:
+        """End a `rest`."""
         done, context = resting
         if self.frozen.held:  # perhaps its owner: then it has not rested until that resumes
             self.call_soon(_finish, done, context=context)

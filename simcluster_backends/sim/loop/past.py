@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-from simcluster_backends.sim.loop.callbacks import Timer, owner_of_task
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from simcluster_backends.sim.loop.event_loop import SimLoop
@@ -39,16 +37,3 @@ def run_until(loop: SimLoop, when: float, number: int) -> None:
         else:
             clock.advance()
             loop.drain()
-
-
-def woken_by(loop: SimLoop, event: Any) -> object:
-    """Return the owner of the task that *event* wakes up; None for an event that may do anything else."""
-    argument = getattr(event, "argument", None)
-    if type(argument) is Timer:
-        return argument.owner()
-    return argument[1].get(owner_of_task) if getattr(event, "callback", None) == loop._rested else None
-
-
-def leads_to(queue: Iterable[Any], kinds: tuple[type, ...]) -> bool:
-    """Return whether an event of *queue* is of one of *kinds*."""
-    return any(isinstance(getattr(event, "argument", None), kinds) and not event.cancelled for *_, event in queue)
