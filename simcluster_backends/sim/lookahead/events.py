@@ -28,14 +28,14 @@ def woken_by(loop: SimLoop, event: Any) -> int | None:
 
 
 def ends_of(event: Any) -> Collection[int]:
-    """Return the sender and the receiver if *event* is the end of a message alone on its path, or its arrival."""
+    """Return the receiver of the message that arrives with *event*, or that leaves, alone on its path, and its sender."""
     argument = getattr(event, "argument", None)
     if isinstance(argument, Flow):
         stream = getattr(argument.on_done, "__self__", None)
         return (stream.sender.rank, stream.receiver.rank) if isinstance(stream, Stream) else ()
     if isinstance(argument, Message):
         receiver = getattr(getattr(event.callback, "__self__", None), "receiver", None)
-        return () if receiver is None else (argument.source, receiver.rank)
+        return () if receiver is None else (receiver.rank,)
     return ()
 
 

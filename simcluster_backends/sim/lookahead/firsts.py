@@ -33,14 +33,15 @@ class LastFirsts:
         """Return what each rank does first in *rounds*."""
         key = rounds.name, rounds.count, rounds.vector.dtype
         if self._firsts is None or self._of != key:
-            self._of, self._firsts = key, _firsts_of(rounds, self._size)
+            self._of, self._firsts = key, firsts_of(rounds, self._size)
         return self._firsts
 
 
-def _firsts_of(rounds: Rounds, size: int) -> Firsts:
+def firsts_of(rounds: Rounds, size: int, begin: int = 0) -> Firsts:
+    """Return what each of *size* ranks does first in *rounds*, from number *begin* on."""
     ranks, idle = np.arange(size), np.ones(size, dtype=np.bool_)
     waits, takes_time = np.zeros(size, dtype=np.bool_), np.zeros(size, dtype=np.bool_)
-    for number in range(rounds.count):
+    for number in range(begin, rounds.count):
         sends, receives = rounds.to(number, ranks) != NO_RANK, rounds.source(number, ranks) != NO_RANK
         waits |= idle & receives & ~sends
         takes_time |= idle & sends & (bodies_B(rounds, number, ranks) > 0)

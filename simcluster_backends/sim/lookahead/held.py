@@ -8,9 +8,10 @@ alarm that is set late gets the number that it would have had, so events of one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simcluster_backends.sim.loop.callbacks import answer_next
@@ -83,6 +84,19 @@ class Held:
 
     def _soon(self, number: Any, place: Any) -> None:
         self._loop.call_soon(number, place, context=Context())
+
+
+def resume(loop: SimLoop, entries: Sequence[Entry], over: int, starts_s: Sequence[float]) -> None:
+    """Let ranks skip *over* rounds until *starts_s*, in the past: each does nothing until now but wait for a message."""
+    clock, late = loop.clock, [pair for pair in zip(starts_s, entries, strict=True) if pair[0] < loop.clock._now]
+    with in_the_past(loop):
+        for start_s, entry in sorted(late, key=itemgetter(0)):
+            clock._now = start_s
+            entry.future.set_result(over)
+            loop.drain()
+    for start_s, entry in zip(starts_s, entries, strict=True):
+        if not entry.future.done():
+            clock.alarm_at(start_s, entry.future.set_result, over)
 
 
 class Beginning:

@@ -8,8 +8,8 @@ import numpy as np
 
 from simcluster_backends.sim.lookahead.course import Course
 from simcluster_backends.sim.lookahead.events import ends_of, has_messages, woken_by
-from simcluster_backends.sim.lookahead.firsts import LastFirsts
-from simcluster_backends.sim.lookahead.held import Beginning, Held
+from simcluster_backends.sim.lookahead.firsts import LastFirsts, firsts_of
+from simcluster_backends.sim.lookahead.held import Beginning, Held, resume
 from simcluster_backends.sim.lookahead.paths import Floats, Paths
 from simcluster_backends.sim.lookahead.traffic import record
 
@@ -127,8 +127,7 @@ class Together:
             return False
         self._release()
         over, starts_s = found
-        for entry, start_s in zip(in_order, starts_s.tolist(), strict=True):
-            self._loop.clock.alarm_at(start_s, entry.future.set_result, over)
+        resume(self._loop, in_order, over, starts_s.tolist())
         return True
 
     def _all_silent(self) -> bool:
@@ -149,7 +148,8 @@ class Together:
         if not over or clock.next_alarm_s() <= course.last_in_s[over]:
             return None
         starts_s = course.starts_s(over)
-        if starts_s.min() < clock._now:
+        early = starts_s < clock._now
+        if early.any() and not firsts_of(course.rounds, len(entries), over).waits[early].all():
             return None
         record(course, over, starts_s, self._members, self._streams)
         return over, starts_s
