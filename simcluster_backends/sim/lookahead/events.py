@@ -28,7 +28,7 @@ def woken_by(loop: SimLoop, event: Any) -> int | None:
 
 
 def ends_of(event: Any) -> Collection[int]:
-    """Return the receiver of the message that arrives with *event*, or that leaves, alone on its path, and its sender."""
+    """Return the receiver of a message that arrives with *event*, or both ends if it leaves, alone on its path."""
     argument = getattr(event, "argument", None)
     if isinstance(argument, Flow):
         stream = getattr(argument.on_done, "__self__", None)

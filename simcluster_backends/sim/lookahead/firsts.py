@@ -22,18 +22,17 @@ class Firsts(NamedTuple):
 
 
 class LastFirsts:
-    """The firsts of the schedule that was asked for last, of *size* ranks."""
+    """The firsts of the schedule that was asked for last."""
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self) -> None:
         self._of: object = None
         self._firsts: Firsts | None = None
 
-    def of(self, rounds: Rounds) -> Firsts:
-        """Return what each rank does first in *rounds*."""
-        key = rounds.name, rounds.count, rounds.vector.dtype
+    def of(self, rounds: Rounds, size: int) -> Firsts:
+        """Return what each of *size* ranks does first in *rounds*."""
+        key = rounds.name, rounds.count, rounds.vector.dtype, size
         if self._firsts is None or self._of != key:
-            self._of, self._firsts = key, firsts_of(rounds, self._size)
+            self._of, self._firsts = key, firsts_of(rounds, size)
         return self._firsts
 
 

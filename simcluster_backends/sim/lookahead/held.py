@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """The entry of a rank into *rounds* at *at_s*; the alarms that it would have set then are numbered from *place* on."""
+    """The entry of a rank into *rounds* at *at_s*; alarms that it would have set then are numbered from *place* on."""
 
     rounds: Rounds
     future: asyncio.Future[int]
@@ -87,7 +87,7 @@ class Held:
 
 
 def resume(loop: SimLoop, entries: Sequence[Entry], over: int, starts_s: Sequence[float]) -> None:
-    """Let ranks skip *over* rounds until *starts_s*, in the past: each does nothing until now but wait for a message."""
+    """Let ranks skip *over* rounds until *starts_s*. Where that is past, a rank only waits for a message until now."""
     clock, late = loop.clock, [pair for pair in zip(starts_s, entries, strict=True) if pair[0] < loop.clock._now]
     with in_the_past(loop):
         for start_s, entry in sorted(late, key=itemgetter(0)):

@@ -10,10 +10,12 @@ from simcluster_backends.sim.lookahead.course import Course
 from simcluster_backends.sim.lookahead.events import ends_of, has_messages, woken_by
 from simcluster_backends.sim.lookahead.firsts import LastFirsts, firsts_of
 from simcluster_backends.sim.lookahead.held import Beginning, Held, resume
-from simcluster_backends.sim.lookahead.paths import Floats, Paths
+from simcluster_backends.sim.lookahead.paths import Floats, Ints, Paths
 from simcluster_backends.sim.lookahead.traffic import record
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from simcluster.rounds import Rounds
     from simcluster_backends.sim.lookahead.held import Entry
     from simcluster_backends.sim.loop.event_loop import SimLoop
@@ -38,7 +40,7 @@ class Together:
     ) -> None:
         self._loop, self._members, self._streams = loop, members, streams
         self._membership, self._routes = membership, routes
-        self._held, self._firsts = Held(loop), LastFirsts(len(members))
+        self._held, self._firsts = Held(loop), LastFirsts()
         self._begins = False  # those that were held
         self.entered = self._held.entered
         """By rank, the nodes that are held."""
@@ -55,10 +57,16 @@ class Together:
 
     def _can_hold(self, rank: int, rounds: Rounds) -> bool:
         """Return whether nothing of what *rank* does in *rounds* ends at this instant."""
-        if self._streams.gated or self._membership.has_news or not self._members[rank].inbox.mailbox.is_idle:
+        if self._streams.gated or self._membership.is_mended or not self._members[rank].inbox.mailbox.is_idle:
             return False
-        firsts = self._firsts.of(rounds)
-        return bool(firsts.waits[rank] or firsts.takes_time[rank])
+        firsts, place = self._firsts.of(rounds, self._size(rounds)), self._place(rank, rounds)
+        return bool(firsts.waits[place] or firsts.takes_time[place])
+
+    def _size(self, rounds: Rounds) -> int:
+        return len(self._members) if rounds.group is None else len(rounds.group)
+
+    def _place(self, rank: int, rounds: Rounds) -> int:
+        return rank if rounds.group is None else rounds.group.index(rank)
 
     async def leave(self) -> None:
         """Let all that have entered begin: as they would have, before anything else that the caller does."""
@@ -110,46 +118,53 @@ class Together:
 
     def _wait_first(self) -> bool:
         """Return whether all that are held would only have waited for a message of one that is not."""
-        rounds = [entry.rounds for entry in self.entered.values()]
-        if len({each.kind for each in rounds}) > 1:
+        if (rounds := self._common()) is None:
             return False
-        return bool(self._firsts.of(rounds[0]).waits[list(self.entered)].all())
+        waits = self._firsts.of(rounds, self._size(rounds)).waits
+        return all(waits[self._place(rank, rounds)] for rank in self.entered)
+
+    def _common(self) -> Rounds | None:
+        """Return the schedule that all have entered that are held; None if they have entered several."""
+        rounds = [entry.rounds for entry in self.entered.values()]
+        return rounds[0] if len({each.kind for each in rounds}) == 1 else None
 
     def _skip_rounds(self) -> bool:
         """At the end of an instant, compute the rounds if all nodes have entered; return whether they have been."""
-        entries = self.entered
-        if not 1 < len(entries) == len(self._members) or any(entry.future.done() for entry in entries.values()):
+        entries, rounds = self.entered, self._common()
+        if rounds is None or not 1 < len(entries) == self._size(rounds):
             return False
-        if len({entry.rounds.kind for entry in entries.values()}) > 1 or not self._all_silent():
+        if any(entry.future.done() for entry in entries.values()) or not self._all_silent(entries):
             return False
-        in_order = [entries[rank] for rank in sorted(entries)]
-        if (found := self._look_ahead(in_order)) is None:
+        ranks = sorted(entries) if rounds.group is None else rounds.group
+        in_order = [entries[rank] for rank in ranks]
+        if (found := self._look_ahead(in_order, np.array(ranks))) is None:
             return False
         self._release()
         over, starts_s = found
         resume(self._loop, in_order, over, starts_s.tolist())
         return True
 
-    def _all_silent(self) -> bool:
-        """Return whether no message is in flight, unread or awaited, and no node has gone."""
+    def _all_silent(self, ranks: Collection[int]) -> bool:
+        """Return whether no message is in flight, unread or awaited, and none of *ranks* has gone."""
         silent = all(stream.is_silent for stream in self._streams.used())
-        return silent and not self._membership.has_news and all(node.inbox.mailbox.is_idle for node in self._members)
+        there = not self._membership.is_mended and not any(rank in self._membership.departed for rank in ranks)
+        return silent and there and all(self._members[rank].inbox.mailbox.is_idle for rank in ranks)
 
-    def _look_ahead(self, entries: list[Entry]) -> tuple[int, Floats] | None:
+    def _look_ahead(self, entries: list[Entry], ranks: Ints) -> tuple[int, Floats] | None:
         """Record the rounds to skip; return (how many, when each rank begins the next one), None for none."""
         clock = self._loop.clock
-        paths = Paths(self._members, self._streams, self._routes)
+        paths = Paths(self._members, self._streams, self._routes, ranks)
         entered_s = np.array([entry.at_s for entry in entries])
         course = Course(entries[0].rounds, paths, entered_s, self._streams.limit_B)
         if (ends_s := course.end_s()) is None:
             return None
-        first_out_s = ends_s.min()
-        over = max((number for number, last_s in enumerate(course.last_in_s) if last_s < first_out_s), default=0)
-        if not over or clock.next_alarm_s() <= course.last_in_s[over]:
+        until_s = min(float(ends_s.min()), clock.next_alarm_s())
+        over = max((number for number, last_s in enumerate(course.last_in_s) if last_s < until_s), default=0)
+        if not over:
             return None
         starts_s = course.starts_s(over)
         early = starts_s < clock._now
         if early.any() and not firsts_of(course.rounds, len(entries), over).waits[early].all():
             return None
-        record(course, over, starts_s, self._members, self._streams)
+        record(course, over, starts_s, self._members, self._streams, ranks)
         return over, starts_s

@@ -43,8 +43,8 @@ class Alarm(msgspec.Struct, eq=False):
 class Clock(simpy.Environment):
     """A SimPy environment that schedules at absolute times: now + (when - now) need not equal when.
 
-    If set, *gather* is called before each event; if it returns False, what has become ready runs before that. *settle* is
-    called once nothing more happens at this instant: a hook for work done once per instant rather than once per event.
+    If set, *gather* is called before each event; if it returns False, what has become ready runs before that. *settle*
+    is called once nothing more happens at this instant: for work done once per instant rather than once per event.
     """
 
     gather: Callable[[], bool] | None = None
