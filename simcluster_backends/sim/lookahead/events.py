@@ -10,36 +10,38 @@ from simcluster_backends.sim.loop.callbacks import Timer, owner_of_task
 from simcluster_backends.sim.network.flows import Flow
 from simcluster_backends.sim.network.service import Service
 from simcluster_backends.sim.stream import Stream
+from simcluster_backends.sim.transit import Transit
 
 if TYPE_CHECKING:
     from simcluster_backends.sim.loop.event_loop import SimLoop
 
 
-def woken_by(loop: SimLoop, event: Any) -> int | None:
-    """Return the rank of the task that *event* wakes up; None for an event that may do anything else."""
-    argument = getattr(event, "argument", None)
+def woken_by(loop: SimLoop, event: Any, limit_B: int) -> int | None:
+    """Return the rank that *event* wakes up: it ends a sleep or work, or a message arrives. None for other events.
+
+    *limit_B*: the room of an inbox.
+    """
+    argument, callback = getattr(event, "argument", None), getattr(event, "callback", None)
     if type(argument) is Timer:
         owner = argument.owner()
-    elif getattr(event, "callback", None) == loop.rested:
+    elif callback == loop.rested:
         owner = argument[1].get(owner_of_task)
+    elif isinstance(argument, Message) and isinstance(transit := getattr(callback, "__self__", None), Transit):
+        return transit.receiver.rank if transit.only_wakes_up(argument.source, limit_B) else None
     else:
         return None
     return getattr(owner, "rank", None)
 
 
 def ends_of(event: Any) -> Collection[int]:
-    """Return the receiver of a message that arrives with *event*, or both ends if it leaves, alone on its path."""
-    argument = getattr(event, "argument", None)
-    if isinstance(argument, Flow):
-        stream = getattr(argument.on_done, "__self__", None)
-        return (stream.sender.rank, stream.receiver.rank) if isinstance(stream, Stream) else ()
-    if isinstance(argument, Message):
-        receiver = getattr(getattr(event.callback, "__self__", None), "receiver", None)
-        return () if receiver is None else (receiver.rank,)
-    return ()
+    """Return the sender and the receiver if *event* is the end of a message alone on its path; else nothing."""
+    flow = getattr(event, "argument", None)
+    stream = getattr(flow.on_done, "__self__", None) if isinstance(flow, Flow) else None
+    return (stream.sender.rank, stream.receiver.rank) if isinstance(stream, Stream) else ()
 
 
-def has_messages(queue: Iterable[Any]) -> bool:
-    """Return whether an event of *queue* is that of a message."""
-    kinds = (Flow, Service, Message)
-    return any(isinstance(getattr(event, "argument", None), kinds) and not event.cancelled for *_, event in queue)
+def has_flows(queue: Iterable[Any]) -> bool:
+    """Return whether an event of *queue* is the end of a flow."""
+    return any(
+        isinstance(getattr(event, "argument", None), (Flow, Service)) and not event.cancelled for *_, event in queue
+    )

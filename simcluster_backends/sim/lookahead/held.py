@@ -42,7 +42,7 @@ class Moment:
 
 
 class Held:
-    """The ranks that are held, *entered*, by rank. *is_alone*: no message has been in flight since the last instant."""
+    """The ranks that are held, *entered*, by rank. *is_alone*: no message is leaving."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop

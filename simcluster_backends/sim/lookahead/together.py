@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simcluster_backends.sim.lookahead.course import Course
-from simcluster_backends.sim.lookahead.events import ends_of, has_messages, woken_by
+from simcluster_backends.sim.lookahead.events import ends_of, has_flows, woken_by
 from simcluster_backends.sim.lookahead.firsts import LastFirsts, firsts_of
 from simcluster_backends.sim.lookahead.held import Beginning, Held, resume
 from simcluster_backends.sim.lookahead.paths import Floats, Ints, Paths
@@ -101,7 +101,7 @@ class Together:
 
     def _is_harmless(self, event: object) -> bool:
         """Return whether *event* affects no rank that is held, and nothing that these would have done before it."""
-        rank = woken_by(self._loop, event)
+        rank = woken_by(self._loop, event, self._streams.limit_B)
         if rank is not None:
             return rank not in self.entered
         ends = ends_of(event)
@@ -113,7 +113,7 @@ class Together:
             return False
         if not self._held.is_alone:
             clock = self._loop.clock
-            self._held.is_alone = clock.settle is None and not has_messages(clock._queue)
+            self._held.is_alone = clock.settle is None and not has_flows(clock._queue)
         return self._held.is_alone or self._wait_first()
 
     def _wait_first(self) -> bool:

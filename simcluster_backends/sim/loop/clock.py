@@ -80,12 +80,12 @@ class Clock(simpy.Environment):
         """Number the alarms that are set from now on, *place* first: at one time they come in this order."""
         self._eid = count(place)
 
-    def number_on(self, numbers: Iterator[int]) -> None:
+    def number_on(self, numbers: count[int]) -> None:
         """Number the alarms that are set from now on with *numbers*, from before `number_from`."""
         self._eid = numbers
 
     @property
-    def numbers(self) -> Iterator[int]:
+    def numbers(self) -> count[int]:
         """The numbers of the next alarms."""
         return self._eid
 

@@ -161,7 +161,7 @@ def test_routes_without_channels_are_computed() -> None:
     names = [f"n{i}" for i in range(4)]
     links = tuple(Link(name, "sw", 125e6, 25e-6, duplex="free") for name in names)
     free = Topology("free", {name: Node(name, IDEAL) for name in names} | {"sw": Node("sw")}, links)
-    
+
     async def body(node: Transport) -> float:
         await SCHEDULES["ring"](node, 4000, "s")
         return now()
