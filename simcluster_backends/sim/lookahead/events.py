@@ -21,7 +21,8 @@ def woken_by(loop: SimLoop, event: Any, limit_B: int) -> int | None:
 
     *limit_B*: the room of an inbox.
     """
-    argument, callback = getattr(event, "argument", None), getattr(event, "callback", None)
+    argument: Any = getattr(event, "argument", None)
+    callback: Any = getattr(event, "callback", None)
     if type(argument) is Timer:
         owner = argument.owner()
     elif callback == loop.rested:

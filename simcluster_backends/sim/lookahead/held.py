@@ -8,13 +8,13 @@ alarm that is set late gets the number that it would have had, so events of one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simcluster_backends.sim.loop.callbacks import answer_next
+from simcluster_backends.sim.loop.callbacks import Handle, answer_next
 from simcluster_backends.sim.loop.past import in_the_past, run_until
 
 if TYPE_CHECKING:
@@ -99,15 +99,9 @@ def resume(loop: SimLoop, entries: Sequence[Entry], over: int, starts_s: Sequenc
             clock.alarm_at(start_s, entry.future.set_result, over)
 
 
-class Beginning:
-    """A ready callback that calls *begin*; then *turn* is done, before all else that is ready."""
+class Beginning(Handle):
+    """A ready callback that may raise. The future in *args* is done afterwards, before all else that is ready."""
 
-    def __init__(self, begin: Callable[[], object], turn: asyncio.Future[None]) -> None:
-        self._begin, self._turn = begin, turn
-
-    def run(self, loop: SimLoop) -> None:
-        self._begin()
-        answer_next(loop._ready, self._turn, None)
-
-    def owner(self) -> object:
-        return None
+    def run(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.callback()
+        answer_next(loop._ready, self.args[0], None)  # type: ignore[attr-defined]

@@ -70,7 +70,9 @@ class Paths:
         found = (
             self._along_streams(everywhere) if self._spokes is None else self._along_spokes(self._spokes, everywhere)
         )
-        return found if found is None else Wires(*[column[self._ranks] for column in found])
+        if found is None:
+            return None
+        return Wires(found.rates_Bps[self._ranks], found.latencies_s[self._ranks], found.channels[self._ranks])
 
     def _along_spokes(self, spokes: Spokes, to: Ints) -> Wires | None:
         ranks, idle = np.arange(len(to)), to == NO_RANK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import Context
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,7 +72,7 @@ class Together:
     async def leave(self) -> None:
         """Let all that have entered begin: as they would have, before anything else that the caller does."""
         turn = self._loop.create_future()
-        self._loop._ready.appendleft(Beginning(self._begin, turn))
+        self._loop._ready.appendleft(Beginning(self._begin, (turn,), Context()))
         await turn
 
     def _begin(self) -> None:
