@@ -41,6 +41,7 @@ class Rounds:
     *is_constant*: *to* and *source* are the same in all rounds, and never NO_RANK. *is_once*: no rank sends to the same
     rank twice. Otherwise, ranks that send to each other again have exchanged: so no inbox holds two messages of one
     sender.
+    *group*: the ranks of the cluster that are ranks 0, 1, ... here, if it is a sub-group's schedule.
     """
 
     name: Hashable
@@ -53,6 +54,7 @@ class Rounds:
     is_constant: bool = False
     is_once: bool = False
     tensors: Callable[[int], int] = lambda number: 1
+    group: tuple[int, ...] | None = None
     sends: Callable[[int], Payload] | None = None
     receives: Callable[[int, Message], object] | None = None
 
@@ -65,7 +67,7 @@ class Rounds:
     @property
     def kind(self) -> Hashable:
         """Equal for ranks that have entered the same schedule."""
-        return self.name, self.tag(0), self.count, self.vector.dtype
+        return self.name, self.tag(0), self.count, self.vector.dtype, self.group
 
 
 @lru_cache(maxsize=4096)

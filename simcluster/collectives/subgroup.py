@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simcluster.collectives.exchange import exchange
+from simcluster.collectives.exchange import exchange, skipped
 from simcluster.compute import host_side
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Sendable
 from simcluster.rng import NodeRandom
+from simcluster.rounds import Rounds
 from simcluster.transport import ANY, Any_, Transport
 
 
@@ -69,6 +70,12 @@ class Subgroup(Forwarding):
         """See simcluster.collectives.exchange."""
         return self._seen_inside(await exchange(self._node, self._outside(to), self._outside(source), tag, content))
 
+    async def rounds_ahead(self, rounds: Rounds) -> int:
+        """See simcluster.transport.Accelerated."""
+        group = range(self.size) if rounds.group is None else rounds.group
+        outside = tuple([self._outside(place) for place in group])
+        return await skipped(self._node, replace(rounds, group=outside))
+
     def _outside(self, place: int) -> int:
         if not 0 <= place < self.size:
             raise ValueError(f"rank {place} is not in the sub-group {self._ranks}: expected 0 to {self.size - 1}")
@@ -106,6 +113,9 @@ class Group(Subgroup):
 
     async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
         return await super().exchange(to, source, self._prefix + tag, content)
+
+    async def rounds_ahead(self, rounds: Rounds) -> int:
+        return await super().rounds_ahead(replace(rounds, tag=lambda number: self._prefix + rounds.tag(number)))
 
     def _seen_inside(self, message: Message) -> Message:
         seen = super()._seen_inside(message)

@@ -257,12 +257,24 @@ class Council:
         for rank in others:
             self._voice.post(rank, mark)
 
+        behind: dict[int, None] = {}
+        seen: object = None
+
         def over() -> bool:
-            behind = [rank for rank in others if self.ear.marks.get(self.facts.life(rank)) != mark]
-            gone = [rank for rank in behind if self.facts.is_lost(rank) or rank in self.facts.finished]
-            self.unrest = self.unrest or bool(gone)
+            nonlocal behind, seen
+            facts, ear = self.facts, self.ear
+            heard, ended = ear.since_last()
+            if (present := (facts.count, tuple(facts.lives))) != seen or ear.behind:
+                seen = present
+                behind = dict.fromkeys([rank for rank in others if ear.marks.get(facts.life(rank)) != mark])
+                gone = any(facts.is_lost(rank) or rank in facts.finished for rank in behind)
+                self.unrest = self.unrest or gone
+                ended = set(behind)
+            for rank in heard:  # of n members, each hears n marks: looking at all each time would take n^3
+                if ear.marks.get(facts.life(rank)) == mark:
+                    behind.pop(rank, None)
             if not self.unrest:
-                self.ear.drain(behind, self.number)
+                ear.drain([rank for rank in sorted(ended) if rank in behind], self.number)
             return self.unrest or not behind
 
         await self.until(over)

@@ -84,6 +84,7 @@ class Ear:
     ) -> None:  # fmt: skip
         self._node, self._facts, self._hear, self._lose, self._notify = node, facts, hear, lose, notify
         self.marks: dict[Life, str] = {}
+        self._heard, self._ended = list[int](), set[int]()
         self._watching: asyncio.Task[None] | None = None
         self._draining: dict[int, asyncio.Task[None]] = {}
         self.behind: set[int] = set()  # ranks of which the transport just lost an earlier life than others reported
@@ -104,6 +105,11 @@ class Ear:
             self.behind.discard(rank)
             if rank != self._facts.rank and (task is None or task.done()):
                 self._draining[rank] = asyncio.create_task(self._drain(rank, number))
+
+    def since_last(self) -> tuple[list[int], set[int]]:
+        """Return the ranks whose marks have come since the last call, and those no longer drained since then."""
+        since, self._heard, self._ended = (self._heard, self._ended), [], set()
+        return since
 
     def stop_draining(self) -> None:
         for task in self._draining.values():
@@ -143,9 +149,11 @@ class Ear:
                     self._hear(message)
                 elif message.tag.startswith(MARK):
                     self.marks[rank, message.incarnation] = message.tag
+                    self._heard.append(rank)
                     if int(message.tag.removeprefix(MARK).partition(".")[0]) >= number:
                         return
         except PeerLost as lost:
             self._lose(lost)
         finally:
+            self._ended.add(rank)
             self._notify()

@@ -134,8 +134,10 @@ class Mailbox(Generic[R]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is queued and nothing waits."""
-        return not self._queues and not self._waiting
+        """Whether nothing is queued, and nothing waits except for messages with OWN_TAGS."""
+        if self._queues:
+            return False
+        return all(not isinstance(each.tag, Any_) and each.tag.startswith(OWN_TAGS) for each in self._waiting)
 
     def waiting_for(self, source: int) -> list[R]:
         """Remove and return the receivers that wait for exactly *source*, in order."""

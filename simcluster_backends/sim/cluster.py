@@ -232,6 +232,8 @@ class Cluster:
                 result = await self._bodies[member.rank](node)
             except Left as left:
                 result, reason = left, str(left)
+            if self.together.entered:
+                await self.together.leave()
             self._cancel(member, sparing=asyncio.current_task(self.loop))
             # Drop messages to it from now on. Its send buffer need not be empty: two nodes may hold messages for each
             # other.
@@ -242,6 +244,8 @@ class Cluster:
                 await member.buffer.flush()
         except BaseException as error:
             if member.alive and not self._ending:
+                if self.together.entered:
+                    await self.together.leave()
                 member.die()
                 self.failures.append((member, error))
                 self._cancel(member, sparing=asyncio.current_task(self.loop))

@@ -66,6 +66,11 @@ class Membership:
         """Give *rank*, which had departed, a new incarnation."""
         self.before.setdefault(rank, []).append(self.departed.pop(rank))
 
+    @property
+    def is_mended(self) -> bool:
+        """Whether a node has returned, or has been given up by others while it was alive."""
+        return bool(self.before or self._severed)
+
     def severs(self, severance: Severance) -> None:
         self._severed.append(severance)
         self.has_news = True

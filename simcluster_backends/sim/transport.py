@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simcluster.payload import Later, Message, Payload, Sendable, freeze, sizes_of
-from simcluster.transport import ANY, Cost
+from simcluster.transport import ANY, Any_, Cost
 from simcluster.workloads import Replica
 from simcluster_backends.common.arguments import check_work
 from simcluster_backends.common.node import Node
@@ -48,6 +48,11 @@ class SimTransport(Node[Outgoing, Any]):
         if self._together.entered:
             await self._together.leave()
         await super().send(to, tag, content)
+
+    async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
+        if self._together.entered:
+            await self._together.leave()
+        return await super().recv(source, tag)
 
     async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
         if self._together.entered:

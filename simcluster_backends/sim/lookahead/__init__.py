@@ -1,16 +1,18 @@
-"""Compute, rather than simulate, the rounds of a schedule that all nodes enter at once on an otherwise idle cluster.
+"""Compute, rather than simulate, the rounds of a schedule that all nodes of a group enter on an otherwise idle cluster.
 
 In round k rank r sends to(r) and waits for the message of source(r), where there is either. If no two messages share a
 channel at any time, the whole schedule is
 
     left_k(r) = start_k(r) + bytes_k(r) / rate       start_k+1(r) = max(left_k(r), left_k(source(r)) + latency)
 
-with the same floating-point operations, in the same order, as the simulation message by message. Nothing else may
-happen meanwhile: no alarm due, no message in flight, no task of any node waiting for a message. The last rounds are
-simulated, so that no node leaves the schedule while rounds of another are still computed.
+from each rank's own start, with the same floating-point operations, in the same order, as the simulation message by
+message. Nothing else may happen meanwhile: the rounds from the next event of another kind on are simulated. So is the
+last round: no node leaves the schedule while rounds of another are still computed.
 
-together.py: which nodes have entered, and whether anything else could happen. paths.py: rates and channels between
-ranks. course.py: when each rank begins each round. traffic.py: the records of nodes.
+together.py: which nodes have entered, and whether anything else could happen. events.py: what an event can affect.
+firsts.py: what a rank does first in a schedule. held.py: nodes that wait for others, and begin in the past if rounds
+are not computed. paths.py: rates and channels between ranks. course.py: when each rank begins each round. traffic.py:
+the records of nodes.
 """
 
 from simcluster_backends.sim.lookahead.together import Together

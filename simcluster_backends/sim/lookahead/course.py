@@ -30,19 +30,19 @@ class Leg(NamedTuple):
 
 
 class Course:
-    """The times of *rounds* that all of *size* ranks begin at *now_s*; *limit_B* is the room of an inbox."""
+    """The times of *rounds* that the ranks enter at *entered_s*; *limit_B* is the room of an inbox."""
 
-    def __init__(self, rounds: Rounds, size: int, paths: Paths, now_s: float, limit_B: int) -> None:
-        self.rounds, self.ranks, self.legs = rounds, np.arange(size), list[Leg]()
+    def __init__(self, rounds: Rounds, paths: Paths, entered_s: Floats, limit_B: int) -> None:
+        self.rounds, self.ranks, self.legs = rounds, np.arange(len(entered_s)), list[Leg]()
         self.last_in_s: list[float] = []  # when the last rank begins a round
-        self._paths, self._limit_B, self._start_s = paths, limit_B, np.full(size, now_s)
+        self._paths, self._limit_B, self._entered_s = paths, limit_B, entered_s
         self._kept: list[Floats] = []  # when each rank begins every so many rounds
         self._every = isqrt(rounds.count) + 1
-        self._use = Use()
+        self._use, self._sent_B = Use(), 0
 
     def end_s(self) -> Floats | None:
         """Return when each rank ends the last round; None if messages would meet, or an inbox might fill up."""
-        starts_s = self._start_s
+        starts_s = self._entered_s
         for number in range(self.rounds.count):
             self.last_in_s.append(float(starts_s.max()))
             if not number % self._every:
@@ -89,9 +89,13 @@ class Course:
         """Return whether each rank may send the next message when it begins the next round."""
         if self.rounds.is_once:
             return True  # each message is the first of its stream
+        most_B = int(np.max(messages_B(self.rounds, number, self.ranks)))
+        self._sent_B += most_B
+        if self._sent_B < self._limit_B:
+            return True  # even for all messages so far
         if self.rounds.is_constant and np.any(starts_s[leg.to] > ends_s):
             return False  # its neighbour has not asked for the last one
-        if int(np.max(messages_B(self.rounds, number, self.ranks))) < self._limit_B:
+        if most_B < self._limit_B:
             return True
         return not np.any(came_s > ends_s)
 

@@ -37,10 +37,21 @@ class Wires(NamedTuple):
     channels: Ints
 
 
-class Paths:
-    """The paths between ranks as they are at this instant, for messages that share no channel."""
+def outside(to: Ints, ranks: Ints, size: int) -> Ints:
+    """Return the rank to which each of *size* ranks sends, if *ranks* send to one another by their places in it."""
+    everywhere = np.full(size, NO_RANK)
+    everywhere[ranks] = np.where(to == NO_RANK, NO_RANK, ranks[to])
+    return everywhere
 
-    def __init__(self, members: Members, streams: Streams, routes: Routes) -> None:
+
+class Paths:
+    """The paths between *ranks* as they are at this instant, for messages that share no channel.
+
+    They are numbered from 0 on here, in their order.
+    """
+
+    def __init__(self, members: Members, streams: Streams, routes: Routes, ranks: Ints) -> None:
+        self._ranks = ranks
         self._members, self._streams = members, streams
         self._numbers: dict[int, int] = {}  # by id, only for membership tests: ids determine no order
         self._spokes: Spokes | None = routes.spokes if streams.limit_B and not streams.gated else None
@@ -55,10 +66,17 @@ class Paths:
         """
         if not self._is_free:
             return None
-        if self._spokes is None:
-            return self._along_streams(to)
+        everywhere = outside(to, self._ranks, len(self._members))
+        found = (
+            self._along_streams(everywhere) if self._spokes is None else self._along_spokes(self._spokes, everywhere)
+        )
+        if found is None:
+            return None
+        return Wires(found.rates_Bps[self._ranks], found.latencies_s[self._ranks], found.channels[self._ranks])
+
+    def _along_spokes(self, spokes: Spokes, to: Ints) -> Wires | None:
         ranks, idle = np.arange(len(to)), to == NO_RANK
-        rates_Bps, latencies_s = self._spokes.wires(to)
+        rates_Bps, latencies_s = spokes.wires(to)
         if np.isinf(rates_Bps[~idle]).any():
             return None
         rates_Bps[idle], latencies_s[idle] = inf, 0.0

@@ -1,92 +1,180 @@
-"""The nodes that enter the rounds of a schedule at one instant."""
+"""The nodes that enter the rounds of a schedule, and what may happen until the last of them has."""
 
 from __future__ import annotations
 
-import asyncio
-from contextvars import copy_context
-from operator import itemgetter
+from contextvars import Context
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from simcluster_backends.sim.lookahead.course import Course
-from simcluster_backends.sim.lookahead.paths import Floats, Paths
+from simcluster_backends.sim.lookahead.events import ends_of, has_flows, woken_by
+from simcluster_backends.sim.lookahead.firsts import LastFirsts, firsts_of
+from simcluster_backends.sim.lookahead.held import Beginning, Held, resume
+from simcluster_backends.sim.lookahead.paths import Floats, Ints, Paths
 from simcluster_backends.sim.lookahead.traffic import record, record_each
 from simcluster_backends.sim.lookahead.values import hand_over
-from simcluster_backends.sim.loop.callbacks import Handle, answer_next
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from simcluster.rounds import Rounds
+    from simcluster_backends.sim.lookahead.held import Entry
     from simcluster_backends.sim.loop.event_loop import SimLoop
     from simcluster_backends.sim.members import Members
     from simcluster_backends.sim.membership import Membership
     from simcluster_backends.sim.network.routes import Routes
     from simcluster_backends.sim.streams import Streams
 
+PATIENCE = 100
+"""Events of each rank, at most, that the ranks that are held wait for."""
+
 
 class Together:
-    """The nodes that have entered a schedule at this instant. *members* has the current incarnation of each rank."""
+    """The nodes that have entered a schedule. *members* has the current incarnation of each rank.
+
+    A node that enters is held until all have entered, as long as other nodes do nothing but wake up: they sleep and
+    compute, and send and receive nothing. If anything else is about to happen, all that are held begin first.
+    """
 
     def __init__(
         self, loop: SimLoop, members: Members, streams: Streams, membership: Membership, routes: Routes
     ) -> None:
         self._loop, self._members, self._streams = loop, members, streams
         self._membership, self._routes = membership, routes
-        self.entered: dict[int, tuple[Rounds, asyncio.Future[int]]] = {}
-        """By rank, what waits for the end of this instant."""
+        self._held, self._firsts = Held(loop), LastFirsts()
+        self._begins = False  # those that were held
+        self.entered = self._held.entered
+        """By rank, the nodes that are held."""
 
     async def enter(self, rank: int, rounds: Rounds) -> int:
         """Wait for the computed rounds; return how many *rank* can skip, 0 if in any doubt."""
         if rank in self.entered:  # the two schedules would share paths
             await self.leave()
             return 0
-        future: asyncio.Future[int] = self._loop.create_future()
-        self.entered[rank] = rounds, future
-        self._loop.clock.gather = self._decide
-        return await future
+        if self._begins or not self._can_hold(rank, rounds):
+            return 0
+        self._loop.clock.gather = self._may_come
+        return await self._held.add(rank, rounds)
+
+    def _can_hold(self, rank: int, rounds: Rounds) -> bool:
+        """Return whether nothing of what *rank* does in *rounds* ends at this instant."""
+        if self._streams.gated or self._membership.is_mended or not self._members[rank].inbox.mailbox.is_idle:
+            return False
+        if rounds.sends is not None and rounds.group is not None:
+            return False
+        firsts, place = self._firsts.of(rounds, self._size(rounds)), self._place(rank, rounds)
+        return bool(firsts.waits[place] or firsts.takes_time[place])
+
+    def _size(self, rounds: Rounds) -> int:
+        return len(self._members) if rounds.group is None else len(rounds.group)
+
+    def _place(self, rank: int, rounds: Rounds) -> int:
+        return rank if rounds.group is None else rounds.group.index(rank)
 
     async def leave(self) -> None:
-        """Let all that have entered send their first messages: as they would have, before any later message leaves."""
-        entered, self.entered = self.entered, {}
-        ready, turn = self._loop._ready, self._loop.create_future()
-        ready.appendleft(Handle(answer_next, (ready, turn, None), copy_context()))
-        for _, future in reversed(entered.values()):
-            answer_next(ready, future, 0)
+        """Let all that have entered begin: as they would have, before anything else that the caller does."""
+        turn = self._loop.create_future()
+        self._loop._ready.appendleft(Beginning(self._begin, (turn,), Context()))
         await turn
 
-    def _decide(self) -> None:
-        """Decide at the end of this instant, when all nodes have entered."""
-        entered, self.entered = self.entered, {}
-        waiting = [(rank, rounds, future) for rank, (rounds, future) in entered.items() if not future.done()]
-        all_in = len(waiting) == len(self._members)
-        found = None
-        if all_in and len(waiting) > 1 and len({rounds.kind for _, rounds, _ in waiting}) == 1 and self._all_silent():
-            found = self._look_ahead([rounds for _, rounds, _ in sorted(waiting, key=itemgetter(0))])
-        over, starts_s = found or (0, None)
-        for rank, _, future in waiting:
-            if starts_s is None:
-                future.set_result(0)
-            else:
-                self._loop.clock.alarm_at(float(starts_s[rank]), future.set_result, over)
+    def _begin(self) -> None:
+        """Let all that have entered begin. Called where no task runs."""
+        held = self._release()
+        self._begins = True
+        held.begin()
+        self._begins = False
 
-    def _all_silent(self) -> bool:
-        """Return whether no message is in flight, unread or awaited, and no node has gone."""
+    def _release(self) -> Held:
+        held, self._held = self._held, Held(self._loop)
+        self.entered, self._loop.clock.gather = self._held.entered, None
+        return held
+
+    def _may_come(self) -> bool:
+        """Return whether the next event may come; otherwise all that are held have begun, which comes first."""
+        clock = self._loop.clock
+        event = clock.next_event()
+        is_last = event is None or event[0] > clock._now  # at this instant
+        if is_last and self._skip_rounds():
+            return True
+        if event is not None and self._is_harmless(event[3]) and (not is_last or self._may_wait()):
+            self._held.note(event[0], event[2])
+            return True
+        self._begin()
+        return False
+
+    def _is_harmless(self, event: object) -> bool:
+        """Return whether *event* affects no rank that is held, and nothing that these would have done before it."""
+        rank = woken_by(self._loop, event, self._streams.limit_B)
+        if rank is not None:
+            return rank not in self.entered
+        ends = ends_of(event)
+        return bool(ends) and not any(end in self.entered for end in ends) and self._wait_first()
+
+    def _may_wait(self) -> bool:
+        """Return whether time may advance while some are held. Called at the end of an instant."""
+        if len(self._held.moments) > PATIENCE * len(self._members):
+            return False
+        if any(entry.rounds.sends is not None for entry in self.entered.values()):
+            return False  # each message with values is recorded, in the order in which they move
+        if not self._held.is_alone:
+            clock = self._loop.clock
+            self._held.is_alone = clock.settle is None and not has_flows(clock._queue)
+        return self._held.is_alone or self._wait_first()
+
+    def _wait_first(self) -> bool:
+        """Return whether all that are held would only have waited for a message of one that is not."""
+        if (rounds := self._common()) is None:
+            return False
+        waits = self._firsts.of(rounds, self._size(rounds)).waits
+        return all(waits[self._place(rank, rounds)] for rank in self.entered)
+
+    def _common(self) -> Rounds | None:
+        """Return the schedule that all have entered that are held; None if they have entered several."""
+        rounds = [entry.rounds for entry in self.entered.values()]
+        return rounds[0] if len({each.kind for each in rounds}) == 1 else None
+
+    def _skip_rounds(self) -> bool:
+        """At the end of an instant, compute the rounds if all nodes have entered; return whether they have been."""
+        entries, rounds = self.entered, self._common()
+        if rounds is None or not 1 < len(entries) == self._size(rounds):
+            return False
+        if any(entry.future.done() for entry in entries.values()) or not self._all_silent(entries):
+            return False
+        ranks = sorted(entries) if rounds.group is None else rounds.group
+        in_order = [entries[rank] for rank in ranks]
+        if (found := self._look_ahead(in_order, np.array(ranks))) is None:
+            return False
+        self._release()
+        over, starts_s = found
+        resume(self._loop, in_order, over, starts_s.tolist())
+        return True
+
+    def _all_silent(self, ranks: Collection[int]) -> bool:
+        """Return whether no message is in flight, unread or awaited, and none of *ranks* has gone."""
         silent = all(stream.is_silent for stream in self._streams.used())
-        return silent and not self._membership.has_news and all(node.inbox.mailbox.is_idle for node in self._members)
+        there = not self._membership.is_mended and not any(rank in self._membership.departed for rank in ranks)
+        return silent and there and all(self._members[rank].inbox.mailbox.is_idle for rank in ranks)
 
-    def _look_ahead(self, by_rank: list[Rounds]) -> tuple[int, Floats] | None:
+    def _look_ahead(self, entries: list[Entry], ranks: Ints) -> tuple[int, Floats] | None:
         """Record the rounds to skip; return (how many, when each rank begins the next one), None for none."""
-        clock, size, rounds = self._loop.clock, len(self._members), by_rank[0]
-        paths = Paths(self._members, self._streams, self._routes)
-        course = Course(rounds, size, paths, clock.now, self._streams.limit_B)
+        clock, rounds = self._loop.clock, entries[0].rounds
+        paths = Paths(self._members, self._streams, self._routes, ranks)
+        entered_s = np.array([entry.at_s for entry in entries])
+        course = Course(rounds, paths, entered_s, self._streams.limit_B)
         if (ends_s := course.end_s()) is None:
             return None
-        first_out_s = ends_s.min()
-        over = max((number for number, last_s in enumerate(course.last_in_s) if last_s < first_out_s), default=0)
-        if not over or clock.next_alarm_s() <= course.last_in_s[over]:
+        until_s = min(float(ends_s.min()), clock.next_alarm_s())
+        over = max((number for number, last_s in enumerate(course.last_in_s) if last_s < until_s), default=0)
+        if not over:
             return None
         starts_s = course.starts_s(over)
+        early = starts_s < clock._now
+        if early.any() and not firsts_of(course.rounds, len(entries), over).waits[early].all():
+            return None
         if rounds.sends is None:
-            record(course, over, starts_s, self._members, self._streams)
+            record(course, over, starts_s, self._members, self._streams, ranks)
         else:
-            hand_over(by_rank, over)
+            hand_over([entry.rounds for entry in entries], over)
             record_each(course, over, self._members, self._streams)
         return over, starts_s

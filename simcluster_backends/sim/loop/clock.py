@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -14,6 +15,10 @@ import simpy
 
 RARELY = (100_000, 50, 50)
 """Messages and flows form no cycles, and searching many young objects for them costs a third of the time."""
+
+
+GAP = 2**32
+"""More than the alarms that are set in place of one number: see `Clock.keep_place`."""
 
 
 class Endless(Exception):
@@ -53,11 +58,11 @@ class Bunch(msgspec.Struct, eq=False):
 class Clock(simpy.Environment):
     """A SimPy environment that schedules at absolute times: now + (when - now) need not equal when.
 
-    If set, *gather* is called before time advances, and *settle* once nothing more happens at this instant: hooks for
-    work done once per instant rather than once per event.
+    If set, *gather* is called before each event; if it returns False, what has become ready runs before that. *settle*
+    is called once nothing more happens at this instant: for work done once per instant rather than once per event.
     """
 
-    gather: Callable[[], object] | None = None
+    gather: Callable[[], bool] | None = None
     settle: Callable[[], object] | None = None
     _latest: Bunch | None = None  # it may grow, by an alarm at the same time and with the next number:
     _latest_s, _next = 0.0, 0
@@ -86,10 +91,34 @@ class Clock(simpy.Environment):
 
     def next_alarm_s(self) -> float:
         """Return the time of the next event, inf if there is none."""
+        event = self.next_event()
+        return math.inf if event is None else float(event[0])
+
+    def next_event(self) -> tuple[float, int, int, Any] | None:
+        """Return the next event, (when, priority, number, what), if there is one."""
         queue: list[Any] = self._queue
         while queue and getattr(queue[0][3], "cancelled", False):
             heappop(queue)
-        return float(queue[0][0]) if queue else math.inf
+        return queue[0] if queue else None
+
+    def keep_place(self) -> int:
+        """Return a number for `number_from`: alarms that are set after that come as if they were set now."""
+        place = next(self._eid)
+        self._eid = count(place + GAP)
+        return place
+
+    def number_from(self, place: int) -> None:
+        """Number the alarms that are set from now on, *place* first: at one time they come in this order."""
+        self._eid = count(place)
+
+    def number_on(self, numbers: count[int]) -> None:
+        """Number the alarms that are set from now on with *numbers*, from before `number_from`."""
+        self._eid = numbers
+
+    @property
+    def numbers(self) -> count[int]:
+        """The numbers of the next alarms."""
+        return self._eid
 
     def advance(self) -> bool:
         """Advance to the next event and run it. Return False if none is left.
@@ -98,14 +127,10 @@ class Clock(simpy.Environment):
         """
         queue: list[Any] = self._queue
         while True:
-            if (self.settle is not None or self.gather is not None) and (not queue or queue[0][0] > self._now):
-                if self.gather is not None:
-                    gather, self.gather = self.gather, None
-                    gather()
-                    return True
-                if self.settle is not None:
-                    settle, self.settle = self.settle, None
-                    settle()
+            if self.gather is not None and not self.gather():
+                return True
+            if self.settle is not None and (not queue or queue[0][0] > self._now):
+                self.settle_now()
             if not queue:
                 return False
             now_s, _, _, alarm = queue[0]
@@ -136,6 +161,12 @@ class Clock(simpy.Environment):
         if bunch.made < len(alarms):
             heappush(queue, entry)
         return rang
+
+    def settle_now(self) -> None:
+        """Do what *settle* asks for."""
+        settle, self.settle = self.settle, None
+        if settle is not None:
+            settle()
 
 
 @contextmanager

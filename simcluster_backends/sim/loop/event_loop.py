@@ -186,25 +186,30 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._stopping = False
 
     def _run(self, finished: Callable[[], bool]) -> None:
-        ready, clock, frozen, workers = self._ready, self.clock, self.frozen, self.workers
+        clock = self.clock
         while True:
-            most_turns, at_once = self._turns_then + IDLE_CALLBACKS_LIMIT, self.turns + self._most_at_once
-            self._most_turns = at_once if at_once < most_turns else most_turns
-            while ready:
-                self.turns += 1
-                if self.turns > self._most_turns:
-                    at_once = self.turns - self._turns_then <= IDLE_CALLBACKS_LIMIT
-                    self.progress()  # ending the tasks needs callbacks too
-                    raise Endless(at_once=at_once)
-                callback = ready.popleft()
-                if not frozen.held or not frozen.holds(callback):
-                    if workers.under_way:
-                        workers.join(callback.owner())
-                    callback.run(self)
+            self.drain()
             if finished() or self._stopping:
                 return
             if not clock.advance():
                 raise Drained
+
+    def drain(self) -> None:
+        """Run callbacks until none is ready."""
+        ready, frozen, workers = self._ready, self.frozen, self.workers
+        most_turns, at_once = self._turns_then + IDLE_CALLBACKS_LIMIT, self.turns + self._most_at_once
+        self._most_turns = at_once if at_once < most_turns else most_turns
+        while ready:
+            self.turns += 1
+            if self.turns > self._most_turns:
+                at_once = self.turns - self._turns_then <= IDLE_CALLBACKS_LIMIT
+                self.progress()  # ending the tasks needs callbacks too
+                raise Endless(at_once=at_once)
+            callback = ready.popleft()
+            if not frozen.held or not frozen.holds(callback):
+                if workers.under_way:
+                    workers.join(callback.owner())
+                callback.run(self)
 
     @contextmanager
     def _as_running_loop(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from simcluster.transport import Transport
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.lookahead import Together
 from simcluster_backends.sim.transport import SimTransport
-from tests.sim.test_lookahead import Never, Skipping, links_of, now, uneven_star
+from tests.sim.lookahead.oracle import Never, Skipping, links_of, now, uneven_star
 from tests.support.clusters import star
 
 SIZES = [0, 1, 5, 64, 4999]

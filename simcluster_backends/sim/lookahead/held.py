@@ -1,0 +1,107 @@
+"""Ranks held back before the first message of a schedule, and how they begin after all: as if they never had been.
+
+While they are held, only other ranks may go on, and only by themselves: see `Together`. So nothing that the held ranks
+would have done matters yet, and it can be done later, at its own time. The events until then, *moments*, divide it: an
+alarm that is set late gets the number that it would have had, so events of one time keep their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextvars import Context
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from simcluster_backends.sim.loop.callbacks import Handle, answer_next
+from simcluster_backends.sim.loop.past import in_the_past, run_until
+
+if TYPE_CHECKING:
+    from simcluster.rounds import Rounds
+    from simcluster_backends.sim.loop.event_loop import SimLoop
+
+
+class Entry(NamedTuple):
+    """The entry of a rank into *rounds* at *at_s*; alarms that it would have set then are numbered from *place* on."""
+
+    rounds: Rounds
+    future: asyncio.Future[int]
+    at_s: float
+    place: int
+
+
+@dataclass(slots=True)
+class Moment:
+    """An event, by time and number, and the entries that it led to. *place* precedes the alarms that it has set."""
+
+    at_s: float
+    number: int
+    place: int
+    entries: list[Entry] = field(default_factory=list)
+
+
+class Held:
+    """The ranks that are held, *entered*, by rank. *is_alone*: no message is leaving."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self.entered: dict[int, Entry] = {}
+        self.moments: list[Moment] = []
+        self.is_alone = False
+
+    def add(self, rank: int, rounds: Rounds) -> asyncio.Future[int]:
+        """Hold *rank* until the future is done, which has the number of rounds to skip."""
+        clock = self._loop.clock
+        if not self.moments:
+            self.moments.append(Moment(clock._now, -1, 0))
+        entry = Entry(rounds, self._loop.create_future(), clock._now, clock.keep_place())
+        self.entered[rank] = entry
+        self.moments[-1].entries.append(entry)
+        return entry.future
+
+    def note(self, at_s: float, number: int) -> None:
+        """Note an event that is about to come."""
+        self.moments.append(Moment(at_s, number, self._loop.clock.keep_place()))
+
+    def begin(self) -> None:
+        """Let each rank begin when it entered, and go on until now. Called where no task runs."""
+        loop, clock, numbers = self._loop, self._loop.clock, self._loop.clock.numbers
+        with in_the_past(loop):
+            clock._now = self.moments[0].at_s
+            for moment, following in zip(self.moments, [*self.moments[1:], None], strict=True):
+                run_until(loop, moment.at_s, moment.number)
+                clock._now = moment.at_s
+                for entry in moment.entries:
+                    if not entry.future.done():
+                        self._soon(clock.number_from, entry.place)
+                        entry.future.set_result(0)
+                if following is None:
+                    self._soon(clock.number_on, numbers)
+                else:
+                    self._soon(clock.number_from, following.place)
+                loop.drain()
+
+    def _soon(self, number: Any, place: Any) -> None:
+        self._loop.call_soon(number, place, context=Context())
+
+
+def resume(loop: SimLoop, entries: Sequence[Entry], over: int, starts_s: Sequence[float]) -> None:
+    """Let ranks skip *over* rounds until *starts_s*. Where that is past, a rank only waits for a message until now."""
+    clock, late = loop.clock, [pair for pair in zip(starts_s, entries, strict=True) if pair[0] < loop.clock._now]
+    with in_the_past(loop):
+        for start_s, entry in sorted(late, key=itemgetter(0)):
+            clock._now = start_s
+            entry.future.set_result(over)
+            loop.drain()
+    for start_s, entry in zip(starts_s, entries, strict=True):
+        if not entry.future.done():
+            clock.alarm_at(start_s, entry.future.set_result, over)
+
+
+class Beginning(Handle):
+    """A ready callback that may raise. The future in *args* is done afterwards, before all else that is ready."""
+
+    def run(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.callback()
+        answer_next(loop._ready, self.args[0], None)  # type: ignore[attr-defined]
