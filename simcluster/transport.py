@@ -10,7 +10,7 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -202,6 +202,23 @@ class Accelerated(Protocol):
 
         Returns None if that message is here already, or on its way; else a function that gives *place* back: what has
         come there and has not been received is then moved.
+        """
+
+    async def ask(self, to: int, tag: str, content: Sendable, answer: str) -> Message:
+        """Send to rank *to* under *tag*, then receive from it under *answer*."""
+
+    async def gather(self, tag: str, most: int, into: list[Message]) -> None:
+        """Receive messages from any ranks under *tag*: at least one, *most* if nothing else happens.
+
+        They are *into* that list as they arrive, also where this raises or is cancelled.
+        """
+
+    def send_each(
+        self, to: Sequence[int], tag: str, content: Sendable, over: Callable[[int, bool], object]
+    ) -> Coroutine[Any, Any, None] | None:
+        """Return what sends to each of the ranks *to*, as a task for each would; None if only tasks can.
+
+        *over* is called with each rank as its message has left or the rank is lost, and with whether it is lost.
         """
 
     async def rounds_ahead(self, rounds: Rounds) -> int:
