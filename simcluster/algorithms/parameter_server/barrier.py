@@ -146,9 +146,8 @@ class Barrier(AsyncIterator[int]):
     def call_off(self, pushes: Sequence[Push] = (), weights: Sequence[Tensor] = ()) -> None:
         """Send all other workers on to the next step, unless older weights are still in flight to them."""
         pushed = {push.rank for push in pushes}
-        for rank in self._node.peers:
-            if rank not in pushed and not self._replies.under_way_to(rank):
-                self._replies.send(rank, self.step + 1, weights or self._replica.snapshot())
+        others = [rank for rank in self._node.peers if rank not in pushed and not self._replies.under_way_to(rank)]
+        self._replies.send_all(others, self.step + 1, weights or self._replica.snapshot())
 
     def count(self, pushes: Sequence[Push]) -> None:
         """Count *pushes*, which are in the weights, and record the step."""
