@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Any
@@ -44,6 +44,8 @@ class Clock(simpy.Environment):
 
     gather: Callable[[], object] | None = None
     settle: Callable[[], object] | None = None
+    ready: Sized = ()
+    """The callbacks of the loop that come before the next event."""
 
     def alarm_at(self, when: float, callback: Callable[[Any], object], argument: Any = None) -> Alarm:
         """Call *callback* with *argument* at *when*, or now if that is past."""
@@ -52,6 +54,11 @@ class Clock(simpy.Environment):
         now = self._now
         heappush(queue, (when if when > now else now, 1, next(self._eid), alarm))
         return alarm
+
+    def comes_before(self, number: int) -> bool:
+        """Return whether anything happens before an alarm with this *number* that is due now."""
+        queue: list[Any] = self._queue
+        return bool(self.ready) or bool(queue and queue[0] < (self._now, 1, number))
 
     def next_alarm_s(self) -> float:
         """Return the time of the next event, inf if there is none."""
