@@ -118,9 +118,9 @@ class Member:
         return not (self.membership.has_news or registry.gated or self.buffer or self.rendezvous)
 
     def wait_quietly(self, source: int, tag: str, receiver: Waiting) -> bool:
-        """Let *receiver* wait for a message from *source*, if a `recv` would do no more; else return False."""
+        """Let *receiver* wait, if the node `is_simple` and a `recv` would do no more; else return False."""
         mailbox = self.inbox.mailbox
-        if not self.is_simple or mailbox.has(source, tag):
+        if self.membership.has_news or mailbox.has(source, tag):
             return False
         mailbox.wait(source, tag, receiver)
         return True

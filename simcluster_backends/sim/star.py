@@ -120,7 +120,7 @@ class Gathering:
         recorder.span("recv", self._since_s, now_s, message.source, message.tag, message.size_bytes)
         self._since_s = now_s
         self._into.append(message)
-        if self._left and member.is_simple:
+        if self._left and not member.membership.has_news:
             self.wait()
         else:
             self.future.set_result(None)

@@ -93,7 +93,7 @@ class Transit:
         self._last_arrival_s = arrival_s
         land = self._arrive if self.gate is None and way.receiver is None else self._land
         if arrival_s > clock._now:
-            clock.alarm_at(arrival_s, land, message)
+            clock.call_at(arrival_s, land, message)
         else:
             land(message)
 

@@ -67,7 +67,7 @@ class SimTransport(Node[Outgoing, Any]):
         future: asyncio.Future[Any] = asyncio.Future(loop=self._loop)
         sizes_B = sizes_of(tag, payload)
         asking = Asking(self._member, future, to, tag, answer, sum(sizes_B))
-        outgoing = self._outgoing(to, tag, payload, sizes_B, asking)
+        outgoing = self._outgoing(to, tag, freeze(payload), sizes_B, asking)
         self._member.stream(to).put(outgoing)
         try:
             message: Message | None = await future
@@ -114,7 +114,12 @@ class SimTransport(Node[Outgoing, Any]):
         member = self._member
         sharing = Sharing(member, asyncio.Future(loop=self._loop), len(to), tag, over)
         sizes_B = sizes_of(tag, payload)
-        outgoing = [self._outgoing(rank, tag, payload, sizes_B, Share(sharing, rank, sum(sizes_B))) for rank in to]
+        is_hollow = all(tensor.is_meta for tensor in payload.tensors)  # then there is nothing to copy for each
+        tensors = freeze(payload).tensors if is_hollow else ()
+        outgoing = []
+        for rank in to:
+            frozen = Payload(tensors, dict(payload.values)) if is_hollow else freeze(payload)
+            outgoing.append(self._outgoing(rank, tag, frozen, sizes_B, Share(sharing, rank, sum(sizes_B))))
         for rank, each in zip(to, outgoing, strict=True):
             member.stream(rank).put(each)
         if not sharing.left:
@@ -174,16 +179,17 @@ class SimTransport(Node[Outgoing, Any]):
     def _post(self, to: int, tag: str, payload: Payload) -> Outgoing | None:
         """As promised, except that a message that fits into the send buffer is not waited for."""
         member = self._member
-        outgoing = self._outgoing(to, tag, payload, sizes_of(tag, payload), asyncio.Future(loop=self._loop))
+        injected: asyncio.Future[None] = asyncio.Future(loop=self._loop)
+        outgoing = self._outgoing(to, tag, freeze(payload), sizes_of(tag, payload), injected)
         member.stream(to).put(outgoing)
         if member.buffer is not None and member.buffer.take(to, outgoing):
             self.recorder.span("send", self._now(), self._now(), to, tag, outgoing.size_bytes)
             return None
         return outgoing
 
-    def _outgoing(self, to: int, tag: str, payload: Payload, sizes_B: tuple[int, int], injected: Any) -> Outgoing:
+    def _outgoing(self, to: int, tag: str, frozen: Payload, sizes_B: tuple[int, int], injected: Any) -> Outgoing:
         header_B, body_B = sizes_B
-        message = Message(self.rank, tag, freeze(payload), header_B + body_B, 0, self.recorder.incarnation)
+        message = Message(self.rank, tag, frozen, header_B + body_B, 0, self.recorder.incarnation)
         return Outgoing(message, header_B + body_B, body_B, injected, self._member.stream(to).withdraw)
 
     def _join(self, to: int, sending: Outgoing, receiver: Waiting) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from torch import Tensor
 
@@ -312,9 +313,11 @@ class Worker(AsyncIterator[Batch]):
         """Record a gradient of this step, and push it to the server under *tag*; it must not change any more."""
         await self._node.send(SERVER, tag, self._pushes(gradients, loss))
 
-    async def push_and_wait(self, tag: str, gradients: Sequence[Tensor], loss: float, reply: str) -> Message:
+    def push_and_wait(
+        self, tag: str, gradients: Sequence[Tensor], loss: float, reply: str
+    ) -> Coroutine[Any, Any, Message]:
         """`push`, and return the server's answer under *reply*."""
-        return await ask(self._node, SERVER, tag, self._pushes(gradients, loss), reply)
+        return ask(self._node, SERVER, tag, self._pushes(gradients, loss), reply)
 
     def _pushes(self, gradients: Sequence[Tensor], loss: float) -> Payload:
         self._pushed += 1

@@ -14,10 +14,13 @@ Over = Callable[[int, bool], object]
 """Called with a rank that a message was for, and whether that rank is lost."""
 
 
-async def ask(node: Transport, to: int, tag: str, content: Sendable, answer: str) -> Message:
+def ask(node: Transport, to: int, tag: str, content: Sendable, answer: str) -> Coroutine[Any, Any, Message]:
     """Send *content* to rank *to* under *tag*, then receive from that rank under *answer*."""
-    if hasattr(node, "ask"):
-        return await cast(Accelerated, node).ask(to, tag, content, answer)
+    quicker: Callable[..., Coroutine[Any, Any, Message]] | None = getattr(node, "ask", None)
+    return quicker(to, tag, content, answer) if quicker else _ask(node, to, tag, content, answer)
+
+
+async def _ask(node: Transport, to: int, tag: str, content: Sendable, answer: str) -> Message:
     await node.send(to, tag, content)
     return await node.recv(to, answer)
 

@@ -35,6 +35,15 @@ class Alarm(msgspec.Struct, eq=False):
     cancelled: bool = False
 
 
+class Row(msgspec.Struct, eq=False):
+    """Calls of one time, the first with the number *first*, the others with those that follow; *at* are over."""
+
+    when: float
+    first: int
+    calls: list[tuple[Callable[[Any], object], Any]]
+    at: int = 0
+
+
 class Clock(simpy.Environment):
     """A SimPy environment that schedules at absolute times: now + (when - now) need not equal when.
 
@@ -46,6 +55,7 @@ class Clock(simpy.Environment):
     settle: Callable[[], object] | None = None
     ready: Sized = ()
     """The callbacks of the loop that come before the next event."""
+    _row: Row | None = None  # the last one
 
     def alarm_at(self, when: float, callback: Callable[[Any], object], argument: Any = None) -> Alarm:
         """Call *callback* with *argument* at *when*, or now if that is past."""
@@ -54,6 +64,31 @@ class Clock(simpy.Environment):
         now = self._now
         heappush(queue, (when if when > now else now, 1, next(self._eid), alarm))
         return alarm
+
+    def call_at(self, when: float, callback: Callable[[Any], object], argument: Any) -> None:
+        """Do as `alarm_at`, for what is often called in rows: those of one time have one entry in the queue."""
+        number, row = next(self._eid), self._row
+        if row is not None and row.when == when and number == row.first + len(row.calls):
+            row.calls.append((callback, argument))
+            return
+        self._row = row = Row(when, number, [(callback, argument)])
+        queue: list[Any] = self._queue
+        heappush(queue, (when if when > self._now else self._now, 1, number, Alarm(self._run_row, row)))
+
+    def _run_row(self, row: Row) -> None:
+        """Make the calls, and let happen between two of them what comes before the second."""
+        self._row = None
+        calls = row.calls
+        while True:
+            callback, argument = calls[row.at]
+            row.at += 1
+            callback(argument)
+            if row.at == len(calls):
+                return
+            if self.comes_before(number := row.first + row.at):
+                queue: list[Any] = self._queue
+                heappush(queue, (self._now, 1, number, Alarm(self._run_row, row)))
+                return
 
     def comes_before(self, number: int) -> bool:
         """Return whether anything happens before an alarm with this *number* that is due now."""
