@@ -69,7 +69,7 @@ Settings = st.sampled_from(
         ("sync_ps", {}), ("sync_ps", {"pull_interval": 2}), ("sync_ps", {"server_trains": False}),
         ("sync_ps", {"timeout_s": 1e-3}), ("sync_ps", {"wait_for": 2}), ("sync_ps", {"polyak": 0.5}),
         ("sync_ps", {"wait_for": 2, "cancel_late": True}), ("k_sync", {}), ("k_sync", {"k": 2}),
-        ("k_sync", {"k": 2, "batch": True}),
+        ("k_sync", {"k": 2, "batch": True}), ("k_async", {}), ("ssp", {}), ("softsync", {}),
     ]
 )  # fmt: skip
 
