@@ -179,8 +179,9 @@ class SimTransport(Node[Outgoing, Any]):
     def _post(self, to: int, tag: str, payload: Payload) -> Outgoing | None:
         """As promised, except that a message that fits into the send buffer is not waited for."""
         member = self._member
+        sizes_B = sizes_of(tag, payload)  # first, as it refuses what cannot travel
         injected: asyncio.Future[None] = asyncio.Future(loop=self._loop)
-        outgoing = self._outgoing(to, tag, freeze(payload), sizes_of(tag, payload), injected)
+        outgoing = self._outgoing(to, tag, freeze(payload), sizes_B, injected)
         member.stream(to).put(outgoing)
         if member.buffer is not None and member.buffer.take(to, outgoing):
             self.recorder.span("send", self._now(), self._now(), to, tag, outgoing.size_bytes)
