@@ -10,7 +10,7 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -208,6 +208,23 @@ class Accelerated(Protocol):
         """Use this node's device for *costs*, one `compute` after another, with work that does nothing.
 
         The next cost is taken when the piece of work before it has ended.
+        """
+
+    async def ask(self, to: int, tag: str, content: Sendable, answer: str) -> Message:
+        """Send to rank *to* under *tag*, then receive from it under *answer*."""
+
+    async def gather(self, tag: str, most: int, into: list[Message]) -> None:
+        """Receive messages from any ranks under *tag*: at least one, *most* if nothing else happens.
+
+        They are *into* that list as they arrive, also where this raises or is cancelled.
+        """
+
+    def send_each(
+        self, to: Sequence[int], tag: str, content: Sendable, over: Callable[[int, bool], object]
+    ) -> Coroutine[Any, Any, None] | None:
+        """Return what sends to each of the ranks *to*, as a task for each would; None if only tasks can.
+
+        *over* is called with each rank as its message has left or the rank is lost, and with whether it is lost.
         """
 
     async def rounds_ahead(self, rounds: Rounds) -> int:

@@ -177,14 +177,18 @@ class Inbox:
             self.mailbox.withdraw(receiver)  # it is still there if it was failed from outside
             raise
         except asyncio.CancelledError:
-            if not receiver.done() or receiver.cancelled():
-                self.mailbox.withdraw(receiver)
-            elif (error := receiver.exception()) is None:
-                self.put(receiver.result(), again=True)
-            elif isinstance(source, Any_) and isinstance(error, PeerLost) and error.reason != ENDED:
-                self._untold.insert(0, error.rank)  # another recv(ANY) must raise it
-                self._tell_any()
+            self.give_up(source, receiver)
             raise
+
+    def give_up(self, source: int | Any_, receiver: Waiting) -> None:
+        """Note that the wait of *receiver* was cancelled: it loses no message."""
+        if not receiver.done() or receiver.cancelled():
+            self.mailbox.withdraw(receiver)
+        elif (error := receiver.exception()) is None:
+            self.put(receiver.result(), again=True)
+        elif isinstance(source, Any_) and isinstance(error, PeerLost) and error.reason != ENDED:
+            self._untold.insert(0, error.rank)  # another recv(ANY) must raise it
+            self._tell_any()
 
     def _misses(self, source: int | Any_) -> bool:
         """Return whether a recv from *source* must raise; with no peer left, every recv(ANY) must."""

@@ -124,6 +124,10 @@ class Mailbox(Generic[R]):
         """Return whether a message from *source* with *tag* is queued."""
         return (source, tag) in self._queues
 
+    def has_any(self, tag: str) -> bool:
+        """Return whether a message with *tag* is queued."""
+        return bool(self._queues) and self._first_source(tag) is not None
+
     def wait(self, source: int | Any_, tag: str | Any_, receiver: R) -> None:
         """Add *receiver* after those already waiting."""
         self._waiting.append(Awaited(source, tag, receiver))

@@ -17,6 +17,7 @@ from simcluster_backends.sim.rendezvous import Rendezvous
 if TYPE_CHECKING:
     from simcluster.fault_plans.kinds import Fault
     from simcluster.runs.recorder import Recorder
+    from simcluster_backends.common.inbox import Waiting
     from simcluster_backends.sim.devices import DeviceModel
     from simcluster_backends.sim.loop.event_loop import SimLoop
     from simcluster_backends.sim.membership import Departure, Membership
@@ -109,6 +110,20 @@ class Member:
 
     def _on_room(self, source: int) -> None:
         self._registry.of(source, self.rank).pump()
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether messages leave and arrive without anything to ask or to look for: no news, gate, or send buffer."""
+        registry = self._registry
+        return not (self.membership.has_news or registry.gated or self.buffer or self.rendezvous)
+
+    def wait_quietly(self, source: int, tag: str, receiver: Waiting) -> bool:
+        """Let *receiver* wait, if the node `is_simple` and a `recv` would do no more; else return False."""
+        mailbox = self.inbox.mailbox
+        if self.membership.has_news or mailbox.has(source, tag):
+            return False
+        mailbox.wait(source, tag, receiver)
+        return True
 
     def known(self, rank: int) -> int:
         """Return the incarnation of *rank* in use here."""

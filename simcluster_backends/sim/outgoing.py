@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Outgoing(msgspec.Struct, eq=False):
-    """A message on its way out: *injected* is done when its last byte has left, at *left_s*.
+    """A message on its way out: *injected* is done when its last byte has left, at *left_s*. It may be of star.py.
 
     *take_back* is its stream's `withdraw`. *partner* is the receiver of the same exchange, which fails with it. No
     sender waits for a message that *is_held* by a send buffer.

@@ -27,7 +27,7 @@ class Stint:
         self._loop, self._clock = member.loop, member.loop.clock
         self._device, self._lock = member.device, member.device_lock
         self._over: asyncio.Future[None] = asyncio.Future(loop=member.loop)
-        self._alarm = Alarm(self._ended, None)
+        self._alarm = Alarm(self._ended, member)
         self._context = copy_context()
         self._start_s: float | None = None  # of the current piece
 
@@ -61,16 +61,15 @@ class Stint:
             self._device.stop(end_s)
             self._member.recorder.span("compute", start_s, end_s, -1, "", 0)
 
-    def _ended(self, _: object) -> bool:
-        """Continue at the end of a piece, without the task if possible: then return True."""
+    def _ended(self, _: object) -> None:
+        """Continue at the end of a piece, without the task if possible."""
         if not self._loop.frozen.held and not self._lock.is_wanted():
             try:
                 for cost in self._costs:
                     self._end()
                     if self._begin(cost):
-                        return True
+                        return
             except Exception as error:  # of the costs
                 self._over.set_exception(error)
-                return False
+                return
         self._loop.rested((self._over, self._context))
-        return False

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from simcluster_backends.sim.loop.clock import Alarm
+
 if TYPE_CHECKING:
     from simcluster.fault_plans.kinds import Fault
     from simcluster.payload import Message
@@ -93,7 +95,7 @@ class Transit:
         self._last_arrival_s = arrival_s
         land = self._arrive if self.gate is None and way.receiver is None else self._land
         if arrival_s > clock._now:
-            clock.alarm_at(arrival_s, land, message)
+            clock.add_alarm(arrival_s, Alarm(land, message))
         else:
             land(message)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simcluster.payload import Later, Message, Payload, Sendable, freeze, sizes_of
+from simcluster.errors import PeerLost
+from simcluster.payload import Later, Message, Payload, Sendable, as_payload, freeze, sizes_of
 from simcluster.transport import ANY, Any_, Cost
 from simcluster.workloads import Replica
 from simcluster_backends.common.arguments import check_work
 from simcluster_backends.common.node import Node
 from simcluster_backends.sim.loop.workers import LEAST_FLOPS
 from simcluster_backends.sim.outgoing import Outgoing
+from simcluster_backends.sim.star import Asking, Gathering, Share, Sharing
 from simcluster_backends.sim.stint import Stint
 
 if TYPE_CHECKING:
@@ -58,6 +60,86 @@ class SimTransport(Node[Outgoing, Any]):
         if self._together.entered:
             await self._together.leave()
         return await super().exchange(to, source, tag, content)
+
+    async def ask(self, to: int, tag: str, content: Sendable, answer: str) -> Message:
+        """See simcluster.transport.Accelerated."""
+        if self._together.entered:
+            await self._together.leave()
+        if not self._member.is_simple:
+            await super().send(to, tag, content)
+            return await self.recv(to, answer)
+        payload, inbox = as_payload(content), self._inbox
+        inbox.check_peer(to)
+        future: asyncio.Future[Any] = asyncio.Future(loop=self._loop)
+        sizes_B = sizes_of(tag, payload)
+        asking = Asking(self._member, future, to, tag, answer, sum(sizes_B))
+        outgoing = self._outgoing(to, tag, freeze(payload), sizes_B, asking)
+        self._member.stream(to).put(outgoing)
+        try:
+            message: Message | None = await future
+        except asyncio.CancelledError:
+            if asking.has_left:
+                inbox.give_up(to, future)
+            else:
+                outgoing.withdraw()
+            raise
+        except PeerLost:
+            inbox.mailbox.withdraw(future)
+            raise
+        if message is None:
+            return await self.recv(to, answer)
+        self.recorder.received(message.size_bytes)
+        self.recorder.span("recv", asking.since_s, self._now(), message.source, message.tag, message.size_bytes)
+        return message
+
+    async def gather(self, tag: str, most: int, into: list[Message]) -> None:
+        """See simcluster.transport.Accelerated."""
+        if self._together.entered:
+            await self._together.leave()
+        member = self._member
+        if most == 1 or not member.is_simple or self._inbox.mailbox.has_any(tag):
+            into.append(await self.recv(ANY, tag))
+            return
+        gathering = Gathering(member, asyncio.Future(loop=self._loop), tag, most, into)
+        gathering.wait()
+        try:
+            await gathering.future
+        except BaseException:
+            gathering.give_up()
+            raise
+
+    def send_each(
+        self, to: Sequence[int], tag: str, content: Sendable, over: Callable[[int, bool], object]
+    ) -> Coroutine[Any, Any, None] | None:
+        """See simcluster.transport.Accelerated."""
+        return self._send_each(to, tag, as_payload(content), over) if self._member.is_simple else None
+
+    async def _send_each(
+        self, to: Sequence[int], tag: str, payload: Payload, over: Callable[[int, bool], object]
+    ) -> None:
+        if self._together.entered:
+            await self._together.leave()
+        member = self._member
+        sharing = Sharing(member, asyncio.Future(loop=self._loop), len(to), tag, over)
+        sizes_B = sizes_of(tag, payload)
+        is_hollow = all(tensor.is_meta for tensor in payload.tensors)  # then there is nothing to copy for each
+        tensors = freeze(payload).tensors if is_hollow else ()
+        outgoing = []
+        for rank in to:
+            frozen = Payload(tensors, dict(payload.values)) if is_hollow else freeze(payload)
+            outgoing.append(self._outgoing(rank, tag, frozen, sizes_B, Share(sharing, rank, sum(sizes_B))))
+        for rank, each in zip(to, outgoing, strict=True):
+            member.stream(rank).put(each)
+        if not sharing.left:
+            await asyncio.sleep(0)
+            return
+        try:
+            await sharing.future
+        except BaseException:
+            for each in outgoing:
+                if not each.injected.done():
+                    each.withdraw()
+            raise
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         check_work(work, cost)
@@ -119,16 +201,19 @@ class SimTransport(Node[Outgoing, Any]):
     def _post(self, to: int, tag: str, payload: Payload) -> Outgoing | None:
         """As promised, except that a message that fits into the send buffer is not waited for."""
         member = self._member
-        header_B, body_B = sizes_of(tag, payload.like if isinstance(payload, Later) else payload)
-        size_bytes = header_B + body_B
-        message = Message(self.rank, tag, freeze(payload), size_bytes, 0, self.recorder.incarnation)
-        stream = member.stream(to)
-        outgoing = Outgoing(message, size_bytes, body_B, asyncio.Future(loop=self._loop), stream.withdraw)
-        stream.put(outgoing)
+        sizes_B = sizes_of(tag, payload.like if isinstance(payload, Later) else payload)  # refuses what cannot travel
+        injected: asyncio.Future[None] = asyncio.Future(loop=self._loop)
+        outgoing = self._outgoing(to, tag, freeze(payload), sizes_B, injected)
+        member.stream(to).put(outgoing)
         if member.buffer is not None and member.buffer.take(to, outgoing):
             self.recorder.span("send", self._now(), self._now(), to, tag, outgoing.size_bytes)
             return None
         return outgoing
+
+    def _outgoing(self, to: int, tag: str, frozen: Payload, sizes_B: tuple[int, int], injected: Any) -> Outgoing:
+        header_B, body_B = sizes_B
+        message = Message(self.rank, tag, frozen, header_B + body_B, 0, self.recorder.incarnation)
+        return Outgoing(message, header_B + body_B, body_B, injected, self._member.stream(to).withdraw)
 
     def _join(self, to: int, sending: Outgoing, receiver: Waiting) -> None:
         sending.partner = receiver

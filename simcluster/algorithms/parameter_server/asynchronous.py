@@ -13,6 +13,7 @@ from torch import Tensor
 
 from simcluster.algorithms.parameter_server.server import SERVER, Push, damped, mean
 from simcluster.algorithms.parameter_server.serving import PUSH, Listener
+from simcluster.algorithms.parameter_server.star import ask
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.compression import Codec
 from simcluster.errors import PeerLost
@@ -266,12 +267,11 @@ async def push_gradients(node: Transport, replica: Replica, *, loose: bool, says
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         node.record(step=step, loss=loss, pushed=step)
 
-        # Phase 2, push.
+        # Phase 2, push, and pull: answered when the algorithm allows.
         last = {"last": step == replica.steps} if says_last else {}
-        await push_to_server(node, replica, give(*gradients, version=state.version, loss=loss, **last))
-
-        # Phase 3, pull: answered when the algorithm allows.
-        message = await node.recv(SERVER, "weights")
+        replica.ledger.hand_in(replica.ledger.drawn)
+        push = give(*gradients, version=state.version, loss=loss, **last)
+        message = await ask(node, SERVER, PUSH, push, "weights")
         if message.tensors:
             replica.load(message.tensors)
         state.version = message["version"]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 from torch import Tensor
 
 from simcluster.algorithms.parameter_server.server import SERVER, Push, endless
 from simcluster.algorithms.parameter_server.serving import PUSH, Listener
+from simcluster.algorithms.parameter_server.star import arrivals, ask, sends
 from simcluster.algorithms.steps import resumable
 from simcluster.errors import PeerLost
-from simcluster.overlays.hearing import arrival, heard
+from simcluster.overlays.hearing import heard
 from simcluster.payload import Message, Payload, give, pack
 from simcluster.transport import ANY, Transport
 from simcluster.workloads import Batch, Replica
@@ -26,17 +29,19 @@ class Replies:
     def __init__(self, node: Transport, group: asyncio.TaskGroup, tag: str) -> None:
         self._node, self._group, self._tag = node, group, tag
         self._told: dict[int, int] = {}
-        self._under_way: dict[int, asyncio.Task[None]] = {}
+        self._under_way: dict[int, Payload] = {}
 
     def send(self, worker: int, step: int, weights: Sequence[Tensor]) -> None:
         self.send_all([worker], step, weights)
 
-    def send_all(self, workers: Iterable[int], step: int, weights: Sequence[Tensor]) -> None:
+    def send_all(self, workers: Sequence[int], step: int, weights: Sequence[Tensor]) -> None:
         """Send each of *workers* the same *weights*."""
         content = give(*weights, step=step)
         for worker in workers:
             self._told[worker] = step
-            self._under_way[worker] = self._group.create_task(self._send(worker, content))
+            self._under_way[worker] = content
+        for sending in sends(self._node, workers, self._tag, content, partial(self._over, content)):
+            self._group.create_task(sending)
 
     def newer_than(self, step: int, worker: int) -> bool:
         """Return whether *worker*, which pushed at *step*, has been sent a later one."""
@@ -44,7 +49,7 @@ class Replies:
 
     def under_way_to(self, worker: int) -> bool:
         """Return whether the last reply to *worker* has not left yet: another one would only queue behind it."""
-        return worker in self._under_way and not self._under_way[worker].done()
+        return worker in self._under_way
 
     def lost(self, loss: PeerLost, *, enough: bool = True) -> None:
         """Forget a lost worker: after rejoining it starts afresh. Raise *loss* if not *enough* are left."""
@@ -52,11 +57,14 @@ class Replies:
         if not enough:
             raise loss
 
-    async def _send(self, worker: int, content: Payload) -> None:
-        """Send, ignoring a loss that the server's recv will report: the worker may rejoin and push before that."""
-        try:
-            await self._node.send(worker, self._tag, content)
-        except PeerLost:
+    def _over(self, content: Payload, worker: int, is_lost: bool) -> None:
+        """Note that *content* is no longer on its way to *worker*.
+
+        A loss is ignored, for the server's recv will report it: the worker may rejoin and push before that.
+        """
+        if self._under_way.get(worker) is content:
+            del self._under_way[worker]
+        if is_lost:
             self._told.pop(worker, None)
 
     async def see_off(self, tag: str, replica: Replica, *, only_behind: bool = False) -> int:
@@ -139,9 +147,8 @@ class Barrier(AsyncIterator[int]):
     def call_off(self, pushes: Sequence[Push] = (), weights: Sequence[Tensor] = ()) -> None:
         """Send all other workers on to the next step, unless older weights are still in flight to them."""
         pushed = {push.rank for push in pushes}
-        for rank in self._node.peers:
-            if rank not in pushed and not self._replies.under_way_to(rank):
-                self._replies.send(rank, self.step + 1, weights or self._replica.snapshot())
+        others = [rank for rank in self._node.peers if rank not in pushed and not self._replies.under_way_to(rank)]
+        self._replies.send_all(others, self.step + 1, weights or self._replica.snapshot())
 
     def count(self, pushes: Sequence[Push]) -> None:
         """Count *pushes*, which are in the weights, and record the step."""
@@ -171,12 +178,14 @@ class Barrier(AsyncIterator[int]):
         while True:
             if (now := node.peers) is not peers:
                 peers, able = now, {*on_time, *now}
-            if len(on_time) >= max(min(least, len(able)), 1):
+            missing = max(min(least, len(able)), 1) - len(on_time)
+            if missing <= 0:
                 return
-            arrived = await arrival(node, ANY, self.push)
-            self._take(arrived, on_time)
-            if isinstance(arrived, Message) and arrived.source in on_time:
-                able.add(arrived.source)
+            # An older push is answered at once, so it must not wait for others.
+            for arrived in await arrivals(node, self.push, 1 if self._loose else missing):
+                self._take(arrived, on_time)
+                if isinstance(arrived, Message) and arrived.source in on_time:
+                    able.add(arrived.source)
 
     def _take(self, arrived: Message | PeerLost, on_time: dict[int, Push]) -> None:
         """Keep a gradient of this step, reject an older one; survive a loss while any training rank is left."""
@@ -302,7 +311,16 @@ class Worker(AsyncIterator[Batch]):
 
     async def push(self, tag: str, gradients: Sequence[Tensor], loss: float) -> None:
         """Record a gradient of this step, and push it to the server under *tag*; it must not change any more."""
+        await self._node.send(SERVER, tag, self._pushes(gradients, loss))
+
+    def push_and_wait(
+        self, tag: str, gradients: Sequence[Tensor], loss: float, reply: str
+    ) -> Coroutine[Any, Any, Message]:
+        """`push`, and return the server's answer under *reply*."""
+        return ask(self._node, SERVER, tag, self._pushes(gradients, loss), reply)
+
+    def _pushes(self, gradients: Sequence[Tensor], loss: float) -> Payload:
         self._pushed += 1
         self._node.record(step=self.step, loss=loss, pushed=self._pushed)
         self._replica.ledger.hand_in(self._replica.ledger.drawn)
-        await self._node.send(SERVER, tag, give(*gradients, step=self.step, loss=loss))
+        return give(*gradients, step=self.step, loss=loss)

@@ -68,10 +68,10 @@ async def _work(node: Transport, replica: Replica, batch: bool, loose: bool) -> 
         # Phase 2, push; then wait, or compute another gradient at the same weights.
         if not isinstance(news, Message):
             loss, gradients = news
-            await worker.push("push", gradients, loss)
             if batch:
+                await worker.push("push", gradients, loss)
                 continue
-            news = await node.recv(SERVER, "weights")
+            news = await worker.push_and_wait("push", gradients, loss, "weights")
 
         # Phase 3, pull. On a real device, dropped work may still run: load the weights after it.
         await node.compute(replica.load, news.tensors, cost=FREE)

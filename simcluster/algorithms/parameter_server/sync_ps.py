@@ -96,8 +96,7 @@ async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: b
         # Phase 2, push, and wait at the barrier.
         if not isinstance(reply, Message):
             loss, gradients = reply
-            await worker.push("gradients", gradients, loss)
-            reply = await node.recv(SERVER, "reply")
+            reply = await worker.push_and_wait("gradients", gradients, loss, "reply")
 
         # Phase 3, pull, or continue alone until the next pull.
         if reply.tensors:

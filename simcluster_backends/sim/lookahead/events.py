@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from simcluster.payload import Message
 from simcluster_backends.sim.loop.callbacks import Timer, owner_of_task
-from simcluster_backends.sim.network.flows import Flow
+from simcluster_backends.sim.member import Member
+from simcluster_backends.sim.network.bundle import Bundle
+from simcluster_backends.sim.network.flow import Flow
 from simcluster_backends.sim.network.service import Service
 from simcluster_backends.sim.stream import Stream
 from simcluster_backends.sim.transit import Transit
@@ -25,6 +27,8 @@ def woken_by(loop: SimLoop, event: Any, limit_B: int) -> int | None:
     callback: Any = getattr(event, "callback", None)
     if type(argument) is Timer:
         owner = argument.owner()
+    elif isinstance(argument, Member):  # a stint's
+        owner = argument
     elif callback == loop.rested:
         owner = argument[1].get(owner_of_task)
     elif isinstance(argument, Message) and isinstance(transit := getattr(callback, "__self__", None), Transit):
@@ -43,6 +47,5 @@ def ends_of(event: Any) -> Collection[int]:
 
 def has_flows(queue: Iterable[Any]) -> bool:
     """Return whether an event of *queue* is the end of a flow."""
-    return any(
-        isinstance(getattr(event, "argument", None), (Flow, Service)) and not event.cancelled for *_, event in queue
-    )
+    kinds = Flow, Service, Bundle
+    return any(isinstance(getattr(event, "argument", None), kinds) and not event.cancelled for *_, event in queue)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import count
@@ -40,19 +40,25 @@ class Alarm(msgspec.Struct, eq=False):
     cancelled: bool = False
 
 
-class Bunch(msgspec.Struct, eq=False):
-    """Alarms at one time that follow each other in the clock's order, as one entry of SimPy's queue; *made* are done.
+class Row(msgspec.Struct, eq=False):
+    """Alarms at one time that follow each other in the clock's order, as one entry of SimPy's queue; *past* have rung.
 
     No other event is between two of them, so each rings where it would ring with an entry of its own.
     """
 
     alarms: list[Alarm]
-    made: int = 0
+    past: int = 0
 
     @property
     def cancelled(self) -> bool:
-        """Whether all that have not rung are cancelled."""
-        return all(alarm.cancelled for alarm in self.alarms[self.made :])
+        """Whether none is left to ring."""
+        return self.next is None
+
+    @property
+    def next(self) -> Alarm | None:
+        """The alarm that rings next."""
+        left = range(self.past, len(self.alarms))
+        return next((self.alarms[place] for place in left if not self.alarms[place].cancelled), None)
 
 
 class Clock(simpy.Environment):
@@ -64,7 +70,9 @@ class Clock(simpy.Environment):
 
     gather: Callable[[], bool] | None = None
     settle: Callable[[], object] | None = None
-    _latest: Bunch | None = None  # it may grow, by an alarm at the same time and with the next number:
+    ready: Sized = ()
+    """The callbacks of the loop that come before the next event."""
+    _latest: Row | None = None  # it may grow, by an alarm at the same time and with the next number:
     _latest_s, _next = 0.0, 0
 
     def alarm_at(self, when: float, callback: Callable[[Any], object], argument: Any = None) -> Alarm:
@@ -78,16 +86,23 @@ class Clock(simpy.Environment):
     def add_alarm(self, when: float, alarm: Alarm) -> None:
         """Ring *alarm* at *when*, which is not past; it shares an entry of the queue with others that it follows.
 
-        Its callback returns whether it leaves no callback ready, so that the next alarm may ring at once.
+        For alarms that often come in rows.
         """
         number, latest = next(self._eid), self._latest
         if number == self._next and when == self._latest_s and latest is not None:
             latest.alarms.append(alarm)
         else:
-            self._latest, self._latest_s = Bunch([alarm]), when
+            self._latest, self._latest_s = Row([alarm]), when
             queue: list[Any] = self._queue
             heappush(queue, (when, 1, number, self._latest))
         self._next = number + 1
+
+    def comes_before(self, number: int) -> bool:
+        """Return whether anything happens before an event with this *number* that is due now."""
+        if self.ready or self.gather is not None:
+            return True
+        queue: list[Any] = self._queue
+        return bool(queue and queue[0] < (self._now, 1, number))
 
     def next_alarm_s(self) -> float:
         """Return the time of the next event, inf if there is none."""
@@ -99,7 +114,10 @@ class Clock(simpy.Environment):
         queue: list[Any] = self._queue
         while queue and getattr(queue[0][3], "cancelled", False):
             heappop(queue)
-        return queue[0] if queue else None
+        if not queue:
+            return None
+        when, priority, number, event = queue[0]
+        return when, priority, number, event.next if type(event) is Row else event
 
     def keep_place(self) -> int:
         """Return a number for `number_from`: alarms that are set after that come as if they were set now."""
@@ -140,26 +158,26 @@ class Clock(simpy.Environment):
                     self._now = now_s
                     alarm.callback(alarm.argument)
                     return True
-            elif type(alarm) is not Bunch:
+            elif type(alarm) is not Row:
                 self.step()
                 return True
             elif self._ring(alarm):
                 return True
 
-    def _ring(self, bunch: Bunch) -> bool:
-        """Ring the alarms of *bunch*, which is next, up to one that leaves callbacks ready. Return whether any rang."""
+    def _ring(self, row: Row) -> bool:
+        """Ring the alarms of *row*, which is next, until something comes before one. Return whether any rang."""
         queue: list[Any] = self._queue
-        goes_on: object = True
-        entry, alarms, rang = heappop(queue), bunch.alarms, False
+        entry, alarms, rang = heappop(queue), row.alarms, False
         self._latest = None
-        while goes_on and bunch.made < len(alarms):
-            alarm = alarms[bunch.made]
-            bunch.made += 1
+        while row.past < len(alarms):
+            if rang and self.comes_before(entry[2]):
+                heappush(queue, entry)
+                break
+            alarm = alarms[row.past]
+            row.past += 1
             if not alarm.cancelled:
                 self._now, rang = entry[0], True
-                goes_on = alarm.callback(alarm.argument)
-        if bunch.made < len(alarms):
-            heappush(queue, entry)
+                alarm.callback(alarm.argument)
         return rang
 
     def settle_now(self) -> None:

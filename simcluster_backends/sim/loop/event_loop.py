@@ -67,6 +67,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.workers = Workers(threads)
         self.gradients: Waiting | None = None  # with the option `batched`
         self._ready: deque[Handle | Timer] = deque()
+        self.clock.ready = self._ready
         self.frozen = Frozen(self._ready)
         self._numbers = itertools.count()
         self._owned: dict[object, Owned] = {}  # by owner

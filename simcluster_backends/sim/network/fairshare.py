@@ -31,9 +31,12 @@ class FairShare:
         self._touched: dict[Channel, None] = {}
         self._felt_from = inf  # the lowest level that the changes so far affect
         self._joined = 0
+        self.count = 0
+        """The demands that have joined and not left."""
 
     def join(self, demand: Demand) -> bool:
         """Add *demand*. Return True if it shares no channel: its rate is set and need not be settled."""
+        self.count += 1
         self._joined += 1
         demand.number = self._joined
         limit_Bps, alone = demand.bound_Bps, True
@@ -55,6 +58,7 @@ class FairShare:
 
     def leave(self, demand: Demand) -> bool:
         """Remove *demand*. Return True if that may change other rates."""
+        self.count -= 1
         holder = demand.holder
         if holder is not None:
             if demand.limit < inf:
@@ -79,6 +83,13 @@ class FairShare:
             del self._unsettled[demand]
         demand.holder, demand.own_Bps = None, 0.0
         return bool(self._touched or self._unsettled)
+
+    def pass_over(self, first: Demand, shared: Channel, level: float, others: int) -> None:
+        """Remove *first*, as if this number of *others* had joined and left *shared* with it at *level*."""
+        self.leave(first)
+        self._joined += others
+        self._touched[shared] = None
+        self._felt_from = min(self._felt_from, level)
 
     def change(self, channel: Channel, capacity_Bps: float) -> None:
         """Change the capacity of *channel*."""

@@ -15,11 +15,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, inf
+from typing import NamedTuple
 
 from simcluster.topology import Hop, Link, Node
 from simcluster_backends.sim.network.fairshare import Channel
 from simcluster_backends.sim.network.flows import Route
 from simcluster_backends.sim.network.losses import rate_bound_Bps, together
+
+
+class Spoke(NamedTuple):
+    """The *link* of a worker to the hub of a star, and its channels."""
+
+    link: Link
+    up: Channel
+    down: Channel
 
 
 @dataclass(frozen=True)
@@ -46,13 +55,23 @@ class NetworkModel:
                 losses.append(link.loss)
         if losses:
             bound_Bps = min(bound_Bps, rate_bound_Bps(together(losses), 2.0 * latency_s))
+        uses = tuple(channels.used(hops, ends).items())
+        return self._route(uses, bound_Bps, latency_s, [hop.link for hop in hops])
+
+    def over_hub(self, first: Spoke, last: Spoke) -> tuple[Route, float]:
+        """Return `lay` over two links of a star that have only bandwidth and latency."""
+        latency_s = first.link.latency_s + last.link.latency_s
+        return self._route(((first.up, 1.0), (last.down, 1.0)), inf, latency_s, (first.link, last.link))
+
+    def _route(
+        self, uses: Sequence[tuple[Channel, float]], bound_Bps: float, latency_s: float, links: Sequence[Link]
+    ) -> tuple[Route, float]:
         weight = 1.0
         if latency_s > 0:  # with zero latency, SimGrid shares equally
             if self.fair_bytes is not None:
-                weight = 1.0 / (latency_s + fsum(self.fair_bytes / hop.link.bandwidth_Bps for hop in hops))
+                weight = 1.0 / (latency_s + fsum([self.fair_bytes / link.bandwidth_Bps for link in links]))
             bound_Bps = min(bound_Bps, self.window_bytes / (2.0 * latency_s))
-        route = Route(tuple(channels.used(hops, ends).items()), bound_Bps, weight)
-        return route, self.latency_factor * latency_s
+        return Route(uses, bound_Bps, weight), self.latency_factor * latency_s
 
 
 MODELS = {

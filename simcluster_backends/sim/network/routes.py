@@ -17,8 +17,8 @@ from simcluster_backends.sim.network.conditions import Conditions, conditions_of
 from simcluster_backends.sim.network.cores import Cores, Overheads
 from simcluster_backends.sim.network.flows import Network, Route
 from simcluster_backends.sim.network.losses import Losses, together
-from simcluster_backends.sim.network.models import Channels, NetworkModel
-from simcluster_backends.sim.network.spokes import Spokes, spokes_of
+from simcluster_backends.sim.network.models import Channels, NetworkModel, Spoke
+from simcluster_backends.sim.network.spokes import Spokes, spoke_links, spokes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,11 +64,15 @@ class Routes:
         }
         self._draws: dict[tuple[str, bool], Draw] = {}
         self._lost: dict[tuple[str, str], np.random.Generator] = {}
+        self._found: dict[str, Spoke] = {}  # by worker
         self.link_now: Callable[[Hop], Link] | None = None  # its current state, if faults may change it
         self._draws_any = any(link.jitter is not None or link.loss for link in topology.links)
 
     def way(self, source: str, target: str) -> Way:
         """Return the path from *source* to *target* in its current state under faults."""
+        links = self._spoke_links
+        if links and source in links and target in links and source != target and self.link_now is None:
+            return Way(*self._model.over_hub(self._spoke(source), self._spoke(target)))
         hops = self._current(self.topology.route(source, target))
         ends = [self.topology.nodes[name] for name in (source, target)]
         route, latency_s = self._model.lay(hops, self._channels, ends)
@@ -89,6 +93,21 @@ class Routes:
         if self.link_now is None:
             return hops
         return [Hop(self.link_now(hop), hop.forward) for hop in hops]
+
+    @cached_property
+    def _spoke_links(self) -> dict[str, Link] | None:
+        return spoke_links(self.topology) if self._conditions is None else None
+
+    def _spoke(self, name: str) -> Spoke:
+        """Return the spoke of worker *name* of a star: found for each once, since searching takes longer."""
+        spoke = self._found.get(name)
+        if spoke is None:
+            assert self._spoke_links is not None
+            link = self._spoke_links[name]
+            forward = link.a == name
+            channels = self._channels.of(link, forward), self._channels.of(link, not forward)
+            spoke = self._found[name] = Spoke(link, *channels)
+        return spoke
 
     @cached_property
     def _spokes(self) -> Spokes | None:

@@ -46,6 +46,16 @@ class Spokes:
 
 def spokes_of(topology: Topology, model: NetworkModel, channel_of: Callable[[Link, bool], Channel]) -> Spokes | None:
     """Return the spokes of *topology*; None if it has another form, or more than bandwidth and latency matters."""
+    if (found := spoke_links(topology)) is None:
+        return None
+    hops = [Hop(found[name], found[name].a == name) for name in topology.workers]
+    up = [channel_of(hop.link, hop.forward) for hop in hops]
+    down = [channel_of(hop.link, not hop.forward) for hop in hops]
+    return Spokes(model, up, down, np.array([hop.link.latency_s for hop in hops]))
+
+
+def spoke_links(topology: Topology) -> dict[str, Link] | None:
+    """Return the link of each worker, as `spokes_of` finds them."""
     nodes, links = topology.nodes, topology.links
     hubs = [name for name in nodes if nodes[name].device is None]
     if len(hubs) != 1 or len(links) != len(nodes) - 1 or topology.paths:
@@ -56,10 +66,7 @@ def spokes_of(topology: Topology, model: NetworkModel, channel_of: Callable[[Lin
     for node in nodes.values():
         if node.send_overhead_s or node.recv_overhead_s or node.machine is not None or node.host_bandwidth_Bps < inf:
             return None
-    hops = [Hop(found[name], found[name].a == name) for name in topology.workers]
-    up = [channel_of(hop.link, hop.forward) for hop in hops]
-    down = [channel_of(hop.link, not hop.forward) for hop in hops]
-    return Spokes(model, up, down, np.array([hop.link.latency_s for hop in hops]))
+    return found
 
 
 def _is_plain(link: Link) -> bool:

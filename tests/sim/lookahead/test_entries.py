@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from simcluster.collectives.ring import ring_all_reduce
 from simcluster.errors import PeerLost
-from simcluster.payload import pack
+from simcluster.payload import Message, pack
 from simcluster.topology import Link, Node, Topology
-from simcluster.transport import Cost, Transport
+from simcluster.transport import Accelerated, Cost, Transport
 from simcluster_backends.sim.cluster import Cluster
 from tests.sim.lookahead.oracle import SCHEDULES, Declining, Never, nothing, now, same, spans
 from tests.support.clusters import IDEAL, star
@@ -35,7 +35,11 @@ def clusters(draw: st.DrawFn) -> tuple[Topology, list[list[float]], list[str]]:
     links = tuple(Link(name, "sw", rate, latency_s, duplex) for name, rate in zip(names, rates, strict=True))
     topology = Topology("drawn", {name: Node(name, IDEAL) for name in names} | {"sw": Node("sw")}, links)
     pauses = draw(st.lists(st.lists(PAUSES_S, min_size=3, max_size=3), min_size=size, max_size=size))
-    return topology, pauses, draw(st.lists(st.sampled_from(["no", "sends", "waits"]), min_size=size, max_size=size))
+    return (
+        topology,
+        pauses,
+        draw(st.lists(st.sampled_from(["no", "spends", "sends", "waits"]), min_size=size, max_size=size)),
+    )
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -63,7 +67,10 @@ def test_a_schedule_is_the_same_whether_it_is_never_offered_declined_or_computed
                 times.append(now())
 
         for number in range(2):
-            await asyncio.sleep(mine[number])
+            if does[node.rank] == "spends":
+                await cast(Accelerated, node).spend([Cost(IDEAL.flops_per_s * pause_s) for pause_s in mine])
+            else:
+                await asyncio.sleep(mine[number])
             async with asyncio.TaskGroup() as group:
                 if number == 0 and does[node.rank] == "sends":
                     group.create_task(send())
@@ -73,6 +80,39 @@ def test_a_schedule_is_the_same_whether_it_is_never_offered_declined_or_computed
                 times.append(now())
         if does[node.rank] == "waits":
             await receive()
+        return times
+
+    same(topology, body, inbox_bytes=inbox_bytes)
+
+
+@pytest.mark.parametrize("schedule", ["ring", "tree_near", "halving_far"])
+@settings(max_examples=40, deadline=None)
+@given(clusters(), st.sampled_from([300, 16000]), st.sampled_from([6000, 10**9]))
+def test_schedules_between_pushes_to_a_server_are_the_same_whether_they_are_computed(
+    schedule: str, drawn: tuple[Topology, list[list[float]], list[str]], length: int, inbox_bytes: int
+) -> None:
+    topology, pauses, _ = drawn
+
+    async def serve(node: Accelerated, size: int) -> None:
+        pushes: list[Message] = []
+        while len(pushes) < size - 1:
+            await node.gather("push", size - 1 - len(pushes), pushes)
+        others = [push.source for push in pushes]
+        sending = node.send_each(others, "reply", pack(nothing(997)), lambda rank, is_lost: None)
+        assert sending is not None
+        await sending
+
+    async def body(node: Transport) -> list[float]:
+        times, quicker = [], cast(Accelerated, node)
+        for pause_s in pauses[node.rank]:
+            await quicker.spend([Cost(IDEAL.flops_per_s * pause_s)] * 2)
+            await SCHEDULES[schedule](node, length, f"s{len(times)}")
+            times.append(now())
+            if node.rank == 0:
+                await serve(quicker, node.size)
+            else:
+                await quicker.ask(0, "push", pack(nothing(997)), "reply")
+            times.append(now())
         return times
 
     same(topology, body, inbox_bytes=inbox_bytes)

@@ -1,0 +1,125 @@
+"""A server and its workers in few waits, against one wait per message: equal times, bytes, records and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from heapq import heappush
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcluster.topology import Device, Link, Node, Topology
+from simcluster_backends.sim.loop.clock import Alarm, Clock
+from simcluster_backends.sim.network.bundle import Bundle
+from simcluster_backends.sim.transport import SimTransport
+from tests.algorithms.trained import Trained, train
+from tests.support.clusters import star, with_links
+
+VERBS = ("ask", "gather", "send_each")
+
+
+def alone(clock: Clock, when: float, alarm: Alarm) -> None:
+    """Ring *alarm* with an entry of its own."""
+    queue: list[Any] = clock._queue
+    heappush(queue, (when, 1, next(clock._eid), alarm))
+
+
+def one_by_one(run: Callable[[], Trained]) -> Trained:
+    """Run with one wait per message, one event per flow and one per arrival."""
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patched:
+        for verb in VERBS:
+            patched.delattr(SimTransport, verb)
+        stack.enter_context(patch.object(Bundle, "takes", lambda bundle, flow: False))
+        stack.enter_context(patch.object(Clock, "add_alarm", alone))
+        return run()
+
+
+def same(topology: Topology, algorithm: str, **options: Any) -> Trained:
+    def run() -> Trained:
+        return train(algorithm, topology, steps=3, **options)
+
+    found, expected = run(), one_by_one(run)
+    assert [repr(result) for result in found.results] == [repr(result) for result in expected.results]
+    assert found.digest == expected.digest
+    for record, other in zip(found.records, expected.records, strict=True):
+        assert repr(record) == repr(other)  # a loss may be nan
+    for mine, others in zip(found.vectors, expected.vectors, strict=True):
+        assert mine.is_meta or mine.equal(others)
+    return found
+
+
+def uneven(rates_Bps: list[float], latencies_s: list[float], flops_per_s: list[float]) -> Topology:
+    names = [f"n{rank}" for rank in range(len(rates_Bps))]
+    nodes = {name: Node(name, Device("device", speed)) for name, speed in zip(names, flops_per_s, strict=True)}
+    ends = zip(names, rates_Bps, latencies_s, strict=True)
+    return Topology("uneven", nodes | {"sw": Node("sw")}, tuple(Link(name, "sw", *link) for name, *link in ends))
+
+
+def of_each(size: int, *values: float) -> st.SearchStrategy[list[float]]:
+    """A value for each of *size* nodes: most often the same for all."""
+    return st.sampled_from(values).map(lambda value: [value] * size) | st.lists(
+        st.sampled_from(values), min_size=size, max_size=size
+    )
+
+
+Stars = st.integers(2, 7).flatmap(
+    lambda size: st.builds(
+        uneven, of_each(size, 1e6, 125e6, 12.3e6), of_each(size, 0.0, 25e-6, 1e-3), of_each(size, 1e9, 0.7e9, 1e6)
+    )
+)
+Settings = st.sampled_from(
+    [
+        ("sync_ps", {}), ("sync_ps", {"pull_interval": 2}), ("sync_ps", {"server_trains": False}),
+        ("sync_ps", {"timeout_s": 1e-3}), ("sync_ps", {"wait_for": 2}), ("sync_ps", {"polyak": 0.5}),
+        ("sync_ps", {"wait_for": 2, "cancel_late": True}), ("k_sync", {}), ("k_sync", {"k": 2}),
+        ("k_sync", {"k": 2, "batch": True}), ("k_async", {}), ("ssp", {}), ("softsync", {}),
+    ]
+)  # fmt: skip
+
+
+@given(Stars, Settings, st.sampled_from(["real", "none"]))
+def test_few_waits_change_nothing(star: Topology, algorithm: tuple[str, dict[str, Any]], numerics: str) -> None:
+    name, settings = algorithm
+    same(star, name, numerics=numerics, **settings)
+
+
+@given(
+    st.sampled_from(["n0", "n2", "n3"]),
+    st.floats(0.0, 8.0),
+    st.sampled_from(["kind: crash", "kind: restart, after: 2 ms"]),
+    Settings,
+)
+def test_losses_change_nothing(node: str, at_ms: float, kind: str, algorithm: tuple[str, dict[str, Any]]) -> None:
+    name, settings = algorithm
+    work = {f"n{rank}": Device("device", 1e15, work_overhead_s=1e-3) for rank in range(4)}
+    fault = f"{kind}, node: {node}, at: {at_ms:.4f} ms"
+    same(star(4, bandwidth_Bps=1e5, **work), name, faults=[fault], **settings)
+
+
+@pytest.mark.parametrize("link", [{"duplex": "half"}, {"ack_share": 0.03}, {"loss": 0.1}, {"bandwidth_Bps": 0.3e6}])
+def test_other_links_change_nothing(link: dict[str, Any]) -> None:
+    same(with_links(star(5), **link), "sync_ps")
+
+
+def test_workers_of_two_racks_change_nothing() -> None:
+    nodes = {f"n{rank}": Node(f"n{rank}", Device("device", 1e9)) for rank in range(7)}
+    racks = {name: Node(name) for name in ("left", "right")}
+    links = [Link(f"n{rank}", "left" if rank < 4 else "right", 1e6, 1e-5) for rank in range(7)]
+    same(Topology("racks", nodes | racks, (*links, Link("left", "right", 2e6, 1e-4))), "sync_ps")
+
+
+def test_a_step_on_equal_workers_is_a_bundle_each_way() -> None:
+    taken = []
+    takes = Bundle.takes
+
+    def noted(bundle: Bundle, flow: Any) -> bool:
+        taken.append(takes(bundle, flow))
+        return taken[-1]
+
+    with patch.object(Bundle, "takes", noted):
+        train("sync_ps", star(6), steps=3)
+    assert taken == [True] * (3 * 2 * 4)
