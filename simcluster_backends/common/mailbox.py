@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
@@ -139,9 +140,13 @@ class Mailbox(Generic[R]):
     @property
     def is_idle(self) -> bool:
         """Whether nothing is queued, and nothing waits except for messages with OWN_TAGS."""
-        if self._queues:
-            return False
-        return all(not isinstance(each.tag, Any_) and each.tag.startswith(OWN_TAGS) for each in self._waiting)
+        return not self._queues and not any(self.awaited_messages())
+
+    def awaited_messages(self) -> Iterator[tuple[int | Any_, str | Any_]]:
+        """Yield source and tag of the messages that are awaited, without those with OWN_TAGS."""
+        for each in self._waiting:
+            if isinstance(each.tag, Any_) or not each.tag.startswith(OWN_TAGS):
+                yield each.source, each.tag
 
     def waiting_for(self, source: int) -> list[R]:
         """Remove and return the receivers that wait for exactly *source*, in order."""

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simcluster_backends.sim.lookahead.awaited import Awaited
 from simcluster_backends.sim.lookahead.course import Course
 from simcluster_backends.sim.lookahead.events import ends_of, has_flows, woken_by
 from simcluster_backends.sim.lookahead.firsts import LastFirsts, firsts_of
 from simcluster_backends.sim.lookahead.held import Beginning, Held, resume
 from simcluster_backends.sim.lookahead.paths import Floats, Ints, Paths
-from simcluster_backends.sim.lookahead.traffic import record, record_each
+from simcluster_backends.sim.lookahead.traffic import record
 from simcluster_backends.sim.lookahead.values import hand_over
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Together:
         self._begins = False  # those that were held
         self.entered = self._held.entered
         """By rank, the nodes that are held."""
+        self._awaited = Awaited()
 
     async def enter(self, rank: int, rounds: Rounds) -> int:
         """Wait for the computed rounds; return how many *rank* can skip, 0 if in any doubt."""
@@ -54,7 +56,10 @@ class Together:
             return 0
         if self._begins or not self._can_hold(rank, rounds):
             return 0
-        self._loop.clock.gather = self._may_come
+        if not self.entered:
+            self._loop.clock.gather = self._may_come
+            self._awaited.note(self._members)
+        self._awaited.check(rank, rounds)
         return await self._held.add(rank, rounds)
 
     def _can_hold(self, rank: int, rounds: Rounds) -> bool:
@@ -105,6 +110,8 @@ class Together:
 
     def _is_harmless(self, event: object) -> bool:
         """Return whether *event* affects no rank that is held, and nothing that these would have done before it."""
+        if self._awaited.comes and not self._wait_first():
+            return False
         rank = woken_by(self._loop, event, self._streams.limit_B)
         if rank is not None:
             return rank not in self.entered
@@ -172,9 +179,7 @@ class Together:
         early = starts_s < clock._now
         if early.any() and not firsts_of(course.rounds, len(entries), over).waits[early].all():
             return None
-        if rounds.sends is None:
-            record(course, over, starts_s, self._members, self._streams, ranks)
-        else:
+        if rounds.sends is not None:
             hand_over([entry.rounds for entry in entries], over)
-            record_each(course, over, self._members, self._streams)
+        record(course, over, starts_s, self._members, self._streams, ranks)
         return over, starts_s

@@ -18,8 +18,18 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.streams import Streams
 
 
+FEW = 4096
+"""The most messages that are recorded one by one: more would take longer to record than to compute."""
+
+
 def record(course: Course, over: int, ends_s: Floats, members: Members, streams: Streams, group: Ints) -> None:
-    """Record the traffic of the first *over* rounds of *course*, which end at *ends_s*, of the ranks in *group*."""
+    """Record the traffic of the first *over* rounds of *course*, which end at *ends_s*, of the ranks in *group*.
+
+    Messages with values, or FEW of them, are recorded as they are without being computed; others by path.
+    """
+    if course.rounds.sends is not None or over * len(group) <= FEW:
+        _record_each(course, over, members, streams, group)
+        return
     legs = [leg for leg in course.legs if leg.first < over]
     stops = [*((leg.first, leg.starts_s) for leg in legs[1:]), (over, ends_s)]
     for leg, (stop, stops_s) in zip(legs, stops, strict=True):
@@ -34,25 +44,21 @@ def _record(
     for number in range(leg.first, stop):
         sent_B += messages_B(rounds, number, course.ranks)
     sent_B[leg.to == NO_RANK] = 0
-    to, source = outside(leg.to, group, len(members))[group], outside(leg.source, group, len(members))[group]
-    all_sent_B = np.zeros(len(members), dtype=np.int64)
-    all_sent_B[group] = sent_B
-    streams.note_computed(outside(leg.to, group, len(members)), all_sent_B)
+    to, source = _noted(leg, sent_B, members, streams, group)
     tag = rounds.tag(leg.first) + (f" and the next {count - 1} rounds" if count > 1 else "")
     columns = (group, to, source, leg.starts_s, stops_s, sent_B, sent_B[leg.source])
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    for rank, to, source, start_s, stop_s, out_B, in_B in rows:
-        node = members[rank]
-        if to != NO_RANK:
-            node.recorder.sent(to, out_B, count)
-            node.recorder.span("send", start_s, stop_s, to, tag, out_B)
-        if source != NO_RANK:
-            node.recorder.received(in_B)
-            node.recorder.span("recv", start_s, stop_s, source, tag, in_B)
+    for rank, to_rank, from_rank, start_s, stop_s, out_B, in_B in rows:
+        recorder = members[rank].recorder
+        if to_rank != NO_RANK:
+            recorder.sent(to_rank, out_B, count)
+            recorder.span("send", start_s, stop_s, to_rank, tag, out_B)
+        if from_rank != NO_RANK:
+            recorder.received(in_B)
+            recorder.span("recv", start_s, stop_s, from_rank, tag, in_B)
 
 
-def record_each(course: Course, over: int, members: Members, streams: Streams) -> None:
-    """Record the first *over* rounds message by message, as they are without being computed."""
+def _record_each(course: Course, over: int, members: Members, streams: Streams, group: Ints) -> None:
     legs, rounds, starts_s = list(course.legs), course.rounds, course.starts_s(0)
     for number in range(over):
         if len(legs) > 1 and legs[1].first <= number:
@@ -60,15 +66,24 @@ def record_each(course: Course, over: int, members: Members, streams: Streams) -
         leg, tag = legs[0], rounds.tag(number)
         left_s, came_s, ends_s = times_of(leg, starts_s, bodies_B(rounds, number, course.ranks))
         sent_B = np.where(leg.to == NO_RANK, 0, messages_B(rounds, number, course.ranks))
-        streams.note_computed(leg.to, sent_B)
+        to, source = _noted(leg, sent_B, members, streams, group)
         received_s = np.maximum(starts_s, came_s[leg.source])
-        columns = (leg.to, leg.source, starts_s, left_s, received_s, sent_B, sent_B[leg.source])
+        columns = (group, to, source, starts_s, left_s, received_s, sent_B, sent_B[leg.source])
         rows = zip(*(column.tolist() for column in columns), strict=True)
-        for node, (to, source, start_s, out_s, in_s, out_B, in_B) in zip(members, rows, strict=True):
-            if source != NO_RANK:
-                node.recorder.received(in_B)
-                node.recorder.span("recv", start_s, in_s, source, tag, in_B)
-            if to != NO_RANK:
-                node.recorder.sent(to, out_B)
-                node.recorder.span("send", start_s, out_s, to, tag, out_B)
+        for rank, to_rank, from_rank, start_s, out_s, in_s, out_B, in_B in rows:
+            recorder = members[rank].recorder
+            if from_rank != NO_RANK:
+                recorder.received(in_B)
+                recorder.span("recv", start_s, in_s, from_rank, tag, in_B)
+            if to_rank != NO_RANK:
+                recorder.sent(to_rank, out_B)
+                recorder.span("send", start_s, out_s, to_rank, tag, out_B)
         starts_s = ends_s
+
+
+def _noted(leg: Leg, sent_B: Ints, members: Members, streams: Streams, group: Ints) -> tuple[Ints, Ints]:
+    """Note what each rank sends in the streams; return to which rank of the cluster, and from which it receives."""
+    to, all_sent_B = outside(leg.to, group, len(members)), np.zeros(len(members), dtype=np.int64)
+    all_sent_B[group] = sent_B
+    streams.note_computed(to, all_sent_B)
+    return to[group], outside(leg.source, group, len(members))[group]

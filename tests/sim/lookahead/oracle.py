@@ -58,7 +58,16 @@ def outcome(topology: Topology, body: Any, way: type[Together], **options: Any) 
         if isinstance(end, BaseException):
             raise end
     records = [node.recorder.record for node in cluster.members]
-    return (ends, [(r.sent_to, r.bytes_received, r.messages_sent) for r in records]), cluster.together
+    return (ends, [(r.sent_to, r.bytes_received, r.messages_sent, ends_of(r.spans)) for r in records]), cluster.together
+
+
+def ends_of(spans: list[Any]) -> list[Any]:
+    """The ends of *spans* by time.
+
+    Without when each began: a rank of a tree waits for its children side by side. Without their order at one time: of
+    ranks that leave computed rounds at one time, the lower one goes on first.
+    """
+    return sorted([(span.end_s, span.kind, span.peer, span.tag, span.size_bytes) for span in spans])
 
 
 def spans(topology: Topology, body: Any, way: type[Together], **options: Any) -> list[Any]:
