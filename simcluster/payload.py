@@ -47,7 +47,7 @@ class Given(Lent, frozen=True):
 
 
 class Later(Payload, frozen=True):
-    """A payload whose tensors are made each time they are looked at; *like* has their form, without values.
+    """A payload of tensors that are made each time they are looked at; *like* has their form, without values.
 
     Changes of the sender's tensors never change them.
     """

@@ -59,7 +59,7 @@ class Rounds:
     receives: Callable[[int, Message], object] | None = None
 
     def content(self, number: int, rank: int) -> Payload:
-        """Return what *rank*, whose rounds these are, sends in round *number*."""
+        """Return what *rank* sends in round *number* of these rounds, its own."""
         if self.sends is not None:
             return self.sends(number)
         return hollow(int(self.elements(number, rank)), self.vector.dtype, self.tensors(number))

@@ -85,7 +85,7 @@ class DeviceModel:
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         duration_s = undisturbed_s(self._device, cost)
-        self._known[id(cost)] = cost, duration_s  # with the cost, whose id no other has meanwhile
+        self._known[id(cost)] = cost, duration_s  # with the cost: no other has its id meanwhile
         return duration_s
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Stint:
-    """Pieces of work of *member*, whose device is taken, with the costs that are next in *costs*."""
+    """Pieces of work of *member* on its device, which is taken, with the costs that are next in *costs*."""
 
     def __init__(self, member: Member, costs: Iterator[Cost]) -> None:
         self._member, self._costs = member, costs

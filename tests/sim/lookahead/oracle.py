@@ -62,12 +62,12 @@ def outcome(topology: Topology, body: Any, way: type[Together], **options: Any) 
 
 
 def ends_of(spans: list[Any]) -> list[Any]:
-    """The ends of *spans* by time.
+    """The ends of *spans* by time, without what a rank of a tree receives: it waits for its children side by side.
 
-    Without when each began: a rank of a tree waits for its children side by side. Without their order at one time: of
-    ranks that leave computed rounds at one time, the lower one goes on first.
+    Without their order at one time: of ranks that leave computed rounds at one time, the lower one goes on first.
     """
-    return sorted([(span.end_s, span.kind, span.peer, span.tag, span.size_bytes) for span in spans])
+    found = [(span.end_s, span.kind, span.peer, span.tag, span.size_bytes) for span in spans]
+    return sorted(span for span in found if span[1] != "recv" or not span[3].endswith("/up"))
 
 
 def spans(topology: Topology, body: Any, way: type[Together], **options: Any) -> list[Any]:

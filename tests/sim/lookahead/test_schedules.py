@@ -169,7 +169,7 @@ def test_routes_without_channels_are_computed() -> None:
     assert same(free, body) == [5] * 4
 
 
-def test_a_rank_whose_message_would_meet_that_of_another_round_ends_the_computation() -> None:
+def test_a_message_that_would_meet_that_of_another_round_ends_the_computation() -> None:
     async def body(node: Transport) -> float:
         await pairwise_reduce_scatter(node, nothing(16000), "s")
         return now()
