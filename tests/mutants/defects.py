@@ -86,7 +86,7 @@ ARITHMETIC = [
     ),
     Mutant(
         "9", "the sum of gradients where the mean was meant", "simcluster/compression/mean.py",
-        "total.div_(self._node.size)", "total",
+        "divisor=size)", "divisor=1)",
         "all_reduce_dp", "one process",
     ),
     Mutant(
@@ -154,8 +154,8 @@ ARITHMETIC = [
     Mutant(
         "16", "no gradient is exchanged: the cluster's accuracy is rank 0's private model's",
         "simcluster/compression/mean.py",
-        "total = await self._all_reduce(self._node, vector, tag)",
-        "total = vector * self._node.size",
+        "return await self._all_reduce(self._node, vector, tag, divisor=size)",
+        "return vector",
         "all_reduce_dp", "one process",
     ),
 ]  # fmt: skip
