@@ -16,6 +16,7 @@ from simcluster.payload import Message, pack
 from simcluster.topology import Link, Node, Topology
 from simcluster.transport import Accelerated, Cost, Transport
 from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.lookahead import Together
 from tests.sim.lookahead.oracle import SCHEDULES, Declining, Never, nothing, now, same, spans
 from tests.support.clusters import IDEAL, star
 
@@ -116,6 +117,21 @@ def test_schedules_between_pushes_to_a_server_are_the_same_whether_they_are_comp
         return times
 
     same(topology, body, inbox_bytes=inbox_bytes)
+
+
+def test_a_rank_with_work_of_its_own_gets_a_message_of_a_held_one_in_time() -> None:
+    # Two numbers in three chunks: rank 2's is empty, so it leaves at once, and rank 2 waits for rank 1, which is held.
+    async def body(node: Transport) -> None:
+        async with asyncio.TaskGroup() as group:
+            if node.rank == 2:
+                group.create_task(node.compute(lambda: None, cost=Cost(1e6)))  # 1 ms: longer than until the message
+            await asyncio.sleep([5e-3, 1e-4, 0.0][node.rank])
+            await SCHEDULES["ring"](node, 2, "s")
+
+    simulated = spans(star(3), body, Never)
+    assert [span.kind for span in simulated[2]][:3] == ["recv", "send", "compute"]
+    assert spans(star(3), body, Declining) == simulated
+    assert spans(star(3), body, Together) == simulated
 
 
 @pytest.mark.parametrize("schedule", ["ring", "tree_near", "pairwise_reduce_scatter", "halving_far"])
