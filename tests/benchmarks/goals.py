@@ -138,17 +138,7 @@ FLOWS_BEFORE_S = (58, None)
 
 def cases() -> dict[str, Case]:
     """Return what is measured together, with the goals of its numbers, by name."""
-    found: dict[str, Case] = {}
-    for name, before in MESSAGES_BEFORE.items():
-        for size, us in zip(SIZES, before, strict=True):
-            goal = Goal(f"a message of `{name}`, {size:,} nodes", "us", 40, us)
-            found[f"{name} {size}"] = Case(partial(_messages, name, size), (goal,))
-    for size in BY_HAND:
-        goal = Goal(f"{size} nodes send to all others at once, one by one: a message", "us", None)
-        found[f"one by one {size}"] = Case(partial(_one_by_one, size), (goal,))
-    for (number, hosts), most_s, before_s in zip(FLOWS, (5, 20), FLOWS_BEFORE_S, strict=True):
-        goal = Goal(f"{number:,} flows at once among {hosts} hosts", "s", most_s, before_s)
-        found[f"flows {number}"] = Case(partial(_flows, number, hosts), (goal,))
+    found = _network_cases()
     found["overhead"] = Case(
         lambda: list(overheads()),
         tuple(
@@ -206,6 +196,21 @@ def cases() -> dict[str, Case]:
             partial(explorers, points),
             (Goal(f"the slowest change in an explorer of {points:,} points, wall time", "ms", most_ms),),
         )
+    return found
+
+
+def _network_cases() -> dict[str, Case]:
+    found: dict[str, Case] = {}
+    for name, before in MESSAGES_BEFORE.items():
+        for size, us in zip(SIZES, before, strict=True):
+            goal = Goal(f"a message of `{name}`, {size:,} nodes", "us", 40, us)
+            found[f"{name} {size}"] = Case(partial(_messages, name, size), (goal,))
+    for size in BY_HAND:
+        goal = Goal(f"{size} nodes send to all others at once, one by one: a message", "us", None)
+        found[f"one by one {size}"] = Case(partial(_one_by_one, size), (goal,))
+    for (number, hosts), most_s, before_s in zip(FLOWS, (5, 20), FLOWS_BEFORE_S, strict=True):
+        goal = Goal(f"{number:,} flows at once among {hosts} hosts", "s", most_s, before_s)
+        found[f"flows {number}"] = Case(partial(_flows, number, hosts), (goal,))
     return found
 
 
