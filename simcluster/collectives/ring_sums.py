@@ -18,7 +18,7 @@ from simcluster.transport import Transport
 
 
 class Sum:
-    """The sum of *parts*, each of which is added to the sum of those before it; *total* once it is made.
+    """The sum of *parts*, each added to the sum of those before it; *total* once it is made.
 
     The total is a piece of *home*. *quotient*: what home was divided by, and the result.
     """

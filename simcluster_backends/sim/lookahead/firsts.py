@@ -1,4 +1,4 @@
-"""What each rank does first in a schedule."""
+"""The first act of each rank in a schedule: to send or to wait."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Wires(NamedTuple):
 
 
 def outside(to: Ints, ranks: Ints, size: int) -> Ints:
-    """Return the rank to which each of *size* ranks sends, if *ranks* send to one another by their places in it."""
+    """Return where each of *size* ranks sends; *to* has the receivers of *ranks*, as places in that."""
     everywhere = np.full(size, NO_RANK)
     everywhere[ranks] = np.where(to == NO_RANK, NO_RANK, ranks[to])
     return everywhere

@@ -82,7 +82,7 @@ def _record_each(course: Course, over: int, members: Members, streams: Streams, 
 
 
 def _noted(leg: Leg, sent_B: Ints, members: Members, streams: Streams, group: Ints) -> tuple[Ints, Ints]:
-    """Note what each rank sends in the streams; return to which rank of the cluster, and from which it receives."""
+    """Note what each rank sends in the streams; return its receiver and its sender as ranks of the cluster."""
     to, all_sent_B = outside(leg.to, group, len(members)), np.zeros(len(members), dtype=np.int64)
     all_sent_B[group] = sent_B
     streams.note_computed(to, all_sent_B)

@@ -47,7 +47,7 @@ class Declining(Together):
 
 
 def outcome(topology: Topology, body: Any, way: type[Together], **options: Any) -> tuple[Any, Together]:
-    """What each rank returned and its counts, or what each waits for in a deadlock; and the lookahead."""
+    """The results and counts of ranks, or the words of a deadlock; and the lookahead."""
     cluster = Cluster(topology, **options)
     cluster.together = way(cluster.loop, cluster.members, cluster.streams, cluster.membership, cluster.routes)
     try:
@@ -64,7 +64,7 @@ def outcome(topology: Topology, body: Any, way: type[Together], **options: Any) 
 def ends_of(spans: list[Any]) -> list[Any]:
     """The ends of *spans* by time, without what a rank of a tree receives: it waits for its children side by side.
 
-    Without their order at one time: of ranks that leave computed rounds at one time, the lower one goes on first.
+    Without their order at one time: if ranks leave computed rounds together, the lower one goes on first.
     """
     found = [(span.end_s, span.kind, span.peer, span.tag, span.size_bytes) for span in spans]
     return sorted(span for span in found if span[1] != "recv" or not span[3].endswith("/up"))

@@ -35,7 +35,7 @@ def test_every_time_and_byte_is_the_simulations_own(
         for number in range(repeats):
             await ring_all_reduce(node, torch.empty(length, device="meta"), f"r{number}")
             times.append(now())
-            # Whoever is out first is in others' way at once.
+            # The rank that is out first is in others' way at once.
             other = (node.rank + 2) % node.size
             if other != node.rank:
                 async with asyncio.TaskGroup() as group:
