@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simcluster_backends.sim.lookahead.attempts import Attempts
 from simcluster_backends.sim.lookahead.awaited import Awaited
 from simcluster_backends.sim.lookahead.course import Course
 from simcluster_backends.sim.lookahead.events import ends_of, has_flows, woken_by
@@ -47,12 +48,14 @@ class Together:
         self._begins = False  # those that were held
         self.entered = self._held.entered
         """By rank, the nodes that are held."""
-        self._awaited = Awaited()
+        self._awaited, self._attempts = Awaited(), Attempts()
 
     async def enter(self, rank: int, rounds: Rounds) -> int:
         """Wait for the computed rounds; return how many *rank* can skip, 0 if in any doubt."""
         if rank in self.entered:  # the two schedules would share paths
             await self.leave()
+            return 0
+        if rounds.sends is not None and not self._attempts.is_due(rank):
             return 0
         if self._begins or not self._can_hold(rank, rounds):
             return 0
@@ -85,6 +88,8 @@ class Together:
 
     def _begin(self) -> None:
         """Let all that have entered begin. Called where no task runs."""
+        if any(entry.rounds.sends is not None for entry in self.entered.values()):
+            self._attempts.fail(self.entered, len(self._members))
         held = self._release()
         self._begins = True
         held.begin()

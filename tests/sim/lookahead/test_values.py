@@ -19,6 +19,7 @@ from simcluster.topology import Topology
 from simcluster.transport import Transport
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.lookahead import Together
+from simcluster_backends.sim.lookahead.attempts import PASSED
 from simcluster_backends.sim.transport import SimTransport
 from tests.sim.lookahead.oracle import Never, Skipping, links_of, now, uneven_star
 from tests.support.clusters import star
@@ -149,6 +150,21 @@ def test_equal_nodes_are_spared_all_rounds_but_the_last(way: str, rounds: int) -
 
     _, left_out = same(star(8), body)
     assert left_out == [rounds - 1] * 8
+
+
+def test_ranks_that_entered_apart_are_held_again_some_schedules_later() -> None:
+    async def body(node: Transport) -> list[Any]:
+        found: list[Any] = []
+        for number in range(PASSED + 3):
+            if not number:
+                await asyncio.sleep(1e-4 * node.rank)
+            total = await ring_all_reduce(node, values(8000, torch.float32, node.rank), f"r{number}")
+            found += [bits(total), now()]
+            await asyncio.sleep(number + 1 - now())  # all begin the next one together
+        return found
+
+    _, left_out = same(star(4), body)
+    assert left_out == [0] * 4 * (PASSED + 1) + [5] * 4 * 2
 
 
 def test_a_result_and_a_vector_are_the_callers_own_from_the_return_on() -> None:
