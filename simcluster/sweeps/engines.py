@@ -39,6 +39,7 @@ Engine: TypeAlias = Callable[[Sequence[Call]], Outcomes]
 DIED = "its process died"
 MOST_JOBS = 1024
 PRELOADED = [
+    "simcluster.sweeps.uncollected",
     "simcluster.sweeps.orphans",
     "simcluster.experiment.node",
     "simcluster.experiment.run",
@@ -183,6 +184,7 @@ def _begin() -> None:
     from simcluster.experiment.read import read  # noqa: F401
 
     gc.freeze()  # what is imported stays: a search for garbage would copy the pages that workers share
+    gc.enable()
 
 
 def _said(error: BaseException | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -129,6 +130,18 @@ def test_a_worker_that_dies_takes_only_its_own_point_with_it(tmp_path: Path, mon
         outcomes = dict(run_all(calls))
     assert outcomes == {0: None, 1: DIED, 2: None}
     assert (tmp_path / "2").read_text() == "done"
+
+
+def note_garbage(document: Any, folder: str, options: Any) -> None:
+    Path(folder).write_text(str(gc.isenabled()))
+
+
+def test_a_worker_searches_for_garbage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simcluster.sweeps.engines.run_point", note_garbage)
+    with engine("local", 2, tmp_path) as run_all:
+        outcomes = dict(run_all([("one", str(tmp_path / "0"), {}), ("two", str(tmp_path / "1"), {})]))
+    assert outcomes == {0: None, 1: None}
+    assert [(tmp_path / name).read_text() for name in "01"] == ["True", "True"]
 
 
 WAITS = """

@@ -71,6 +71,7 @@ class Channel:
     limits: list[tuple[float, int, Demand]] = field(default_factory=list)
     limited: Part = field(default_factory=Part)
     slow: list[tuple[float, int, Demand]] = field(default_factory=list)
+    rank: int = 0  # where it filled up, among those at its level
     # while rates are computed
     is_open: bool = False  # not full yet
     before: float = inf  # the level until now

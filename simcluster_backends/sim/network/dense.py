@@ -16,8 +16,19 @@ if TYPE_CHECKING:
 
 Floats: TypeAlias = NDArray[np.float64]
 
+SAME = 1.0 + 1e-12
+"""Levels that differ by less are one level: rounding must not spread ends that belong to one moment."""
+
 LEAST_PAIRS, MOST_CHANNELS = 4000, 512
-"""Fewer pairs are faster without vectors; matrices of more channels take too much memory."""
+"""Fewer pairs are filled faster without vectors; matrices of more channels take too much memory."""
+
+LEAST_KNOWN = 400
+"""Fewer pairs are filled faster than they are solved with the holders until now."""
+
+
+def pays(pairs: int) -> bool:
+    """Return whether *pairs* of channels are filled faster with vectors."""
+    return pairs >= LEAST_PAIRS
 
 
 class Loads:
@@ -33,7 +44,7 @@ class Loads:
 
     def knows(self, channels: Sequence[Channel], pairs: int) -> bool:
         """Get to know *channels* with *pairs* of them, if that pays; return whether they are known."""
-        if pairs < LEAST_PAIRS:
+        if pairs < LEAST_KNOWN:
             return False
         for channel in channels:
             if channel.index < 0:

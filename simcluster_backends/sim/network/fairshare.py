@@ -30,6 +30,7 @@ class FairShare:
         self._unsettled: dict[Demand, None] = {}  # the demands that it holds
         self._touched: dict[Channel, None] = {}
         self._felt_from = inf  # the lowest level that the changes so far affect
+        self._shared = 0  # the channels with more than one demand
         self._joined = 0
         self.count = 0
         """The demands that have joined and not left."""
@@ -180,6 +181,8 @@ class FairShare:
                     if other not in seen and len(other.demands) > 1:
                         seen[other] = None
                         channels.append(other)
+            if len(seen) > self._shared:
+                continue  # there are no more
             for near in (channel.parts, channel.reach):
                 if not near.keys() <= seen.keys():  # most often there is nothing new, and this is faster
                     for other in near:
@@ -211,6 +214,7 @@ class FairShare:
 
     def _share(self, channel: Channel) -> None:
         """Make *channel*, so far a limit of its only demand, ready for another."""
+        self._shared += 1
         ((demand, use),) = channel.demands.items()
         limit_Bps = demand.limit_now(without=channel)
         if demand.holder is not None:
@@ -225,6 +229,7 @@ class FairShare:
 
     def _unshare(self, channel: Channel) -> None:
         """Make *channel* a limit of the only demand that is left."""
+        self._shared -= 1
         ((demand, use),) = channel.demands.items()
         holder = demand.holder
         if holder is None:

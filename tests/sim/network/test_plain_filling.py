@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcluster_backends.sim.loop.clock import Clock
-from simcluster_backends.sim.network import dense
+from simcluster_backends.sim.network import dense, pivoting
 from simcluster_backends.sim.network.fairshare import Channel, Demand, FairShare
 from simcluster_backends.sim.network.flows import Flow, Network, Route
 
@@ -66,11 +66,17 @@ changes = st.lists(
 )
 
 
-@pytest.fixture(params=["one by one", "vectors"], scope="module", autouse=True)
+WAYS = {"one by one": (10**9, 10**9, 0), "vectors": (1, 1, 0), "pivots": (1, 10**9, 32), "one pivot": (1, 10**9, 1)}
+
+
+@pytest.fixture(params=WAYS, scope="module", autouse=True)
 def filling(request: pytest.FixtureRequest) -> Iterator[None]:
-    """All tests twice: fillings of any size with vectors, and none."""
+    """All tests with each way to fill, whatever the size; with one pivot, many are filled after it."""
+    least_known, least_pairs, most_pivots = WAYS[request.param]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense, "LEAST_PAIRS", 1 if request.param == "vectors" else 10**9)
+        patch.setattr(dense, "LEAST_KNOWN", least_known)
+        patch.setattr(dense, "LEAST_PAIRS", least_pairs)
+        patch.setattr(pivoting, "MOST_PIVOTS", most_pivots)
         yield
 
 
