@@ -127,6 +127,16 @@ class Channel:
         self.limited.remove(demand)
         discard(self.slow, demand)
 
+    def is_apart(self, loose: Channel) -> bool:
+        """Return whether limits hold all demands here, except those, some *loose*, that share no other channel."""
+        if len(self.reach) > (self in self.reach):
+            return False
+        for holder in self.parts:
+            if holder is not self and holder is not loose:
+                return False
+        new = self.parts.get(loose)
+        return new is None or all(demand.is_only_on(self) for demand in new.loads)
+
     def fills_from(self, loose: Channel) -> float:
         """Return a level below which this channel cannot fill up, now that *loose* demands have joined it.
 
