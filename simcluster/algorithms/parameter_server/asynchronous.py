@@ -253,10 +253,15 @@ class Server(AsyncIterator[Any]):
             self._listener.gone(worker)
 
 
-async def push_to_server(node: Transport, replica: Replica, result: Payload) -> None:
-    """Push a worker's *result* of the batches drawn since its last push."""
+async def push_to_server(
+    node: Transport, replica: Replica, result: Payload, answer: str | None = None
+) -> Message | None:  # fmt: skip
+    """Push a worker's *result* of the batches drawn since its last push; return the *answer* under that tag, if any."""
     replica.ledger.hand_in(replica.ledger.drawn)
+    if answer is not None:
+        return await ask(node, SERVER, PUSH, result, answer)
     await node.send(SERVER, PUSH, result)
+    return None
 
 
 async def push_gradients(node: Transport, replica: Replica, *, loose: bool, says_last: bool = False) -> None:

@@ -103,14 +103,14 @@ async def _work(node: Transport, replica: Replica, codec: Codec, pull_interval: 
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())
 
         # Phase 2, push: the gradient or the weights, and the version of the weights that they started from.
+        message = None
         if push:
             small = await codec.compress(node, replica.parameters if blend else gradients)
             result = (pack if blend else give)(*small, version=version, loss=loss, pull=pull)
-            await push_to_server(node, replica, result)
+            message = await push_to_server(node, replica, result, "weights" if pull else None)
 
         # Phase 3, pull, or continue alone until the next pull.
-        if pull:
-            message = await node.recv(SERVER, "weights")
+        if message is not None:
             replica.load(message.tensors)
             version = message["version"]
         elif not blend:
