@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.lookahead.paths import Floats, Ints
 
 Origins: TypeAlias = NDArray[np.float64]
-"""Rows by rank, for the event at which it begins a round: when that was set, when the event that set it was, the place
+"""Rows by rank, for the event that begins its round: when that was set, when the event that set it was, the place
 of this one among its like, and the round in which the message came, counted from 1, or 0.
 """
 
@@ -26,7 +26,7 @@ of this one among its like, and the round in which the message came, counted fro
 def leaving_order(course: Course, over: int, starts_s: Floats, entered: Ints) -> list[int]:
     """Return the ranks in the order in which they begin round *over*, at *starts_s*; they have *entered* in that order.
 
-    An event at which one message leaves may change places with another one's arrival, if both were set at one time.
+    Not exact: a departure and an arrival of one time that were set at one time, and messages that each fill an inbox.
     """
     ranks = range(len(starts_s))
     if len(np.unique(starts_s)) == len(starts_s):

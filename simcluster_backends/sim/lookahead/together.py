@@ -100,10 +100,15 @@ class Together:
         """Return whether the next event may come; otherwise all that are held have begun, which comes first."""
         clock = self._loop.clock
         event = clock.next_event()
-        is_last = event is None or event[0] > clock._now  # at this instant
-        if is_last and self._skip_rounds():
-            return True
-        if event is not None and self._is_harmless(event[3]) and (not is_last or self._may_wait()):
+        may_wait = True
+        if event is None or event[0] > clock._now:  # nothing more happens at this instant
+            if self._skip_rounds():
+                return True
+            may_wait = self._may_wait()
+            if may_wait and clock.settle is not None:
+                clock.settle_now()  # the end of a flow may come before that event
+                event = clock.next_event()
+        if event is not None and may_wait and self._is_harmless(event[3]):
             self._held.note(event[0], event[2])
             return True
         self._begin()
