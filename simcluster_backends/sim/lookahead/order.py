@@ -1,4 +1,4 @@
-"""The order in which ranks leave computed rounds at one time: that in which the simulation would let them.
+"""The order of ranks that leave computed rounds at one time, as in the simulation.
 
 Events of one time come in the order of the events that set them. A rank begins a round at its entry, when its message
 has left, which its beginning of the round before set, or when a message arrives, which its departure set.
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 Origins: TypeAlias = NDArray[np.float64]
 """Rows by rank, for the event that begins its round: when that was set, when the event that set it was, the place
-of this one among its like, and the round in which the message came, counted from 1, or 0.
+of this one among its like, and the round of the message that came, counted from 1, or 0.
 """
 
 
 def leaving_order(course: Course, over: int, starts_s: Floats, entered: Ints) -> list[int]:
-    """Return the ranks in the order in which they begin round *over*, at *starts_s*; they have *entered* in that order.
+    """Return the ranks in their order of beginning round *over*, at *starts_s*; *entered* has that of their entries.
 
     Not exact: a departure and an arrival of one time that were set at one time, and messages that each fill an inbox.
     """
@@ -41,7 +41,7 @@ def leaving_order(course: Course, over: int, starts_s: Floats, entered: Ints) ->
 
 
 def _next(run: Run, origins: Origins, departed: Floats) -> tuple[Origins, Floats]:
-    """Return the origins of the ranks' next beginnings, and the order in which their last messages that took time left.
+    """Return the origins of the ranks' next beginnings, and the order of their last messages that took time to leave.
 
     That is *departed* in a round of start messages, which leave at the same event.
     """
