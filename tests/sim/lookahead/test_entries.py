@@ -18,7 +18,7 @@ from simcluster.topology import Link, Node, Topology
 from simcluster.transport import Accelerated, Cost, Transport
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.lookahead import Together
-from tests.sim.lookahead.oracle import SCHEDULES, Declining, Never, nothing, now, same, spans
+from tests.sim.lookahead.oracle import SCHEDULES, Declining, Never, nothing, now, same, spans, uneven_star
 from tests.support.clusters import IDEAL, star
 
 LEAVING_S = 997 * 4 / 125e6
@@ -270,3 +270,19 @@ def test_a_flow_that_is_shared_out_only_at_the_end_of_an_instant_does_not_pass_a
         return now()
 
     same(star(4, latency_s=0.0), body)
+
+
+def test_unread_messages_keep_their_order_if_a_held_rank_has_sent_one_of_them() -> None:
+    async def body(node: Transport) -> list[int]:
+        if node.rank == 0:
+            await asyncio.sleep(1e-4)  # the message of rank 1 has left then, and travels until 5 ms
+            with pytest.raises(PeerLost):
+                await SCHEDULES["pairwise_reduce_scatter"](subgroup(node, [0, 2, 1]), 4000, "s")
+        if node.rank == 1:
+            await node.send(2, "between", pack(nothing(1000)))
+        if node.rank == 2:
+            await asyncio.sleep(0.01)
+            return [(await node.recv()).source for _ in range(2)]
+        return []
+
+    same(uneven_star([125e6] * 3, [25e-6, 5e-3, 25e-6]), body)
