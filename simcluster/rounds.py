@@ -41,6 +41,7 @@ class Rounds:
     *is_constant*: *to* and *source* are the same in all rounds, and never NO_RANK. *is_once*: no rank sends to the same
     rank twice. Otherwise, ranks that send to each other again have exchanged: so no inbox holds two messages of one
     sender.
+    *gathering*: in that many first rounds a rank waits at once for all messages that it receives in them.
     *group*: the ranks of the cluster that are ranks 0, 1, ... here, if it is a sub-group's schedule.
     """
 
@@ -53,6 +54,7 @@ class Rounds:
     vector: Tensor
     is_constant: bool = False
     is_once: bool = False
+    gathering: int = 0
     tensors: Callable[[int], int] = lambda number: 1
     group: tuple[int, ...] | None = None
     sends: Callable[[int], Payload] | None = None

@@ -125,6 +125,7 @@ def _rounds(size: int, vector: Tensor, tag: str, first: First) -> Rounds:
         tag=lambda number: f"{tag}/up" if number < bits else f"{tag}/down",
         vector=vector,
         is_once=True,
+        gathering=bits,
     )
 
 

@@ -142,6 +142,10 @@ class Mailbox(Generic[R]):
         """Whether nothing is queued, and nothing waits except for messages with OWN_TAGS."""
         return not self._queues and not any(self.awaited_messages())
 
+    def awaits(self, message: Message) -> bool:
+        """Return whether a receiver waits for *message*, which has not come yet."""
+        return any(waiting.accepts(message) for waiting in self._waiting)
+
     def awaited_messages(self) -> Iterator[tuple[int | Any_, str | Any_]]:
         """Yield source and tag of the messages that are awaited, without those with OWN_TAGS."""
         for each in self._waiting:

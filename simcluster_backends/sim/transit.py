@@ -144,15 +144,16 @@ class Transit:
 
     # called by the ends
 
-    def only_wakes_up(self, source: int, limit_B: int) -> bool:
-        """Return whether a message from *source* that lands only wakes up the receiver, and changes nothing else.
+    def only_wakes_up(self, message: Message, limit_B: int) -> bool:
+        """Return whether *message*, which lands, only wakes up the receiver, and changes nothing else.
 
-        It must not make room in an inbox of *limit_B* for another message.
+        It must not make room in an inbox of *limit_B* for another message, nor be unread before another one that comes.
         """
         is_plain = self.gate is None and self.way.receiver is None and self.receiver.rendezvous is None
         if not is_plain or self.queue or self._on_silence or not self.receiver.alive:
             return False
-        return self.receiver.inbox.mailbox.queued_bytes(source) + self.under_way_B < limit_B
+        mailbox = self.receiver.inbox.mailbox
+        return mailbox.awaits(message) and mailbox.queued_bytes(message.source) + self.under_way_B < limit_B
 
     def when_silent(self, then: Callable[[], object]) -> bool:
         """Call *then* once nothing is in flight; return False if that is already so."""

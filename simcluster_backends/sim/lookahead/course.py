@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf, isqrt
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,6 +30,17 @@ class Leg(NamedTuple):
     all_receive: bool
 
 
+class Run(NamedTuple):
+    """Round *number*: when each rank begins it, its message has left and arrives, and the rank ends the round."""
+
+    number: int
+    leg: Leg
+    starts_s: Floats
+    left_s: Floats
+    came_s: Floats
+    ends_s: Floats
+
+
 class Course:
     """The times of *rounds* that the ranks enter at *entered_s*; *limit_B* is the room of an inbox."""
 
@@ -50,8 +62,7 @@ class Course:
             if not self._go(number, starts_s):
                 return None
             leg = self.legs[-1]
-            sizes_B = bodies_B(self.rounds, number, self.ranks)
-            left_s, came_s, ends_s = times_of(leg, starts_s, sizes_B)
+            left_s, came_s, ends_s = times_of(leg, starts_s, self._bodies_B(number))
             self._use.left_s = left_s
             if not self._has_room(number, leg, starts_s, came_s, ends_s):
                 return None
@@ -61,12 +72,24 @@ class Course:
     def starts_s(self, number: int) -> Floats:
         """Return when each rank begins round *number*: found again, rather than kept for every round."""
         place = min(number // self._every, len(self._kept) - 1)
-        starts_s, at = self._kept[place], 0
-        for before in range(place * self._every, number):
-            while at + 1 < len(self.legs) and self.legs[at + 1].first <= before:
-                at += 1
-            *_, starts_s = times_of(self.legs[at], starts_s, bodies_B(self.rounds, before, self.ranks))
+        starts_s = self._kept[place]
+        for run in self.runs(place * self._every, number):
+            starts_s = run.ends_s
         return starts_s
+
+    def runs(self, first: int, stop: int) -> Iterator[Run]:
+        """Yield the times of rounds *first*, whose starts are kept, to *stop* - 1."""
+        starts_s, at = self._kept[first // self._every], 0
+        for number in range(first, stop):
+            while at + 1 < len(self.legs) and self.legs[at + 1].first <= number:
+                at += 1
+            run = Run(number, self.legs[at], starts_s, *times_of(self.legs[at], starts_s, self._bodies_B(number)))
+            yield run
+            starts_s = run.ends_s
+
+    def _bodies_B(self, number: int) -> Ints:
+        sizes_B: Ints = bodies_B(self.rounds, number, self.ranks)
+        return sizes_B
 
     def _go(self, number: int, starts_s: Floats) -> bool:
         """Find the paths of round *number*; return False if one is in use, or may be."""

@@ -32,7 +32,7 @@ def woken_by(loop: SimLoop, event: Any, limit_B: int) -> int | None:
     elif callback == loop.rested:
         owner = argument[1].get(owner_of_task)
     elif isinstance(argument, Message) and isinstance(transit := getattr(callback, "__self__", None), Transit):
-        return transit.receiver.rank if transit.only_wakes_up(argument.source, limit_B) else None
+        return transit.receiver.rank if transit.only_wakes_up(argument, limit_B) else None
     else:
         return None
     return getattr(owner, "rank", None)

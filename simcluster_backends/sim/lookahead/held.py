@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simcluster_backends.sim.loop.callbacks import Handle, answer_next
@@ -86,15 +85,19 @@ class Held:
         self._loop.call_soon(number, place, context=Context())
 
 
-def resume(loop: SimLoop, entries: Sequence[Entry], over: int, starts_s: Sequence[float]) -> None:
-    """Let ranks skip *over* rounds until *starts_s*. Where that is past, a rank only waits for a message until now."""
-    clock, late = loop.clock, [pair for pair in zip(starts_s, entries, strict=True) if pair[0] < loop.clock._now]
+def resume(loop: SimLoop, entries: Sequence[tuple[float, Entry]], over: int) -> None:
+    """Let ranks skip *over* rounds until their times, in this order.
+
+    Where that is past, a rank only waits for a message until now.
+    """
+    clock, now_s = loop.clock, loop.clock._now
     with in_the_past(loop):
-        for start_s, entry in sorted(late, key=itemgetter(0)):
-            clock._now = start_s
-            entry.future.set_result(over)
-            loop.drain()
-    for start_s, entry in zip(starts_s, entries, strict=True):
+        for start_s, entry in entries:
+            if start_s < now_s:
+                clock._now = start_s
+                entry.future.set_result(over)
+                loop.drain()
+    for start_s, entry in entries:
         if not entry.future.done():
             clock.alarm_at(start_s, entry.future.set_result, over)
 

@@ -13,6 +13,7 @@ from simcluster_backends.sim.lookahead.course import Course
 from simcluster_backends.sim.lookahead.events import ends_of, has_flows, woken_by
 from simcluster_backends.sim.lookahead.firsts import LastFirsts, firsts_of
 from simcluster_backends.sim.lookahead.held import Beginning, Held, resume
+from simcluster_backends.sim.lookahead.order import leaving_order
 from simcluster_backends.sim.lookahead.paths import Floats, Ints, Paths
 from simcluster_backends.sim.lookahead.traffic import record
 from simcluster_backends.sim.lookahead.values import hand_over
@@ -104,10 +105,15 @@ class Together:
         """Return whether the next event may come; otherwise all that are held have begun, which comes first."""
         clock = self._loop.clock
         event = clock.next_event()
-        is_last = event is None or event[0] > clock._now  # at this instant
-        if is_last and self._skip_rounds():
-            return True
-        if event is not None and self._is_harmless(event[3]) and (not is_last or self._may_wait()):
+        may_wait = True
+        if event is None or event[0] > clock._now:  # nothing more happens at this instant
+            if self._skip_rounds():
+                return True
+            may_wait = self._may_wait()
+            if may_wait and clock.settle is not None:
+                clock.settle_now()  # the end of a flow may come before that event
+                event = clock.next_event()
+        if event is not None and may_wait and self._is_harmless(event[3]):
             self._held.note(event[0], event[2])
             return True
         self._begin()
@@ -158,8 +164,8 @@ class Together:
         if (found := self._look_ahead(in_order, np.array(ranks))) is None:
             return False
         self._release()
-        over, starts_s = found
-        resume(self._loop, in_order, over, starts_s.tolist())
+        over, starts_s, order = found
+        resume(self._loop, [(float(starts_s[place]), in_order[place]) for place in order], over)
         return True
 
     def _all_silent(self, ranks: Collection[int]) -> bool:
@@ -168,8 +174,8 @@ class Together:
         there = not self._membership.is_mended and not any(rank in self._membership.departed for rank in ranks)
         return silent and there and all(self._members[rank].inbox.mailbox.is_idle for rank in ranks)
 
-    def _look_ahead(self, entries: list[Entry], ranks: Ints) -> tuple[int, Floats] | None:
-        """Record the rounds to skip; return (how many, when each rank begins the next one), None for none."""
+    def _look_ahead(self, entries: list[Entry], ranks: Ints) -> tuple[int, Floats, list[int]] | None:
+        """Record the rounds to skip; return (how many, when each rank begins the next one, their order), if any."""
         clock, rounds = self._loop.clock, entries[0].rounds
         paths = Paths(self._members, self._streams, self._routes, ranks)
         entered_s = np.array([entry.at_s for entry in entries])
@@ -178,7 +184,7 @@ class Together:
             return None
         until_s = min(float(ends_s.min()), clock.next_alarm_s())
         over = max((number for number, last_s in enumerate(course.last_in_s) if last_s < until_s), default=0)
-        if not over:
+        if not over or over < rounds.gathering:
             return None
         starts_s = course.starts_s(over)
         early = starts_s < clock._now
@@ -187,4 +193,6 @@ class Together:
         if rounds.sends is not None:
             hand_over([entry.rounds for entry in entries], over)
         record(course, over, starts_s, self._members, self._streams, ranks)
-        return over, starts_s
+        places = {entry.place: place for place, entry in enumerate(entries)}
+        entered = np.array([places[number] for number in sorted(places)])  # each has drawn a number when it entered
+        return over, starts_s, leaving_order(course, over, starts_s, entered)

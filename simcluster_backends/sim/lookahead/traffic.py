@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simcluster.rounds import NO_RANK
-from simcluster_backends.sim.lookahead.course import times_of
 from simcluster_backends.sim.lookahead.paths import outside
-from simcluster_backends.sim.lookahead.sizes import bodies_B, messages_B
+from simcluster_backends.sim.lookahead.sizes import messages_B
 
 if TYPE_CHECKING:
     from simcluster_backends.sim.lookahead.course import Course, Leg
@@ -59,26 +59,30 @@ def _record(
 
 
 def _record_each(course: Course, over: int, members: Members, streams: Streams, group: Ints) -> None:
-    legs, rounds, starts_s = list(course.legs), course.rounds, course.starts_s(0)
-    for number in range(over):
-        if len(legs) > 1 and legs[1].first <= number:
-            del legs[0]
-        leg, tag = legs[0], rounds.tag(number)
-        left_s, came_s, ends_s = times_of(leg, starts_s, bodies_B(rounds, number, course.ranks))
+    rounds, entered_s, spans = course.rounds, course.starts_s(0), list[Any]()
+    for number, leg, starts_s, left_s, came_s, _ in course.runs(0, over):
+        tag = rounds.tag(number)
+        since_s = entered_s if number < rounds.gathering else starts_s
         sent_B = np.where(leg.to == NO_RANK, 0, messages_B(rounds, number, course.ranks))
         to, source = _noted(leg, sent_B, members, streams, group)
-        received_s = np.maximum(starts_s, came_s[leg.source])
-        columns = (group, to, source, starts_s, left_s, received_s, sent_B, sent_B[leg.source])
+        received_s = np.maximum(since_s, came_s[leg.source])
+        columns = (group, to, source, starts_s, left_s, since_s, received_s, sent_B, sent_B[leg.source])
         rows = zip(*(column.tolist() for column in columns), strict=True)
-        for rank, to_rank, from_rank, start_s, out_s, in_s, out_B, in_B in rows:
+        for rank, to_rank, from_rank, start_s, out_s, wait_s, in_s, out_B, in_B in rows:
             recorder = members[rank].recorder
             if from_rank != NO_RANK:
                 recorder.received(in_B)
-                recorder.span("recv", start_s, in_s, from_rank, tag, in_B)
+                spans.append((recorder, "recv", wait_s, in_s, from_rank, tag, in_B))
             if to_rank != NO_RANK:
                 recorder.sent(to_rank, out_B)
-                recorder.span("send", start_s, out_s, to_rank, tag, out_B)
-        starts_s = ends_s
+                spans.append((recorder, "send", start_s, out_s, to_rank, tag, out_B))
+        if number + 1 == rounds.gathering:
+            spans.reverse()  # of messages that are there when a rank begins, it takes the last round's first
+            spans.sort(key=itemgetter(3, 1))  # by the end, "recv" first
+        if number + 1 >= rounds.gathering:
+            for recorder, *span in spans:
+                recorder.span(*span)
+            spans.clear()
 
 
 def _noted(leg: Leg, sent_B: Ints, members: Members, streams: Streams, group: Ints) -> tuple[Ints, Ints]:

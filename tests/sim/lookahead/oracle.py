@@ -58,16 +58,7 @@ def outcome(topology: Topology, body: Any, way: type[Together], **options: Any) 
         if isinstance(end, BaseException):
             raise end
     records = [node.recorder.record for node in cluster.members]
-    return (ends, [(r.sent_to, r.bytes_received, r.messages_sent, ends_of(r.spans)) for r in records]), cluster.together
-
-
-def ends_of(spans: list[Any]) -> list[Any]:
-    """The ends of *spans* by time, without what a rank of a tree receives: it waits for its children side by side.
-
-    Without their order at one time: if ranks leave computed rounds together, the lower one goes on first.
-    """
-    found = [(span.end_s, span.kind, span.peer, span.tag, span.size_bytes) for span in spans]
-    return sorted(span for span in found if span[1] != "recv" or not span[3].endswith("/up"))
+    return (ends, [(r.sent_to, r.bytes_received, r.messages_sent, r.spans) for r in records]), cluster.together
 
 
 def spans(topology: Topology, body: Any, way: type[Together], **options: Any) -> list[Any]:

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcluster.collectives.ring import ring_all_reduce
+from simcluster.collectives.subgroup import subgroup
 from simcluster.errors import PeerLost
 from simcluster.payload import Message, pack
 from simcluster.topology import Link, Node, Topology
 from simcluster.transport import Accelerated, Cost, Transport
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.lookahead import Together
-from tests.sim.lookahead.oracle import SCHEDULES, Declining, Never, nothing, now, same, spans
+from tests.sim.lookahead.oracle import SCHEDULES, Declining, Never, nothing, now, same, spans, uneven_star
 from tests.support.clusters import IDEAL, star
 
 LEAVING_S = 997 * 4 / 125e6
@@ -248,3 +249,40 @@ def test_no_record_depends_on_the_offer() -> None:
     cluster = Cluster(star(4, duplex="half"))
     cluster.run([body] * 4)
     assert [n.recorder.record.spans for n in cluster.members] == spans(star(4, duplex="half"), body, Never)
+
+
+def test_a_flow_that_is_shared_out_only_at_the_end_of_an_instant_does_not_pass_a_held_rank() -> None:
+    # Of the tree's ranks 2 begins at once, 1 is held once its message "before" has come, and 0 sleeps. The next message
+    # of 2 shares the link of 1 with that of 3: its end is known when the instant at which 1 is held ends.
+    async def body(node: Transport) -> float:
+        async with asyncio.TaskGroup() as group:
+            if node.rank == 3:
+                await node.send(1, "long", pack(nothing(1_000_000)))
+            if node.rank == 2:
+                group.create_task(node.send(1, "before", pack(nothing(1000))))
+            if node.rank == 1:
+                await node.recv(2, "before")
+            await asyncio.sleep([0.01, 0.0, 1e-6, 0.0][node.rank])
+            if node.rank < 3:
+                await SCHEDULES["tree_near"](subgroup(node, [0, 1, 2]), 1000, "s")
+        if node.rank == 1:
+            await node.recv(3, "long")
+        return now()
+
+    same(star(4, latency_s=0.0), body)
+
+
+def test_unread_messages_keep_their_order_if_a_held_rank_has_sent_one_of_them() -> None:
+    async def body(node: Transport) -> list[int]:
+        if node.rank == 0:
+            await asyncio.sleep(1e-4)  # the message of rank 1 has left then, and travels until 5 ms
+            with pytest.raises(PeerLost):
+                await SCHEDULES["pairwise_reduce_scatter"](subgroup(node, [0, 2, 1]), 4000, "s")
+        if node.rank == 1:
+            await node.send(2, "between", pack(nothing(1000)))
+        if node.rank == 2:
+            await asyncio.sleep(0.01)
+            return [(await node.recv()).source for _ in range(2)]
+        return []
+
+    same(uneven_star([125e6] * 3, [25e-6, 5e-3, 25e-6]), body)

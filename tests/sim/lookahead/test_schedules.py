@@ -16,7 +16,7 @@ from simcluster.collectives.ring import ring_all_gather, ring_all_reduce
 from simcluster.payload import pack
 from simcluster.rounds import Rounds
 from simcluster.topology import Link, Node, Topology
-from simcluster.transport import Transport
+from simcluster.transport import ANY, Transport
 from tests.sim.lookahead.oracle import ROUNDS, SCHEDULES, links_of, nothing, now, same, uneven_star
 from tests.support.clusters import IDEAL, star
 
@@ -176,3 +176,25 @@ def test_a_message_that_would_meet_that_of_another_round_ends_the_computation() 
 
     # Rank 0 sends slowly, and rank 1 is sent to by the others meanwhile.
     assert same(uneven_star([1e6, 125e6, 125e6, 125e6], [25e-6] * 4), body) == [0] * 4
+
+
+@pytest.mark.parametrize("schedule", ["ring", "ring_reduce_scatter", "ring_all_gather", "doubling_far", "halving_near"])
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_ranks_that_leave_at_one_time_go_on_in_the_order_of_the_simulation(schedule: str, size: int) -> None:
+    async def body(node: Transport) -> list[int]:
+        await SCHEDULES[schedule](node, 4000, "s")
+        if node.rank:
+            await node.send(0, "push", pack(nothing(997)))
+            return []
+        return [(await node.recv(ANY, "push")).source for _ in range(1, node.size)]
+
+    # Pushes that end at one time arrive in the order in which they began.
+    assert any(same(star(size), body))
+
+
+def test_a_rank_of_a_tree_waits_for_its_children_at_once() -> None:
+    async def body(node: Transport) -> None:
+        await asyncio.sleep(1e-3 * (node.rank == 0))
+        await SCHEDULES["tree_near"](node, 4000, "s")
+
+    assert all(same(star(8), body))

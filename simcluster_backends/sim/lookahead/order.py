@@ -1,0 +1,71 @@
+"""The order of ranks that leave computed rounds at one time, as in the simulation.
+
+Events of one time come in the order of the events that set them. A rank begins a round at its entry, when its message
+has left, which its beginning of the round before set, or when a message arrives, which its departure set.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcluster.rounds import NO_RANK
+
+if TYPE_CHECKING:
+    from simcluster_backends.sim.lookahead.course import Course, Run
+    from simcluster_backends.sim.lookahead.paths import Floats, Ints
+
+Origins: TypeAlias = NDArray[np.float64]
+"""Rows by rank, for the event that begins its round: when that was set, when the event that set it was, the place
+of this one among its like, and the round of the message that came, counted from 1, or 0.
+"""
+
+
+def leaving_order(course: Course, over: int, starts_s: Floats, entered: Ints) -> list[int]:
+    """Return the ranks in their order of beginning round *over*, at *starts_s*; *entered* has that of their entries.
+
+    Not exact: a departure and an arrival of one time that were set at one time, and messages that each fill an inbox.
+    """
+    ranks = range(len(starts_s))
+    if len(np.unique(starts_s)) == len(starts_s):
+        return sorted(ranks, key=starts_s.tolist().__getitem__)
+    origins = np.zeros((4, len(starts_s)))
+    origins[2][entered] = ranks
+    departed = origins[2]
+    for run in course.runs(0, over):
+        origins, departed = _next(run, origins, departed)
+    order: list[int] = np.lexsort((*origins[::-1], starts_s)).tolist()
+    return order
+
+
+def _next(run: Run, origins: Origins, departed: Floats) -> tuple[Origins, Floats]:
+    """Return the origins of the ranks' next beginnings, and the order of their last messages that took time to leave.
+
+    That is *departed* in a round of start messages, which leave at the same event.
+    """
+    starts_s, left_s, came_s, source = run.starts_s, run.left_s, run.came_s, run.leg.source
+    set_s, before_s, place, came_in = origins
+    began = _places(came_in, place, before_s)
+    own, takes_time = np.zeros(len(source)), left_s > starts_s
+    departed = _places(began, set_s) if takes_time.any() else departed
+    leaving = np.where(takes_time, (starts_s, set_s, began, own), origins)
+    arriving = np.where(takes_time, (left_s, starts_s, departed, own), (left_s, set_s, departed, own))
+    arriving = np.where(came_s > left_s, arriving, leaving)[:, source]
+    arriving[3] = run.number + 1
+    comes_last, is_same = came_s[source] > left_s, came_s[source] == left_s
+    for mine, other in zip(leaving, arriving, strict=True):
+        comes_last |= is_same & (other > mine)
+        is_same &= other == mine
+    return np.where(comes_last & (source != NO_RANK), arriving, leaving), departed
+
+
+def _places(*keys: Floats) -> Floats:
+    """Return numbers that sort the ranks as *keys* do, the last one first."""
+    keys = tuple(key for key in keys if (key != key[0]).any())
+    if len(keys) == 1:
+        return keys[0]
+    places = np.empty(len(keys[0]))
+    places[np.lexsort(keys)] = np.arange(len(places))
+    return places
