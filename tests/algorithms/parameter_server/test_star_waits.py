@@ -54,7 +54,8 @@ def same(topology: Topology, algorithm: str, **options: Any) -> Trained:
 
 def uneven(rates_Bps: list[float], latencies_s: list[float], flops_per_s: list[float]) -> Topology:
     names = [f"n{rank}" for rank in range(len(rates_Bps))]
-    nodes = {name: Node(name, Device("device", speed)) for name, speed in zip(names, flops_per_s, strict=True)}
+    devices = [Device("device", speed, work_overhead_s=5e-5) for speed in flops_per_s]
+    nodes = {name: Node(name, device) for name, device in zip(names, devices, strict=True)}
     ends = zip(names, rates_Bps, latencies_s, strict=True)
     return Topology("uneven", nodes | {"sw": Node("sw")}, tuple(Link(name, "sw", *link) for name, *link in ends))
 
@@ -77,6 +78,7 @@ Settings = st.sampled_from(
         ("sync_ps", {"timeout_s": 1e-3}), ("sync_ps", {"wait_for": 2}), ("sync_ps", {"polyak": 0.5}),
         ("sync_ps", {"wait_for": 2, "cancel_late": True}), ("k_sync", {}), ("k_sync", {"k": 2}),
         ("k_sync", {"k": 2, "batch": True}), ("k_async", {}), ("ssp", {}), ("softsync", {}),
+        ("edp", {}), ("edp", {"pull_interval": 3}), ("edp", {"push": "weights", "pull_interval": 2}),
     ]
 )  # fmt: skip
 
