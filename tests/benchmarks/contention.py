@@ -1,6 +1,6 @@
 """Many flows and many nodes at once: the cost of a message as the cluster grows, and of many flows at once.
 
-python -m tests.benchmarks.contention [--before CHECKOUT] [--largest N]
+python -m tests.benchmarks.contention [--before CHECKOUT] [--largest N] [--draw FILE.svg]
 
 Each case runs in a fresh process. With another checkout of this project, each case runs there as well, right before,
 and the table has both numbers and their ratio.
@@ -42,7 +42,7 @@ EXCHANGED = 2**17
 
 PART = torch.empty(1_000_000, dtype=torch.uint8, device="meta")
 MANY_FLOWS = ((1000, 64), (4000, 64), (10000, 128))
-PATIENCE_S = 300.0
+PATIENCE_S = 60.0
 
 
 def thousand_flows_s() -> float:
@@ -159,6 +159,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--before", type=Path, help="another checkout of this project, to compare with")
     parser.add_argument("--largest", type=int, default=max(SIZES), help="the most nodes")
+    parser.add_argument("--draw", type=Path, metavar="FILE", help="draw what messages cost, as .svg, .pdf or .png")
     parser.add_argument("--case", nargs="+", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.case:
@@ -169,8 +170,16 @@ def main() -> None:
     print("CPU time of a message, timing only, on a star; of flows, of all that start at once")
     heads = ["", "nodes, or flows among hosts", *(["before", "now", "before / now"] if asked.before else ["now"])]
     print("| " + " | ".join(heads) + " |\n" + "| --- " * len(heads) + "|")
+    found = []
     for case in _cases(asked.largest):
-        print(_row(case, [_in_a_process(case, checkout) for checkout in checkouts]), flush=True)
+        costs = [_in_a_process(case, checkout) for checkout in checkouts]
+        print(_row(case, costs), flush=True)
+        if case[0] != "flows":
+            found += [(case[0], int(case[1]), cost, at == here) for at, cost in zip(checkouts, costs, strict=True)]
+    if asked.draw:
+        from tests.benchmarks.growth import draw  # an older checkout, in which cases run, need not have it
+
+        draw(found, asked.draw)
 
 
 if __name__ == "__main__":
