@@ -26,10 +26,10 @@ def draw(costs: Iterable[Cost], path: Path) -> None:
     colours = {case: stroke(index)["color"] for index, case in enumerate(dict.fromkeys(case for case, _ in lines))}
     figure = go.Figure()
     for (case, is_now), points in lines.items():
-        nodes, costs_us = zip(*points, strict=True)
+        numbers, costs_us = zip(*points, strict=True)
         line = {"color": colours[case], "dash": "solid" if is_now else "dot"}
         name = case.replace("one_by_one", "all to all by hand")
-        figure.add_scatter(x=nodes, y=costs_us, name=name, line=line, mode="lines+markers", showlegend=is_now)
+        figure.add_scatter(x=numbers, y=costs_us, name=name, line=line, mode="lines+markers", showlegend=is_now)
     figure.add_hline(GOAL_US, line={"color": "#7d8a97", "dash": "dash", "width": 1})
     heights = [cost_us for points in lines.values() for _, cost_us in points]
     ticks = sorted({nodes for points in lines.values() for nodes, _ in points})
