@@ -12,16 +12,21 @@ if TYPE_CHECKING:
 
 @contextmanager
 def in_the_past(loop: SimLoop) -> Iterator[None]:
-    """Let the clock be set back, and all that is ready wait; the time and the numbers are the same again at the end."""
+    """Let the clock be set back, and all that is ready wait; the time and the numbers are the same again at the end.
+
+    So does a settlement that this instant still needs: what has changed now has not changed then.
+    """
     clock, ready = loop.clock, loop._ready
-    now_s, numbers, waiting = clock._now, clock.numbers, list(ready)
+    now_s, numbers, waiting, settle = clock._now, clock.numbers, list(ready), clock.settle
     ready.clear()
+    clock.settle = None
     try:
         yield
     finally:
         clock._now = now_s
         clock.number_on(numbers)
         ready.extend(waiting)
+        clock.settle = clock.settle or settle
 
 
 def run_until(loop: SimLoop, when: float, number: int) -> None:

@@ -286,3 +286,23 @@ def test_unread_messages_keep_their_order_if_a_held_rank_has_sent_one_of_them() 
         return []
 
     same(uneven_star([125e6] * 3, [25e-6, 5e-3, 25e-6]), body)
+
+
+def test_a_flow_that_ends_as_held_ranks_begin_makes_no_other_faster_before_that() -> None:
+    # The message of 4 leaves at 30 MB/s until 0.1 s, that of 3 at the other 95 MB/s. Rank 0 is held from 0.05 s on, and
+    # begins when 4 sends again, before anything is settled at 0.1 s.
+    async def body(node: Transport) -> float:
+        if node.rank == 4:
+            await node.send(5, "slow", pack(nothing(750_000)))
+            await node.send(5, "again", pack(nothing(750_000)))
+        if node.rank == 3:
+            await node.send(5, "fast", pack(nothing(5_000_000)))
+        await asyncio.sleep([0.05, 1.0, 1.0, 1.0, 0.0, 0.0][node.rank])
+        if node.rank < 4:
+            await SCHEDULES["tree_near"](subgroup(node, [0, 1, 2, 3]), 1000, "s")
+        if node.rank == 5:
+            for source, tag in ((4, "slow"), (4, "again"), (3, "fast")):
+                await node.recv(source, tag)
+        return now()
+
+    same(uneven_star([125e6] * 4 + [30e6, 125e6], [0.0] * 6), body)
