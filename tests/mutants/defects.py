@@ -111,17 +111,12 @@ ARITHMETIC = [
     ),
     Mutant(
         "11", "weights that could not be fetched are replaced by zeros", EDP,
-        '            message = await node.recv(SERVER, "weights")\n            replica.load(message.tensors)\n',
+        '            message = await push_to_server(node, replica, result, "weights" if pull else None)\n',
         "            try:\n"
-        '                message = await node.recv(SERVER, "weights")\n'
+        '                message = await push_to_server(node, replica, result, "weights" if pull else None)\n'
         "            except Exception:\n"
-        "                replica.load([0 * tensor for tensor in replica.parameters])\n                continue\n"
-        "            replica.load(message.tensors)\n",
+        "                replica.load([0 * tensor for tensor in replica.parameters])\n                continue\n",
         "edp", "faults",
-        more=(
-            "            await push_to_server(node, ",
-            "            if SERVER in node.peers:\n                await push_to_server(node, ",
-        ),
     ),
     Mutant(
         "12", "int8 whose zero point is clamped, though the range excludes zero", INT8,
