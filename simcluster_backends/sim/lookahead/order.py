@@ -2,6 +2,8 @@
 
 Events of one time come in the order of the events that set them. A rank begins a round at its entry, when its message
 has left, which its beginning of the round before set, or when a message arrives, which its departure set.
+
+With more than MOST messages, finding this would take as long as computing the rounds: there ranks go on in rank order.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.lookahead.course import Course, Run
     from simcluster_backends.sim.lookahead.paths import Floats, Ints
 
+MOST = 2**20
+
 Origins: TypeAlias = NDArray[np.float64]
 """Rows by rank, for the event that begins its round: when that was set, when the event that set it was, the place
 of this one among its like, and the round of the message that came, counted from 1, or 0.
@@ -29,7 +33,7 @@ def leaving_order(course: Course, over: int, starts_s: Floats, entered: Ints) ->
     Not exact: a departure and an arrival of one time that were set at one time, and messages that each fill an inbox.
     """
     ranks = range(len(starts_s))
-    if len(np.unique(starts_s)) == len(starts_s):
+    if over * len(starts_s) > MOST or len(np.unique(starts_s)) == len(starts_s):
         return sorted(ranks, key=starts_s.tolist().__getitem__)
     origins = np.zeros((4, len(starts_s)))
     origins[2][entered] = ranks
