@@ -252,7 +252,8 @@ def in_a_process(name: str, patience_s: float, checkout: Path) -> list[float] | 
     if done.returncode == -signal.SIGXCPU:
         return f"over {patience_s:.0f} s in all"
     if done.returncode:
-        print(f"{name} with {checkout}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+        reason = done.stderr.strip() or f"it ends with {done.returncode}"
+        print(f"{name} with {checkout}: {reason.splitlines()[-1]}", file=sys.stderr)
         return FAILS
     return list(json.loads(done.stdout.splitlines()[-1]))
 
