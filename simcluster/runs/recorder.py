@@ -112,14 +112,10 @@ class Recorder:
 
     def metrics(self, step: int, values: dict[str, float]) -> None:
         """Record *values* now; raise TypeError for a value that is not a number."""
-        time_s, record = self.now(), self._record
-        metrics, latest, node = record.metrics, self.latest, record.name
+        time_s = self.now()
         for name, value in values.items():
-            if type(value) is int or type(value) is float:
-                latest[name] = number = float(value)
-                metrics.append(metric_of((time_s, step, node, name, number)))
-            else:
-                self.metric_at(time_s, step, name, value)
+            self.metric_at(time_s, step, name, value)
+        record = self._record
         if step > record.steps:
             record.steps = step
         if not record.trained:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def in_the_past(loop: SimLoop) -> Iterator[None]:
     """Let the clock be set back, and all that is ready wait; the time and the numbers are the same again at the end.
 
-    So does a settlement that this instant still needs: what has changed now has not changed then.
+    A settlement that is due now waits as well: what has changed now had not changed then.
     """
     clock, ready = loop.clock, loop._ready
     now_s, numbers, waiting, settle = clock._now, clock.numbers, list(ready), clock.settle

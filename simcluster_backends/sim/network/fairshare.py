@@ -39,8 +39,7 @@ class FairShare:
 
     def join(self, demand: Demand) -> bool:
         """Add *demand*. Return True if it shares no channel: its rate is set and need not be settled."""
-        if self._newest is not None:
-            self._loosen_newest()
+        self._loosen_newest()
         self.count += 1
         self._joined += 1
         demand.number = self._joined
@@ -67,8 +66,7 @@ class FairShare:
 
     def leave(self, demand: Demand) -> bool:
         """Remove *demand*. Return True if that may change other rates."""
-        if self._newest is not None:
-            self._loosen_newest()
+        self._loosen_newest()
         self.count -= 1
         holder = demand.holder
         if holder is not None:
@@ -104,8 +102,7 @@ class FairShare:
 
     def change(self, channel: Channel, capacity_Bps: float) -> None:
         """Change the capacity of *channel*."""
-        if self._newest is not None:
-            self._loosen_newest()
+        self._loosen_newest()
         channel.capacity_Bps = capacity_Bps
         if len(channel.demands) > 1:
             self._touched[channel] = None
@@ -126,8 +123,7 @@ class FairShare:
         """
         if (settled := self._settle_one()) is not None:
             return settled
-        if self._newest is not None:
-            self._loosen_newest()
+        self._loosen_newest()
         loose = self._loose
         changed: dict[Channel, None] = {}
         moved: dict[Demand, None] = {}
@@ -252,10 +248,10 @@ class FairShare:
             insort(loose.limits, (demand.limit, demand.number, demand))
 
     def _loosen_newest(self) -> None:
-        """Let nothing hold the demand that has joined: more has happened than that."""
-        newest, self._newest = self._newest, None
-        if newest is not None:
-            self._loosen(newest[0])
+        """Let nothing hold the demand that has joined, if any: more has happened than that."""
+        if self._newest is not None:
+            self._loosen(self._newest[0])
+            self._newest = None
 
     def _loosen_limited(self, demand: Demand) -> None:
         """Let nothing hold *demand*, which its limit has held."""

@@ -139,10 +139,7 @@ class Network:
             return
         service = self._services[flow.holder]
         if flow.end is None or flow.end.service is not service:
-            if flow.end is None and flow.alarm is None:
-                flow.since_s = now
-            else:
-                self._note_progress(flow)
+            self._note_progress(flow)
             flow.end = service.add(flow, flow.left_B, now)
             self._unarmed[service] = None
 

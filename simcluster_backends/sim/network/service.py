@@ -44,7 +44,7 @@ class Service:
 
     def run(self, now_s: float, pace: float) -> None:
         """Advance to *now_s*, and continue at another pace."""
-        self.virtual += self.pace * (now_s - self.since_s)
+        self.virtual = self._at(now_s)
         self.since_s, self.pace = now_s, pace
 
     def rest(self, now_s: float) -> None:
@@ -56,10 +56,9 @@ class Service:
 
     def add(self, flow: Demand, left_B: float, now_s: float) -> End:
         """Serve *flow* until none of *left_B* is left; return its end."""
-        at = self.virtual + self.pace * (now_s - self.since_s) + left_B / flow.weight
-        end = End(self, at, flow)
+        end = End(self, self._at(now_s) + left_B / flow.weight, flow)
         self._added += 1
-        heappush(self._ends, (at, flow.number, self._added, end))
+        heappush(self._ends, (end.at, flow.number, self._added, end))
         return end
 
     def left_B(self, end: End, now_s: float) -> float:
