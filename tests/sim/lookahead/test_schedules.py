@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from simcluster.payload import pack
 from simcluster.rounds import Rounds
 from simcluster.topology import Link, Node, Topology
 from simcluster.transport import ANY, Transport
-from tests.sim.lookahead.oracle import ROUNDS, SCHEDULES, links_of, nothing, now, same, uneven_star
+from simcluster_backends.sim.lookahead import Together, order
+from tests.sim.lookahead.oracle import ROUNDS, SCHEDULES, links_of, nothing, now, outcome, same, uneven_star
 from tests.support.clusters import IDEAL, star
 
 
@@ -178,9 +180,9 @@ def test_a_message_that_would_meet_that_of_another_round_ends_the_computation() 
     assert same(uneven_star([1e6, 125e6, 125e6, 125e6], [25e-6] * 4), body) == [0] * 4
 
 
-@pytest.mark.parametrize("schedule", ["ring", "ring_reduce_scatter", "ring_all_gather", "doubling_far", "halving_near"])
-@pytest.mark.parametrize("size", [3, 4, 5])
-def test_ranks_that_leave_at_one_time_go_on_in_the_order_of_the_simulation(schedule: str, size: int) -> None:
+def pushing_after(schedule: str) -> Any:
+    """A body that returns the sources of pushes, in the order in which they arrive at rank 0 after *schedule*."""
+
     async def body(node: Transport) -> list[int]:
         await SCHEDULES[schedule](node, 4000, "s")
         if node.rank:
@@ -188,8 +190,23 @@ def test_ranks_that_leave_at_one_time_go_on_in_the_order_of_the_simulation(sched
             return []
         return [(await node.recv(ANY, "push")).source for _ in range(1, node.size)]
 
+    return body
+
+
+@pytest.mark.parametrize("schedule", ["ring", "ring_reduce_scatter", "ring_all_gather", "doubling_far", "halving_near"])
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_ranks_that_leave_at_one_time_go_on_in_the_order_of_the_simulation(schedule: str, size: int) -> None:
     # Pushes that end at one time arrive in the order in which they began.
-    assert any(same(star(size), body))
+    assert any(same(star(size), pushing_after(schedule)))
+
+
+@pytest.mark.parametrize(("most", "expected"), [(2**20, [2, 3, 1]), (0, [1, 2, 3])])
+def test_ranks_go_on_by_rank_after_more_messages_than_an_order_is_found_for(
+    most: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(order, "MOST", most)
+    (ends, _), _ = outcome(star(4), pushing_after("ring"), Together)
+    assert ends[0] == expected
 
 
 def test_a_rank_of_a_tree_waits_for_its_children_at_once() -> None:
