@@ -150,7 +150,7 @@ SCENES = (
     Scene("explorer", explorer, (WEB, REPORTS, "simcluster/reports/sweeps/explorer.py"), 860),
     Scene("whatif", whatif, (WEB, REPORTS, "simcluster/what_if/report.py"), 900),
     Scene("coordinator", coordinator, (WEB, "simcluster_backends/sockets/coordinator/page"), 900),
-    Scene("chat", chat, (WEB, "simcluster/serving/web/page"), 560),
+    Scene("chat", chat, (WEB, "simcluster/serving/web/page"), 620),
     Scene("runs", runs, (WEB, "simcluster/ui/page"), 520),
 )
 

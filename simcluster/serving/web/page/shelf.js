@@ -1,7 +1,7 @@
 // The picture of the shelf: nodes with their layers, memory and load, and the way of the current token through them.
 import { $, element, number, percent, seconds, shape, size, table } from "./dom.js";
 
-const WIDE = 300, HIGH = 78, GAP = 26, LEFT = 26, LOST = 46, SPAN_S = 3, MOST_MS = 1500, MOST_WHY = 44, MOST_UNUSED = 4;
+const WIDE = 300, HIGH = 78, GAP = 26, LEFT = 26, LOST = 46, LANE = WIDE - 10, SPAN_S = 3, MOST_MS = 1500, MOST_WHY = 44, MOST_UNUSED = 4;
 let shelf = null, drawn = [], loads = [], flight = 0;
 
 export function drawShelf(found) {
@@ -9,18 +9,18 @@ export function drawShelf(found) {
   loads = [];
   flight += 1;
   const root = $("shelf"), parts = shelf.parts, chain = shelf.placement === "pipeline" || parts.length === 1;
-  const top = (place) => 4 + place * (HIGH + GAP), middle = (WIDE + LEFT) / 2;
+  const top = (place) => 4 + place * (HIGH + GAP);
   const largest = Math.max(...parts.map((part) => part.weights_bytes + part.cache_bytes));
   const below = top(parts.length - 1) + HIGH + 4;
   root.setAttribute("viewBox", `0 0 ${WIDE} ${below + shelf.lost.length * (LOST + 8)}`);
   root.replaceChildren();
   drawn = parts.map((part, place) => {
-    const y = top(place), inside = WIDE - LEFT - 24, x = LEFT + 12;
-    if (place) root.append(shape("path", { class: "way", d: `M${middle} ${y - GAP}V${y}` }));
+    const y = top(place), inside = LANE - LEFT - 24, x = LEFT + 12;
+    if (place) root.append(shape("path", { class: "way", d: `M${LANE} ${y - GAP}V${y}` }));
     const node = shape("rect", { class: "node", x: LEFT, y, width: WIDE - LEFT - 2, height: HIGH, rx: 10 });
     const [from, to] = part.layers, inChain = to - from > 1 ? `layers ${from} to ${to - 1}` : `layer ${from}`;
     const layers = chain ? inChain : shelf.placement === "tensor" ? `a share of ${to - from} layers` : `all ${to - from} layers${part.role ? `, ${part.role}` : ""}`;
-    const load = shape("text", { x: WIDE - 14, y: y + 20, "text-anchor": "end" }, "idle");
+    const load = shape("text", { x: LANE - 12, y: y + 20, "text-anchor": "end" }, "idle");
     const room = (part.weights_bytes + part.cache_bytes) / largest * inside, held = part.weights_bytes / largest * inside;
     const cache = shape("rect", { class: "cache", x: x + held, y: y + 30, width: 0, height: 8 });
     const busy = shape("rect", { class: "busy", x, y: y + 43, width: 0, height: 5, rx: 2 });
@@ -100,7 +100,7 @@ function fly(spent, took_ms) {
       token.setAttribute("cy", low + (high - low) * back);
     } else {
       const share = gone / stops[place][1], y = stops[place][0] - HIGH / 2, from = place ? y - GAP : y;
-      token.setAttribute("cx", (WIDE + LEFT) / 2);
+      token.setAttribute("cx", LANE);
       token.setAttribute("cy", from + (y + HIGH - from) * share);
     }
     requestAnimationFrame(turn);
