@@ -15,7 +15,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import write_whole
 from simcluster.runs.comparison.compare import Pair
 from simcluster.runs.folder import REPORT, SUMMARY, RunFolder
-from simcluster.runs.sweep_folder import EXPLORER, SweepFolder, read_sweep
+from simcluster.runs.sweep.sweep_folder import EXPLORER, SweepFolder, read_sweep
 
 if TYPE_CHECKING:
     from simcluster.reports.compare_plots import ComparePlots

@@ -18,8 +18,8 @@ from simcluster.checkpoints.store import Checkpoint
 from simcluster.checkpoints.tree import decode, encode, sharded_in
 from simcluster.documents.captured.source import placeless
 from simcluster.errors import CheckpointError
-from simcluster.workloads.books import closed
-from simcluster.workloads.ledger import Ledger
+from simcluster.workloads.progress.books import closed
+from simcluster.workloads.progress.ledger import Ledger
 
 
 @dataclass(frozen=True)

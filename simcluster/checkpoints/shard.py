@@ -17,7 +17,7 @@ from simcluster.compute import moved
 from simcluster.errors import CheckpointError
 from simcluster.rng import NodeRandom
 from simcluster.workloads import Replica
-from simcluster.workloads.ledger import Ledger
+from simcluster.workloads.progress.ledger import Ledger
 
 MODEL, OPTIMIZER, ALGORITHM = "model", "optimizer", "algorithm"
 """Files of a rank, separate because content shared by all ranks is stored once."""

@@ -16,21 +16,21 @@ from typer import Argument, Option
 from simcluster.cli.answers.baseline import baseline
 from simcluster.cli.answers.explain import explain
 from simcluster.cli.answers.mcp import mcp
-from simcluster.cli.complete import words_of_bash
 from simcluster.cli.doctor import doctor
 from simcluster.cli.figure import figure
-from simcluster.cli.help import CLUSTERS, NODES, RESULTS, RUNS, START, WIDTH, Command, Group
 from simcluster.cli.inference.generate import generate
 from simcluster.cli.inference.plan import plan
 from simcluster.cli.inference.serve import serve
-from simcluster.cli.logs import Said, logged
 from simcluster.cli.new import new, schema
 from simcluster.cli.node import coordinator, key, keys_app, node
-from simcluster.cli.options import Json, names_of
 from simcluster.cli.run import EXAMPLES, replay, resume, run
-from simcluster.cli.show import wrapped
 from simcluster.cli.simulator import bench_app, calibrate, flows, topology_app
 from simcluster.cli.sweep import sweep, whatif
+from simcluster.cli.terminal.complete import words_of_bash
+from simcluster.cli.terminal.help import CLUSTERS, NODES, RESULTS, RUNS, START, WIDTH, Command, Group
+from simcluster.cli.terminal.logs import Said, logged
+from simcluster.cli.terminal.options import Json, names_of
+from simcluster.cli.terminal.show import wrapped
 from simcluster.cli.track import export
 from simcluster.cli.ui import ui
 from simcluster.cli.verify import verify
@@ -122,7 +122,7 @@ def _run() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()  # type: ignore[attr-defined]
             raise SystemExit(error.exit_code) from None
-        from simcluster.cli.misuse import help_of, misuse_of
+        from simcluster.cli.terminal.misuse import help_of, misuse_of
 
         print(f"error: {misuse_of(error)}", help_of(error), sep="\n", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
@@ -201,7 +201,7 @@ def report(run: Annotated[Path, Argument(metavar="RUN", help="The folder of a ru
     """
     from simcluster.reports.report import write_report
     from simcluster.results import load_run, load_sweep
-    from simcluster.runs.sweep_folder import is_sweep
+    from simcluster.runs.sweep.sweep_folder import is_sweep
     from simcluster.topology import load
 
     if is_sweep(run):

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from simcluster.cli.options import Compute, Json, SshConfig, SshOptions, names_of
+from simcluster.cli.terminal.options import Compute, Json, SshConfig, SshOptions, names_of
 from simcluster.errors import Problem, UsageError
 from simcluster.units import format_size
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from simcluster.cli.options import overrides
-from simcluster.cli.show import check_target, wrapped, write_file
+from simcluster.cli.terminal.options import overrides
+from simcluster.cli.terminal.show import check_target, wrapped, write_file
 from simcluster.errors import Problem, UsageError
 
 SUFFIXES = (".svg", ".pdf", ".png", ".html")

@@ -13,7 +13,7 @@ from simcluster.reports.figure_style import drawn_by
 from simcluster.reports.plots import consensus, convergence
 from simcluster.results import compare, load_run, load_sweep
 from simcluster.runs.folder import RunFolder
-from simcluster.runs.sweep_folder import is_sweep
+from simcluster.runs.sweep.sweep_folder import is_sweep
 from simcluster.what_if.outcome import is_whatif, load_whatif
 
 if TYPE_CHECKING:

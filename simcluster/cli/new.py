@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from typer import Argument, Option
 
-from simcluster.cli.complete import one_of
+from simcluster.cli.terminal.complete import one_of
 from simcluster.documents.shipped import SCHEMAS, schema_text, shipped_folder
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.paths.given_path import given_path

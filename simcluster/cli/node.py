@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from simcluster.cli.options import AllowHost, ServeTls
+from simcluster.cli.terminal.options import AllowHost, ServeTls
 from simcluster.errors import Problem, UsageError
 from simcluster.process.platforms import need_unix
 

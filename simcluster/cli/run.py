@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from simcluster.cli import options
-from simcluster.cli.help import OUTPUT
-from simcluster.cli.options import Json, Report, Sets, overrides, real_options
-from simcluster.cli.show import print_finished, shown, warnings_told
+from simcluster.cli.terminal import options
+from simcluster.cli.terminal.help import OUTPUT
+from simcluster.cli.terminal.options import Json, Report, Sets, overrides, real_options
+from simcluster.cli.terminal.show import print_finished, shown, warnings_told
 from simcluster.cli.track import Track, tracked
 from simcluster.errors import Problem, UsageError
 from simcluster.process.loading import torch_loads

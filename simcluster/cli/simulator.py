@@ -12,10 +12,10 @@ import typer
 from typer import Argument, Option
 
 from simcluster.catalogue import names
-from simcluster.cli.complete import operations, schedules
-from simcluster.cli.help import WIDTH, Group
 from simcluster.cli.inference.bench import serving
-from simcluster.cli.options import (
+from simcluster.cli.terminal.complete import operations, schedules
+from simcluster.cli.terminal.help import WIDTH, Group
+from simcluster.cli.terminal.options import (
     Compute,
     Json,
     KeyFile,
@@ -26,7 +26,7 @@ from simcluster.cli.options import (
     overrides,
     real_options,
 )
-from simcluster.cli.show import check_target, write_file
+from simcluster.cli.terminal.show import check_target, write_file
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.process.loading import torch_loads
 

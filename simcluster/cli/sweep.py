@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from simcluster.cli import options
-from simcluster.cli.complete import one_of, set_keys
-from simcluster.cli.options import overrides
-from simcluster.cli.show import progress_bar
+from simcluster.cli.terminal import options
+from simcluster.cli.terminal.complete import one_of, set_keys
+from simcluster.cli.terminal.options import overrides
+from simcluster.cli.terminal.show import progress_bar
 from simcluster.cli.track import TrackAtEnd, tracked
 from simcluster.process.loading import torch_loads
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from typer import Argument, Option
 
-from simcluster.cli.help import OUTPUT
+from simcluster.cli.terminal.help import OUTPUT
 from simcluster.errors import Problem, RunError, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def export(
     Those already written there are skipped.
     """
     from simcluster.results import load_run, load_sweep
-    from simcluster.runs.sweep_folder import is_sweep
+    from simcluster.runs.sweep.sweep_folder import is_sweep
     from simcluster.tracking import check
 
     check(to, into)
@@ -111,7 +111,7 @@ def _trackers(wanted: Sequence[str] | None) -> list[tuple[str, str | None]]:
 def _write(folder: Path, trackers: list[tuple[str, str | None]], said_to: TextIO) -> None:
     """Write *folder* to *trackers*; drop one that fails, with a warning."""
     from simcluster.results import load_run, load_sweep
-    from simcluster.runs.sweep_folder import is_sweep
+    from simcluster.runs.sweep.sweep_folder import is_sweep
 
     found = load_sweep(folder) if is_sweep(folder) else load_run(folder)
     for name, into in list(trackers):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from simcluster.cli.options import AllowHost, ServeTls
+from simcluster.cli.terminal.options import AllowHost, ServeTls
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.given_path import given_path
 from simcluster.process.installed import install_extra

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from simcluster.cli.options import Json, names_of, overrides
+from simcluster.cli.terminal.options import Json, names_of, overrides
 from simcluster.errors import Problem, UsageError
 from simcluster.process.loading import torch_loads
 

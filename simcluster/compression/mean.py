@@ -9,11 +9,10 @@ matrices are averaged by any all-reduce. All sums are taken in rank order.
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property, lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -27,8 +26,11 @@ from simcluster.compression.power_sgd import PowerSgd
 from simcluster.payload import pack
 from simcluster.transport import Cost, Transport
 
-AllReduce: TypeAlias = Callable[..., Awaitable[Tensor]]
-"""(node, vector, tag) -> the sum of every rank's vector. It may take a *divisor* of the sum."""
+
+class AllReduce(Protocol):
+    """The sum of every rank's *vector*, divided by *divisor*."""
+
+    def __call__(self, node: Transport, vector: Tensor, tag: str, /, *, divisor: int = 1) -> Awaitable[Tensor]: ...
 
 
 class Turns:
@@ -64,7 +66,6 @@ class Mean:
         all_reduce: AllReduce,
     ) -> None:  # fmt: skip
         self._node, self._name, self._all_reduce = node, name, all_reduce
-        self._divides = "divisor" in inspect.signature(all_reduce).parameters
         self._kind = compressor(compression) if node.size > 1 else None
         self._codec = Codec(self._kind, node.rng, name, like)
         self._first, self._second = Turns(), Turns()
@@ -101,19 +102,14 @@ class Mean:
         if self._kind is None:
             vector = flatten(tensors)
             del tensors  # there is a copy of them: no need to hold both until the sum is complete
-            return self._codec.layout.tensors(await self._by_all_reduce(vector, tag))
+            mean = await self._all_reduce(self._node, vector, tag, divisor=self._node.size)
+            return self._codec.layout.tensors(mean)
         if isinstance(self._kind, PowerSgd):
             async with self._first.take():
                 return await mean_of_factors(self._node, self._kind, self._codec, tensors, tag, self._all_reduce)
         if self._kind.summed == "whole":
             return await self._by_whole(tensors, tag)
         return await self._by_chunks(tensors, tag)
-
-    async def _by_all_reduce(self, vector: Tensor, tag: str) -> Tensor:
-        size = self._node.size
-        if self._divides:
-            return await self._all_reduce(self._node, vector, tag, divisor=size)
-        return (await self._all_reduce(self._node, vector, tag)).div_(size)
 
     async def _by_whole(self, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
         async with self._first.take():

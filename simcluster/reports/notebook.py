@@ -12,7 +12,7 @@ from simcluster.runs import words
 if TYPE_CHECKING:
     from simcluster.runs.comparison.compare import Pair
     from simcluster.runs.folder import RunFolder
-    from simcluster.runs.sweep_folder import SweepFolder
+    from simcluster.runs.sweep.sweep_folder import SweepFolder
 
 MOST_ROWS, MOST_SETTINGS, LONGEST = 20, 8, 200
 

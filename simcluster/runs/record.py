@@ -84,7 +84,7 @@ class NodeRecord:
     counts everything else that this node sent (0 in the simulator). *rest* sums up the spans beyond the limit on
     *spans*, or is None. A node that never handed in its record has no *finished_s* and no *weights_sha256*. *weights*
     is the content of a file with its final weights (simcluster.runs.folder); those of one node suffice for a run.
-    *samples* has an entry for each of its lives, with the use of its batches as in simcluster.workloads.ledger.
+    *samples* has an entry for each of its lives: the use of its batches as in simcluster.workloads.progress.ledger.
     *copies* are of its weights during the run, if the experiment asks for them; they are not part of the digest, as
     observing changes nothing. *order* is the order of events, packed by simcluster.replays; empty in the simulator.
     *regroups* has a row for each re-formed group of ranks with this node; the last is *group_number*, where it has

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from simcluster.rng import numpy_stream
 from simcluster.runs.record import NodeRecord, regroups, standing
 from simcluster.workloads import Workload
-from simcluster.workloads.books import Batches, Notes, closed, groups_of
 from simcluster.workloads.data.iterable import numbers_drawn
-from simcluster.workloads.ledger import OWN, Fate
+from simcluster.workloads.progress.books import Batches, Notes, closed, groups_of
+from simcluster.workloads.progress.ledger import OWN, Fate
 
 NOTHING: Final[Notes] = {
     "runs": [], "judged": [], "held": [], "incarnation": 0, "joined": False, "in_step": True, "partial": True

@@ -16,8 +16,8 @@ from simcluster.inference.engine.desk import Sink, Source
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.serving import program
-from simcluster.serving.bridge import FarFront
-from simcluster.serving.front import STOPPING, Front
+from simcluster.serving.desk.bridge import FarFront
+from simcluster.serving.desk.front import STOPPING, Front
 from simcluster.serving.pacer import pace
 from simcluster.serving.program import Part
 from simcluster.serving.setup import Placed, Setup

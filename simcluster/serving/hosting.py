@@ -24,9 +24,9 @@ from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.runs.record import RunRecord
 from simcluster.serving.asked import model_of, problems_of_chunks, problems_of_names
-from simcluster.serving.bridge import Bridge
+from simcluster.serving.desk.bridge import Bridge
+from simcluster.serving.desk.front import Front
 from simcluster.serving.foretold import Foretold
-from simcluster.serving.front import Front
 from simcluster.serving.guessing import NO_GUESSES, Guessing
 from simcluster.serving.host import PROGRAM, Hosting, in_this_process
 from simcluster.serving.language import FileLanguage

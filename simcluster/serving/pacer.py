@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from simcluster.serving.front import Front
+from simcluster.serving.desk.front import Front
 
 TICK_S: Final = 0.01
 

@@ -31,7 +31,7 @@ from simcluster.payload import pack
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
-from simcluster.serving.desks import BEGAN, EMPTY, PREFILLED, Attended, GivenDesk
+from simcluster.serving.desk.desks import BEGAN, EMPTY, PREFILLED, Attended, GivenDesk
 from simcluster.serving.parts import file_of, guesser_of, parts_of, share_of
 from simcluster.serving.seat import Seat
 from simcluster.serving.setup import Placed, Setup, read_setup

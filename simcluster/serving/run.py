@@ -23,7 +23,7 @@ from simcluster.inference.digest import ids_sha256
 from simcluster.inference.engine.stage import UNKNOWN
 from simcluster.inference.request import Reason
 from simcluster.runs.record import NodeRecord, RunRecord
-from simcluster.serving.desks import BEGAN, COUNTS, EMPTY, END, PREFILLED, REASONS, TOKEN
+from simcluster.serving.desk.desks import BEGAN, COUNTS, EMPTY, END, PREFILLED, REASONS, TOKEN
 from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology
 from simcluster.watching.board import RunInfo

@@ -35,8 +35,8 @@ from simcluster.process.kernels import heed_portable
 from simcluster.results import Sweep
 from simcluster.runs.destination import check_links, check_writable
 from simcluster.runs.folder import METRIC_COLUMNS, METRICS, SOURCE, SUMMARY, read_summary, read_table
-from simcluster.runs.sweep_folder import LOGS, POINTS, SWEEP, TABLE_CSV, TABLE_PARQUET
-from simcluster.runs.swept_columns import columns_of
+from simcluster.runs.sweep.sweep_folder import LOGS, POINTS, SWEEP, TABLE_CSV, TABLE_PARQUET
+from simcluster.runs.sweep.swept_columns import columns_of
 from simcluster.sweeps.axes import Axis, read_axes
 from simcluster.sweeps.engines import checked_jobs, engine
 from simcluster.sweeps.points import DIED, ERROR, Point, is_complete, note, read_points

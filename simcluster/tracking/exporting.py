@@ -16,7 +16,7 @@ from simcluster.errors import Problem, RunError, UsageError, nearest
 from simcluster.paths.given_path import given_path
 from simcluster.process.installed import install_extra
 from simcluster.runs.folder import RunFolder
-from simcluster.runs.sweep_folder import SweepFolder
+from simcluster.runs.sweep.sweep_folder import SweepFolder
 from simcluster.tracking.handover import Draft, Handover, Heading, hand_over
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from simcluster.algorithms.data_parallel.layer_units import cut_into_units, units_of_layers
 from simcluster.algorithms.local_steps.local_sgd import changed
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov, outer_gradient
 from simcluster.algorithms.model_parallel.placement import Search
@@ -24,8 +25,7 @@ from simcluster.topology.model.duration import expected_s
 from simcluster.training.ring import NUMBER_BYTES, Hop, Rounds, all_reduced_s, period_s, ring
 from simcluster.training.tall import Blocks
 from simcluster.transport import Cost
-from simcluster.workloads.layer_units import cut_into_units, units_of_layers
-from simcluster.workloads.samples import Batch
+from simcluster.workloads.data.samples import Batch
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import PARTIAL, listed, open_file, opened
 from simcluster.results import Run, load_run, load_sweep
 from simcluster.runs.folder import LIVE, LOG_SUFFIX, LOGS, REPORT, SUMMARY, TRACEBACK, read_summary, size_of
-from simcluster.runs.sweep_folder import EXPLORER, POINTS, SWEEP, TABLE_PARQUET
+from simcluster.runs.sweep.sweep_folder import EXPLORER, POINTS, SWEEP, TABLE_PARQUET
 from simcluster.watching.live_file import read_live
 
 MOST_DEPTH, MOST_VISITED, MOST_ROWS = 4, 20_000, 5_000

@@ -30,7 +30,7 @@ from simcluster.experiment.read.read import read_experiment
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
 from simcluster.runs.folder import SOURCE, RunFolder
-from simcluster.runs.sweep_folder import POINTS
+from simcluster.runs.sweep.sweep_folder import POINTS
 from simcluster.sweeps.axes import read_axes
 from simcluster.sweeps.engines import checked_jobs
 from simcluster.sweeps.points import Point, digest_of

@@ -7,15 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from simcluster.workloads.data.partition import dirichlet, iid
-from simcluster.workloads.ledger import Group
+from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.models.gpt import gpt
 from simcluster.workloads.models.mnist import mnist_mlp
 from simcluster.workloads.models.quadratic import quadratic
 from simcluster.workloads.optimizers import adamw, sgd
+from simcluster.workloads.progress.ledger import Group
+from simcluster.workloads.reference import joined_batches, train_alone
 from simcluster.workloads.replica import Replica
-from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.weights import weights_sha256
-from simcluster.workloads.workload import Workload, joined_batches, train_alone
+from simcluster.workloads.workload import Workload
 
 WORKLOADS: Final[Mapping[str, Callable[..., Workload]]] = {"gpt": gpt, "mnist_mlp": mnist_mlp, "quadratic": quadratic}
 """The names for `workload: {name: ...}`; the keyword arguments of each function are its settings."""

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from simcluster.errors import Problem
-from simcluster.workloads.samples import Batch
+from simcluster.workloads.data.samples import Batch
 from simcluster.workloads.steps import Loss, outputs_of
 
 LONGEST = 60

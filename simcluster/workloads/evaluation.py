@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from simcluster.compute import HOST
 from simcluster.workloads.costs.counter import Counter
+from simcluster.workloads.data.samples import Samples
 from simcluster.workloads.global_rng import borrowed, drawn_from
 from simcluster.workloads.initial.deferred import Deferred, allocate, is_present, release
 from simcluster.workloads.layers.layers import modules_in_order
-from simcluster.workloads.samples import Samples
 from simcluster.workloads.steps import Loss, outputs_of, trainable_of
 from simcluster.workloads.weights import Weights, check_shapes, weights_sha256
 from simcluster.workloads.weights_file import WeightsFile

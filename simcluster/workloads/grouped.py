@@ -16,7 +16,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from simcluster.process.late_copies import share_memory
 from simcluster.workloads.costs.memory import count_activations
-from simcluster.workloads.samples import Batch
+from simcluster.workloads.data.samples import Batch
 from simcluster.workloads.steps import Loss, outputs_of, trainable_of
 
 Found: TypeAlias = tuple[float, list[Tensor]]

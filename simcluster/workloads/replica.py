@@ -22,6 +22,7 @@ from simcluster.workloads.checks import try_out
 from simcluster.workloads.costs.counter import Counter
 from simcluster.workloads.data.iterable import Stream
 from simcluster.workloads.data.partition import Indices
+from simcluster.workloads.data.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.data.streams import joined, stream
 from simcluster.workloads.evaluation import Evaluable
 from simcluster.workloads.global_rng import borrowed, drawn_from
@@ -34,7 +35,6 @@ from simcluster.workloads.layers.layers import Layer, Layers, check_layered, mod
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import Share, TensorShard, share_of
 from simcluster.workloads.optimizers import learning_rate_of
-from simcluster.workloads.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.saved import model_state, optimizer_state, training_state
 from simcluster.workloads.steps import differentiate, separate, take_step
 

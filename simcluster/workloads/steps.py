@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from simcluster.errors import Problem, UsageError
+from simcluster.workloads.data.samples import Batch
 from simcluster.workloads.optimizers import MakeOptimizer, explain_overflow
-from simcluster.workloads.samples import Batch
 from simcluster.workloads.schedules import advance
 
 Loss: TypeAlias = Callable[[Any, Tensor], Tensor]

@@ -15,12 +15,12 @@ from torch import Tensor
 from simcluster.transport import Cost
 from simcluster.unknown_number import UNKNOWN
 from simcluster.workloads.costs.sketch import Sketch, meta
+from simcluster.workloads.data.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.evaluation import Untrained
 from simcluster.workloads.layers.layers import Layer, Layers, check_layered
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import TensorShard
 from simcluster.workloads.replica import Replica
-from simcluster.workloads.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.weights import check_shapes
 from simcluster.workloads.weights_file import WeightsFile
 

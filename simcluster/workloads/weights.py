@@ -14,7 +14,7 @@ from simcluster.compute import HOST
 from simcluster.process.memory import note_freed
 from simcluster.workloads.initial.deferred import Deferred, allocate, is_present
 from simcluster.workloads.optimizers import MakeOptimizer
-from simcluster.workloads.progress import Progress
+from simcluster.workloads.progress.progress import Progress
 from simcluster.workloads.saved import load_model, load_optimizer
 from simcluster.workloads.schedules import take_over
 from simcluster.workloads.steps import trainable_of

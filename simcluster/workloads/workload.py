@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from simcluster.compute import HOST
 from simcluster.errors import Problem, UsageError
@@ -35,13 +35,12 @@ from simcluster.workloads.costs.small import SmallSketch, is_small
 from simcluster.workloads.data.datasets import Data, as_samples, is_iterable_only
 from simcluster.workloads.data.iterable import Stream
 from simcluster.workloads.data.partition import Indices, Partition, iid
+from simcluster.workloads.data.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.data.shards import shards_for
-from simcluster.workloads.data.streams import joined
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.initial.deferred import Deferred
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.replica import Replica
-from simcluster.workloads.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.schedules import Made, MakeSchedule, with_schedule
 from simcluster.workloads.steps import Loss, own_loss
 from simcluster.workloads.timing_replica import TimingReplica
@@ -295,22 +294,3 @@ class Workload:
         steps_per_epoch = -(-len(self.train_samples) // sum(self.sizes(size)))
         # Rounded first: 0.1 * 30 is slightly more than 3, but means 3.
         return max(1, math.ceil(round(epochs * steps_per_epoch, 9)))
-
-
-def joined_batches(replicas: Sequence[Replica]) -> Iterator[Batch]:
-    """Yield the batches of all *replicas* at each step as one, in rank order."""
-    return joined([replica.batches() for replica in replicas])
-
-
-def train_alone(workload: Workload, size: int, seed: int, steps: int) -> list[Tensor]:
-    """Return the weights after *steps* steps of one process on the joined batches of *size* ranks.
-
-    The reference for every synchronous algorithm: the mean gradient of *size* batches, weighed by their samples, is the
-    gradient of the joined batch, so it must end with these weights, up to rounding. (Not with dropout: it draws once
-    for the joined batch.)
-    """
-    replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
-    alone = replicas[0]
-    for batch in joined_batches(replicas):
-        alone.apply(alone.loss_and_gradients(batch)[1])
-    return alone.snapshot()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from simcluster.runs.record import NodeRecord
 from simcluster.transport import ANY, Any_
-from simcluster.workloads.ledger import Ledger
+from simcluster.workloads.progress.ledger import Ledger
 from simcluster_backends.sim.transport import SimTransport
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from simcluster.testing import ComesBack
 from simcluster.topology import star
 from simcluster.watching.board import NodeTelemetry, Telemetry
 from simcluster.watching.telling import Follower, NodeRows, Noted, Watcher, link_telemetry, run_info, with_rows
-from simcluster.workloads.ledger import Ledger
+from simcluster.workloads.progress.ledger import Ledger
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sim.cluster import Body, Cluster
 from simcluster_backends.sim.devices import DeviceModel

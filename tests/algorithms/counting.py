@@ -13,7 +13,7 @@ from unittest import mock
 import simcluster
 from simcluster.errors import RunError
 from simcluster.results import load_run
-from simcluster.workloads.ledger import Ledger
+from simcluster.workloads.progress.ledger import Ledger
 
 A_GRADIENT: Final = ("sync_ps", "k_sync", "ssp", "softsync", "k_async", "edp")
 """Their servers count in `applied` the batches that they applied."""

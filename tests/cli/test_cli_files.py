@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simcluster.cli.show import check_target, write_file
+from simcluster.cli.terminal.show import check_target, write_file
 from simcluster.errors import UsageError
 from tests.runs.test_folder import no_file_above
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simcluster.cli.options import real_options
+from simcluster.cli.terminal.options import real_options
 from simcluster.errors import UsageError
 
 NOTHING: dict[str, Any] = {"ssh": True, "ssh_config": None, "ssh_options": None, "tmux": False, "max_restarts": None}

@@ -10,7 +10,7 @@ import pytest
 
 import simcluster
 from simcluster.cli.run import resume
-from simcluster.cli.show import warnings_told
+from simcluster.cli.terminal.show import warnings_told
 from simcluster.errors import CheckpointError, CheckpointWarning, UsageError
 from tests.support.kept import config
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simcluster.cli.options import overrides
+from simcluster.cli.terminal.options import overrides
 from simcluster.errors import UsageError, on_command_line
 
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import simcluster
-from simcluster.cli.show import print_line
+from simcluster.cli.terminal.show import print_line
 from simcluster.logs import setup as logs
 from simcluster.logs.setup import KEYS, LogSettings
 from simcluster.runs.recorder import Recorder

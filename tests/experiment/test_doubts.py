@@ -191,7 +191,7 @@ def test_no_shipped_experiment_has_a_warning(name: str | Path, tmp_path: Path) -
 def test_steps_are_those_of_a_worker_and_a_servers_updates_have_their_own_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from simcluster.cli.show import print_finished
+    from simcluster.cli.terminal.show import print_finished
 
     done = simcluster.run(
         topology="smolcluster", algorithm="edp", workload="quadratic", stop={"steps": 3}, out=tmp_path / "run"

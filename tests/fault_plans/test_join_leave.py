@@ -15,7 +15,7 @@ import simcluster
 from simcluster.errors import ABSENT, Left, NobodyLeft, PeerLost
 from simcluster.results import load_run
 from simcluster.transport import ANY, FREE, Cost, Transport
-from simcluster.workloads.progress import Progress
+from simcluster.workloads.progress.progress import Progress
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.faults import Faults
 from tests.sim.test_sim_faults import Body, idle_for, links, now

@@ -18,7 +18,7 @@ from simcluster.paths.inside import PARTIAL
 from simcluster.process.exits import INTERRUPTED
 from simcluster.results import load_run
 from simcluster.runs.folder import SUMMARY
-from simcluster.runs.sweep_folder import POINTS
+from simcluster.runs.sweep.sweep_folder import POINTS
 from simcluster.workloads.weights import weights_sha256
 from tests.interrupts.case import ENDLESS, IMPORT_S, START_S, Case, arguments, draw, experiment, own_code
 from tests.interrupts.processes import Command

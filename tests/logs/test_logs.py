@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from simcluster.cli import app as cli
-from simcluster.cli import show as cli_show
+from simcluster.cli.terminal import show as cli_show
 from simcluster.errors import UsageError
 from simcluster.logs import loki
 from simcluster.logs import setup as logs

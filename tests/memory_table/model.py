@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simcluster.workloads import Workload
+from simcluster.workloads.data.samples import Samples
 from simcluster.workloads.models.gpt import gpt
-from simcluster.workloads.samples import Samples
 
 
 def model(*, layers: int = 4, width: int = 1024) -> Workload:

@@ -86,7 +86,7 @@ ARITHMETIC = [
     ),
     Mutant(
         "9", "the sum of gradients where the mean was meant", "simcluster/compression/mean.py",
-        "divisor=size)", "divisor=1)",
+        "divisor=self._node.size)", "divisor=1)",
         "all_reduce_dp", "one process",
     ),
     Mutant(
@@ -149,8 +149,8 @@ ARITHMETIC = [
     Mutant(
         "16", "no gradient is exchanged: the cluster's accuracy is rank 0's private model's",
         "simcluster/compression/mean.py",
-        "return await self._all_reduce(self._node, vector, tag, divisor=size)",
-        "return vector",
+        "await self._all_reduce(self._node, vector, tag, divisor=self._node.size)",
+        "vector",
         "all_reduce_dp", "one process",
     ),
 ]  # fmt: skip

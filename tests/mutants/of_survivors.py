@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.planted import plant
 
 SERVING = "simcluster/algorithms/parameter_server/serving.py"
-LEDGER = "simcluster/workloads/ledger.py"
+LEDGER = "simcluster/workloads/progress/ledger.py"
 REFORMING = ("all_reduce_dp", "local_sgd", "diloco", "streaming_diloco", "sparta", "demo")
 SERVED = ("sync_ps", "k_sync", "ssp", "softsync", "k_async", "edp", "easgd", "fedbuff", "async_diloco")
 LOSSES = ("crash", "restart", "join", "leave", "hang", "cut", "partition", "flap")

@@ -14,7 +14,7 @@ from simcluster.regroup.messages import Decision
 from simcluster.regroup.supervisor import Supervisor
 from simcluster.topology import Topology
 from simcluster.transport import Transport
-from simcluster.workloads.progress import Progress
+from simcluster.workloads.progress.progress import Progress
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.faults import Faults
 from simcluster_backends.sim.transport import SimTransport

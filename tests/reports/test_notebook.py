@@ -11,7 +11,7 @@ import pytest
 import simcluster
 from simcluster.reports.notebook import MOST_ROWS, card
 from simcluster.results import Run, Sweep, compare
-from simcluster.runs.sweep_folder import SweepFolder
+from simcluster.runs.sweep.sweep_folder import SweepFolder
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from simcluster.verify.verdict import Check, Verification

@@ -6,7 +6,7 @@ from typing import Any
 
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.samples import Cluster, are_known, notes_of
-from simcluster.workloads.ledger import Fate, Ledger
+from simcluster.workloads.progress.ledger import Fate, Ledger
 
 IN_HAND = int(Fate.IN_HAND)
 

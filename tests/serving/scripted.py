@@ -16,7 +16,7 @@ import httpx
 from simcluster.errors import Problem, UsageError
 from simcluster.inference.engine.desk import Cancel, Load, NodeLoad
 from simcluster.inference.request import NO_LOGPROBS, Logprobs, Reason, Request
-from simcluster.serving.front import MOST_OPEN, Front
+from simcluster.serving.desk.front import MOST_OPEN, Front
 from simcluster.serving.setup import Placed
 from simcluster.serving.web.app import make_app
 from simcluster.serving.web.served import Lost, Part, Placement, Predicted, Served, Site

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from simcluster.inference.digest import ids_sha256
 from simcluster.inference.engine.desk import Load
 from simcluster.inference.engine.limits import Limits
-from simcluster.serving.front import Front
+from simcluster.serving.desk.front import Front
 from simcluster.serving.setup import Layout, Placed
 from simcluster.serving.web.app import make_app
 from simcluster.serving.web.guard import BODY_LIMIT_BYTES

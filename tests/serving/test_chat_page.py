@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simcluster.serving.front import Front
+from simcluster.serving.desk.front import Front
 from simcluster.web.login import Login
 from tests.serving.scripted import END, NODES, Engine, Script, engine, server
 from tests.serving.test_api import AFTER

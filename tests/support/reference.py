@@ -8,7 +8,7 @@ from typing import Any
 from typer.main import get_command
 
 from simcluster.cli.app import app
-from simcluster.cli.help import NODES
+from simcluster.cli.terminal.help import NODES
 from tests.support.root import ROOT
 
 PAGE = ROOT / "docs" / "reference.md"

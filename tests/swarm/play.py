@@ -17,7 +17,7 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import _experiment
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.runs.record import RunRecord
-from simcluster.workloads.ledger import Ledger
+from simcluster.workloads.progress.ledger import Ledger
 from simcluster_backends.sim import run as sim
 from tests.swarm.case import Case
 from tests.swarm.disk import audited

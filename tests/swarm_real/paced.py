@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from simcluster import Workload
-from simcluster.workloads.ledger import Ledger
 from simcluster.workloads.models.mnist import mnist_mlp
 from simcluster.workloads.models.quadratic import quadratic
+from simcluster.workloads.progress.ledger import Ledger
 
 PLACE: Final = "SWARM_REAL_PLACE"
 """The folder with a file for each life of a node, `NAME.PID`: a letter for each batch drawn and each gradient taken."""

@@ -8,7 +8,8 @@ import pytest
 
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.request import Request
-from simcluster.serving import front, seat
+from simcluster.serving import seat
+from simcluster.serving.desk import front
 from tests.swarm_serving.draw import drawn
 from tests.swarm_serving.trial import broken, broken_on_processes
 

@@ -25,7 +25,7 @@ from simcluster.inference.request import Request
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.serving import program
-from simcluster.serving.front import Answer, Front
+from simcluster.serving.desk.front import Answer, Front
 from simcluster.serving.host import _why
 from simcluster.serving.run import answer_all, faults_on
 from simcluster.serving.setup import Layout, Placed, read_setup

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import simcluster
-from simcluster.cli.show import watching
+from simcluster.cli.terminal.show import watching
 from simcluster.watching.board import NodeTelemetry, RunInfo, Telemetry
 from simcluster.watching.watcher import SHARE, Watching
 from tests.support.socket_runs import ROOT

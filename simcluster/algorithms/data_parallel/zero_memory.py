@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import torch
 
+from simcluster.algorithms.data_parallel.layer_units import cut_into_units, units_of_layers
 from simcluster.algorithms.facts import Settings
 from simcluster.collectives.flat import lengths_of
 from simcluster.paths.spool import IN_MEMORY_BYTES
 from simcluster.workloads import Replica
 from simcluster.workloads.costs.memory import Memory
-from simcluster.workloads.layer_units import cut_into_units, units_of_layers
 from simcluster.workloads.layers.held import joint_bytes
 
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from simcluster.algorithms.data_parallel.accumulator import Accumulator
+from simcluster.algorithms.data_parallel.layer_units import Unit
 from simcluster.algorithms.data_parallel.zero_weights import Held
 from simcluster.algorithms.steps import Late
 from simcluster.collectives import all_gather, reduce_scatter
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
-from simcluster.workloads.layer_units import Unit
 from simcluster.workloads.saved import Sharded
 
 

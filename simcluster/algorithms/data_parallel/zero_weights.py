@@ -15,11 +15,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from simcluster.algorithms.data_parallel.layer_units import Unit, cut_into_units, in_order, units_of_layers
 from simcluster.collectives import all_gather, flatten, unflatten
 from simcluster.collectives.flat import unflatten_parts
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
-from simcluster.workloads.layer_units import Unit, cut_into_units, in_order, units_of_layers
 from simcluster.workloads.layers.layers import Layer
 
 SCHEDULES = {"ring": "ring", "broadcast": "naive"}

@@ -13,8 +13,9 @@ import asyncio
 from pydantic import PositiveInt
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.parameter_server.barrier import Race, Worker
+from simcluster.algorithms.parameter_server.barrier import Worker
 from simcluster.algorithms.parameter_server.facts import k_sync_copies, served
+from simcluster.algorithms.parameter_server.race import Race
 from simcluster.algorithms.parameter_server.server import SERVER, endless, mean, most_of, trainers, unless_told
 from simcluster.payload import Message
 from simcluster.transport import FREE, Transport

@@ -8,10 +8,10 @@ from typing import Annotated
 
 from typer import Option
 
-from simcluster.cli import options
-from simcluster.cli.help import OUTPUT
-from simcluster.cli.options import Json, Sets, overrides
-from simcluster.cli.show import warnings_told
+from simcluster.cli.terminal import options
+from simcluster.cli.terminal.help import OUTPUT
+from simcluster.cli.terminal.options import Json, Sets, overrides
+from simcluster.cli.terminal.show import warnings_told
 from simcluster.process.loading import torch_loads
 
 

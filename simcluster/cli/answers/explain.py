@@ -11,7 +11,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from simcluster.cli.options import Json, names_of, overrides
+from simcluster.cli.terminal.options import Json, names_of, overrides
 from simcluster.errors import Problem, UsageError
 
 

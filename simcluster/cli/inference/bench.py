@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from typer import Argument, Option
 
-from simcluster.cli.complete import one_of
 from simcluster.cli.inference.gaps import print_gaps
 from simcluster.cli.inference.options import CHUNK_TOKENS, MODELS, PLACEMENTS, POLICIES, SERVED_CHUNK_TOKENS, WEIGHTS
-from simcluster.cli.options import Json, KeyFile, Rendezvous, names_of, real_options
-from simcluster.cli.show import check_target, write_file
+from simcluster.cli.terminal.complete import one_of
+from simcluster.cli.terminal.options import Json, KeyFile, Rendezvous, names_of, real_options
+from simcluster.cli.terminal.show import check_target, write_file
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.process.loading import torch_loads
 

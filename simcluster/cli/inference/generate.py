@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from simcluster.cli.complete import one_of
 from simcluster.cli.inference.gaps import print_gaps
 from simcluster.cli.inference.options import (
     CHUNK_TOKENS,
@@ -20,7 +19,8 @@ from simcluster.cli.inference.options import (
     PlacementName,
     Weights,
 )
-from simcluster.cli.options import (
+from simcluster.cli.terminal.complete import one_of
+from simcluster.cli.terminal.options import (
     Json,
     KeyFile,
     Rendezvous,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Option
 
-from simcluster.cli.complete import one_of
+from simcluster.cli.terminal.complete import one_of
 
 MODELS, WEIGHTS = ("smollm2", "7b", "8b", "70b"), ("f32", "bf16", "int8")
 PLACEMENTS = ("auto", "alone", "pipeline", "tensor", "replicas")

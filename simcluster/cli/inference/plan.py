@@ -9,9 +9,9 @@ from typing import Annotated
 
 from typer import Context, Option
 
-from simcluster.cli.complete import one_of
 from simcluster.cli.inference.options import MODELS
-from simcluster.cli.options import Json, TopologyFile
+from simcluster.cli.terminal.complete import one_of
+from simcluster.cli.terminal.options import Json, TopologyFile
 from simcluster.errors import Problem, UsageError
 
 FORMATS = ("f32", "f16", "q8", "q4")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from typer import Option
 
-from simcluster.cli.complete import one_of
 from simcluster.cli.inference.gaps import print_gaps
 from simcluster.cli.inference.options import (
     MODELS,
@@ -22,7 +21,8 @@ from simcluster.cli.inference.options import (
     PolicyName,
     Weights,
 )
-from simcluster.cli.options import AllowHost, ServeTls, TopologyFile
+from simcluster.cli.terminal.complete import one_of
+from simcluster.cli.terminal.options import AllowHost, ServeTls, TopologyFile
 from simcluster.cli.ui import NEEDED
 from simcluster.errors import Problem, UsageError
 from simcluster.process.installed import install_extra
@@ -100,7 +100,7 @@ def serve(
     names = allow_host or []
     token = _token(token_file, all(map(is_loopback, [host, *names])), queue, restarts)
     with torch_loads():
-        from simcluster.serving.front import Front
+        from simcluster.serving.desk.front import Front
         from simcluster.serving.guessing import Guessing
         from simcluster.serving.hosting import Wanted, hosted
         from simcluster.serving.hosting import host as run_nodes

@@ -14,12 +14,12 @@ from typing import Literal, TypeAlias
 import torch
 
 from simcluster.collectives import subgroup
+from simcluster.inference.engine.cache.prefixes import Prefixes
 from simcluster.inference.engine.desk import Cancel, Load, NodeLoad, Order, Sink, Source
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.generate import FirstStage
 from simcluster.inference.engine.guesses import Guesser
 from simcluster.inference.engine.meter import Metered
-from simcluster.inference.engine.prefixes import Prefixes
 from simcluster.inference.engine.queued import Queued
 from simcluster.inference.engine.replica_desk import (
     EVENT,

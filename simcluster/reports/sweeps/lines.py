@@ -17,7 +17,7 @@ import pandas as pd
 from simcluster import units
 from simcluster.reports.figure_style import MAX_LINES
 from simcluster.reports.scales import is_wide
-from simcluster.runs import swept_columns
+from simcluster.runs.sweep import swept_columns
 
 MAX_TICKS = 8
 """Up to this number, each value has a tick; an axis with more has the usual ticks."""

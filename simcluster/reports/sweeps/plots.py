@@ -20,7 +20,7 @@ from simcluster.reports.sweeps.winner import draw_winners
 from simcluster.reports.x_axis import XScale
 from simcluster.runs import words
 from simcluster.runs.summary import ACCURACY, LOSS
-from simcluster.runs.swept_columns import key_of
+from simcluster.runs.sweep.swept_columns import key_of
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from simcluster.errors import UsageError
 from simcluster.inference.request import Request as ModelRequest
 from simcluster.inference.request import Sampling
-from simcluster.serving.front import Unavailable
+from simcluster.serving.desk.front import Unavailable
 from simcluster.serving.web.asks import (
     Ask,
     ChatAsk,

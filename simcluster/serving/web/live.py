@@ -10,7 +10,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from simcluster.inference.engine.desk import Load
-from simcluster.serving.front import NOTHING, Front
+from simcluster.serving.desk.front import NOTHING, Front
 from simcluster.serving.web import chunks
 from simcluster.serving.web.errors import ApiError
 from simcluster.serving.web.reply import KEEP_ALIVE_S, STREAM

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from simcluster.inference.digest import ids_sha256
 from simcluster.inference.request import NO_LOGPROBS
-from simcluster.serving.front import Answer, End
+from simcluster.serving.desk.front import Answer, End
 from simcluster.serving.web import chunks
 from simcluster.serving.web.chunks import Shape
 from simcluster.serving.web.errors import ApiError

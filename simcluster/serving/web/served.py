@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from simcluster.serving.front import Front
+from simcluster.serving.desk.front import Front
 from simcluster.serving.setup import Placed
 from simcluster.serving.web.words import Decoder
 

@@ -29,7 +29,7 @@ from simcluster.inference.plan.times import (
     tensor_s,
     told_s,
 )
-from simcluster.serving.desks import END, TOKEN
+from simcluster.serving.desk.desks import END, TOKEN
 from simcluster.serving.run import Answers
 from simcluster.serving.setup import Layout
 from simcluster.topology import Topology

@@ -14,6 +14,7 @@ from simcluster.compute import to_host
 from simcluster.errors import Problem
 from simcluster.transport import Cost
 from simcluster.workloads.costs.memory import Memory, count_memory
+from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.layers.held import Held, count_held
 from simcluster.workloads.layers.layer_costs import LayerCost, count_layers
@@ -22,7 +23,6 @@ from simcluster.workloads.layers.part import PartCost, count_part
 from simcluster.workloads.layers.tensor_shard import PieceCost, Share, share_of
 from simcluster.workloads.operator_costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.optimizers import MakeOptimizer
-from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.steps import Loss, differentiate, rehearsed, trainable_of
 
 T = TypeVar("T")

@@ -13,13 +13,13 @@ from simcluster.transport import Cost
 from simcluster.workloads.costs.counter import Counter
 from simcluster.workloads.costs.memory import Memory
 from simcluster.workloads.costs.sketch import Sketch
+from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.initial.deferred import Deferred, Fills, Refuses
 from simcluster.workloads.initial.tape import Unrecordable
 from simcluster.workloads.layers.layer_costs import LayerCost, wrong_layers
 from simcluster.workloads.layers.layers import modules_in_order
 from simcluster.workloads.layers.part import PartCost
 from simcluster.workloads.layers.tensor_shard import PieceCost
-from simcluster.workloads.samples import Batch, Samples
 
 
 @dataclass(eq=False)

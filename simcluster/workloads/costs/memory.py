@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.layers.held import storages
 from simcluster.workloads.optimizers import MakeOptimizer
-from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.saved import state_tensors
 from simcluster.workloads.steps import Loss, outputs_of, rehearsed, trainable_of
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from simcluster.errors import Problem, UsageError
 from simcluster.process.loading import compiler_loads
 from simcluster.workloads.costs.counter import Counter
+from simcluster.workloads.data.samples import Samples
 from simcluster.workloads.layers.tensor_shard import Share
-from simcluster.workloads.samples import Samples
 from simcluster.workloads.saved import training_state
 from simcluster.workloads.steps import rehearsed, trainable_of
 

@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 
 from simcluster.errors import Problem, UsageError
-from simcluster.workloads.samples import Samples
+from simcluster.workloads.data.samples import Samples
 
 Data: TypeAlias = (
     Samples | tuple[Tensor, Tensor] | Mapping[str, Tensor] | Sequence[Any] | Dataset[Any] | DataLoader[Any]

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from simcluster.errors import Problem, UsageError
 from simcluster.workloads.data.datasets import FORMS, collate_of, collated, of_items
 from simcluster.workloads.data.partition import Indices
-from simcluster.workloads.samples import Batch, Samples
+from simcluster.workloads.data.samples import Batch, Samples
 
 
 class Stream:

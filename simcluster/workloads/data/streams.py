@@ -8,7 +8,7 @@ import torch
 
 from simcluster.rng import numpy_stream
 from simcluster.workloads.data.partition import Indices
-from simcluster.workloads.samples import Batch, Samples
+from simcluster.workloads.data.samples import Batch, Samples
 
 
 def stream(

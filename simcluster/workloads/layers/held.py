@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from simcluster.workloads.samples import Batch
+from simcluster.workloads.data.samples import Batch
 from simcluster.workloads.steps import Loss
 
 Held: TypeAlias = dict[int, int]

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from simcluster.errors import Problem, UsageError
 from simcluster.transport import Cost
+from simcluster.workloads.data.samples import Batch
 from simcluster.workloads.layers.layers import modules_in_order
 from simcluster.workloads.operator_costs import kind_of, matrix_cost
-from simcluster.workloads.samples import Batch
 from simcluster.workloads.steps import Loss
 
 

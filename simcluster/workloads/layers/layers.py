@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from simcluster.errors import Problem, UsageError
+from simcluster.workloads.data.samples import Samples
 from simcluster.workloads.initial.deferred import allocate
-from simcluster.workloads.samples import Samples
 from simcluster.workloads.steps import Loss, own_loss, separate
 
 Drawing = Callable[[int], AbstractContextManager[object]]

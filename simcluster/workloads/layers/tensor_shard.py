@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from simcluster.compute import is_on_host
 from simcluster.transport import Cost
+from simcluster.workloads.data.samples import Batch
 from simcluster.workloads.layers.held import Held
 from simcluster.workloads.layers.layer_costs import LayerCost, count_modules
 from simcluster.workloads.layers.layers import Drawing, Layer
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_split import Cut, Split, split_layers
 from simcluster.workloads.operator_costs import kind_of
-from simcluster.workloads.samples import Batch
 from simcluster.workloads.steps import Loss
 
 

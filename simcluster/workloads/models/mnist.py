@@ -12,9 +12,9 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import nn
 
 from simcluster.workloads.data.partition import Partition, dirichlet, iid
+from simcluster.workloads.data.samples import Samples
 from simcluster.workloads.models.idx import Bytes, read_mnist_folder
 from simcluster.workloads.optimizers import PositiveFinite, named_optimizer
-from simcluster.workloads.samples import Samples
 from simcluster.workloads.workload import Workload
 
 EMBEDDED = Path(__file__).parent / "data" / "mnist_5k.npz"

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from simcluster.errors import Problem, UsageError
+from simcluster.workloads.data.samples import Samples
 from simcluster.workloads.models.bpe import Tokenizer, train
-from simcluster.workloads.samples import Samples
 
 EMBEDDED = Path(__file__).parent / "data" / "sqlite3.h.xz"
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import simcluster
+from simcluster.algorithms.data_parallel.layer_units import cut_into_units
 from simcluster.algorithms.data_parallel.zero import zero
 from simcluster.algorithms.data_parallel.zero_weights import Held, Weights
 from simcluster.bench.collective import Counted
@@ -18,7 +19,6 @@ from simcluster.errors import UsageError
 from simcluster.topology import Device
 from simcluster.verify.claims.data_parallel import zero as reference
 from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, train_alone
-from simcluster.workloads.layer_units import cut_into_units
 from simcluster_backends.sim.cluster import Cluster
 from tests.algorithms.trained import SEED, UNEVEN, close, lost_somebody, takes_the_same_time_without_values, train
 from tests.support.clusters import star

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomS
 
 from simcluster.errors import UsageError
 from simcluster.workloads.data.datasets import as_samples
-from simcluster.workloads.samples import Samples
+from simcluster.workloads.data.samples import Samples
 
 INPUTS = torch.arange(12.0).reshape(6, 2)
 TARGETS = torch.tensor([0, 1, 2, 0, 1, 2])

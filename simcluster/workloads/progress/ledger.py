@@ -1,7 +1,7 @@
 """The fates of the batches that a rank drew: in the weights, lost, or handed in to a server.
 
-A batch's number determines its samples: see `simcluster.runs.samples`. `simcluster.workloads.books` reads the ledgers
-of all ranks together.
+A batch's number determines its samples: see `simcluster.runs.samples`. `simcluster.workloads.progress.books` reads the
+ledgers of all ranks together.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Ledger:
         self.place, self.earlier, self.runs = place, [*own.pop("earlier", []), own], []
 
     def load(self, notes: dict[str, Any]) -> None:
-        """Continue from *notes*, with every group resolved: see `simcluster.workloads.books.closed`."""
+        """Continue from *notes*, with every group resolved: see `simcluster.workloads.progress.books.closed`."""
         self.runs = [list(run) for run in notes["runs"]]
         self.joined = bool(notes["joined"])
         self.place, self.earlier = list(notes.get("place", [])), list(notes.get("earlier", []))

@@ -11,7 +11,7 @@ from simcluster.documents.yaml import MAX_BYTES, loads
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import read
 from simcluster.runs.folder import SUMMARY, RunFolder, read_config, read_table
-from simcluster.runs.swept_columns import as_text, column_of
+from simcluster.runs.sweep.swept_columns import as_text, column_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simcluster.cli import app as cli
-from simcluster.cli import show as cli_show
+from simcluster.cli.terminal import show as cli_show
 
 COMMAND = Path(sys.executable).with_name("simcluster")
 

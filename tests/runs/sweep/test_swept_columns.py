@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from simcluster.runs.swept_columns import as_text, column_of, columns_of, key_of, label
+from simcluster.runs.sweep.swept_columns import as_text, column_of, columns_of, key_of, label
 
 
 @pytest.mark.parametrize(

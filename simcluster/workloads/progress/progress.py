@@ -12,7 +12,7 @@ from simcluster.compute import HOST
 from simcluster.compute.at_work import is_at_work
 from simcluster.errors import Left
 from simcluster.process.places import own_place
-from simcluster.workloads.ledger import Ledger
+from simcluster.workloads.progress.ledger import Ledger
 
 
 class Keeper(Protocol):

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from simcluster.cli.complete import one_of, set_keys
-from simcluster.cli.help import NODES, OUTPUT
+from simcluster.cli.terminal.complete import one_of, set_keys
+from simcluster.cli.terminal.help import NODES, OUTPUT
 from simcluster.errors import Problem, UsageError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from simcluster.workloads.ledger import OWN, Fate, Ledger
+from simcluster.workloads.progress.ledger import OWN, Fate, Ledger
 
 SERVER: Final = 0
 """The rank that judges the batches that other ranks hand in."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from simcluster.inference.engine.blocks import Blocks
+from simcluster.inference.engine.cache.blocks import Blocks
+from simcluster.inference.engine.cache.prefixes import Prefixes
 from simcluster.inference.engine.limits import Limits
-from simcluster.inference.engine.prefixes import Prefixes
 
 
 class Room:

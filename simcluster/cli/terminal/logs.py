@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from simcluster.cli.help import OUTPUT
+from simcluster.cli.terminal.help import OUTPUT
 from simcluster.errors import RunError, UsageError
 from simcluster.process.exits import INTERRUPTED
 

@@ -16,8 +16,8 @@ from typing import Final
 from simcluster.errors import RunError
 from simcluster.inference.engine.desk import Cancel, Load, Order
 from simcluster.inference.request import Logprobs, Reason, Request
-from simcluster.serving import lines
-from simcluster.serving.front import Front
+from simcluster.serving.desk import lines
+from simcluster.serving.desk.front import Front
 from simcluster.serving.setup import Placed
 
 HOST: Final = "127.0.0.1"

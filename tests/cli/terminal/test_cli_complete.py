@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from simcluster.cli.complete import operations, schedules, set_keys
+from simcluster.cli.terminal.complete import operations, schedules, set_keys
 from simcluster.collectives.schedules import SCHEDULES
 from tests.support.root import ROOT
 
@@ -78,7 +78,8 @@ def test_operations_and_schedules_are_those_of_the_table() -> None:
 
 def test_completing_imports_no_torch() -> None:
     script = (
-        "import sys\nfrom types import SimpleNamespace as N\nfrom simcluster.cli.complete import set_keys, schedules\n"
+        "import sys\nfrom types import SimpleNamespace as N\n"
+        "from simcluster.cli.terminal.complete import set_keys, schedules\n"
         "set_keys(N(args=['quickstart'], params={}), 'topology.nodes.')\nschedules(N(params={}), '')\n"
         "assert 'torch' not in sys.modules"
     )

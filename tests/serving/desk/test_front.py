@@ -13,9 +13,10 @@ from simcluster.errors import PeerLost
 from simcluster.inference.engine.desk import Cancel, Load
 from simcluster.inference.engine.limits import Limits
 from simcluster.inference.request import Request
-from simcluster.serving import host, lines
-from simcluster.serving.bridge import HOST, Bridge, FarFront
-from simcluster.serving.front import Answer, End, Front, Unavailable
+from simcluster.serving import host
+from simcluster.serving.desk import lines
+from simcluster.serving.desk.bridge import HOST, Bridge, FarFront
+from simcluster.serving.desk.front import Answer, End, Front, Unavailable
 from simcluster.serving.pacer import TICK_S, pace
 from simcluster.serving.setup import Layout, Placed
 from simcluster_backends.sim.run import run_bodies

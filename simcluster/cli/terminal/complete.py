@@ -200,7 +200,7 @@ def _mapping(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mappi
 
 def _schedules() -> dict[str, list[str]]:
     """Operation -> its schedules, as the source of that table writes them: it imports torch."""
-    source = Path(__file__).parent.parent / "collectives" / "schedules.py"
+    source = Path(__file__).parents[2] / "collectives" / "schedules.py"
     for statement in ast.parse(source.read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.value, ast.Dict):
             table = statement.value
