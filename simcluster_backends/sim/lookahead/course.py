@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf, isqrt
+from math import inf, isqrt, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -87,6 +87,17 @@ class Course:
             run = Run(number, self.legs[at], starts_s, *times_of(self.legs[at], starts_s, self._bodies_B(number)))
             yield run
             starts_s = run.ends_s
+
+    def has_ties(self) -> bool:
+        """Return whether two of the messages that a rank waits for at once come to it at one time."""
+        if self.rounds.gathering < 2:
+            return False
+        in_s = np.full((self.rounds.gathering, len(self.ranks)), nan)
+        for run in self.runs(0, self.rounds.gathering):
+            receivers = run.leg.source != NO_RANK
+            in_s[run.number, receivers] = run.came_s[run.leg.source[receivers]]
+        in_s.sort(axis=0)
+        return bool(np.any((in_s[1:] == in_s[:-1]) & (in_s[1:] > self._entered_s)))
 
     def _bodies_B(self, number: int) -> Ints:
         sizes_B: Ints = bodies_B(self.rounds, number, self.ranks)

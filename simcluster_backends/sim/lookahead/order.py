@@ -34,11 +34,11 @@ def leaving_order(course: Course, over: int, starts_s: Floats, entered: Ints) ->
 
     Not exact: a departure and an arrival of one time that were set at one time.
     """
-    ranks = range(len(starts_s))
     if over * len(starts_s) > MOST or len(np.unique(starts_s)) == len(starts_s):
-        return sorted(ranks, key=starts_s.tolist().__getitem__)
+        order: list[int] = np.argsort(starts_s, kind="stable").tolist()
+        return order
     origins = np.zeros((4, len(starts_s)))
-    origins[2][entered] = ranks
+    origins[2][entered] = course.ranks
     departed, last, arriving = origins[2], None, origins
     for run in course.runs(0, over + 1):
         if last is not None and course.may_fill:
@@ -46,7 +46,7 @@ def leaving_order(course: Course, over: int, starts_s: Floats, entered: Ints) ->
         if run.number < over:
             origins, departed, arriving = _next(run, origins, departed)
         last = run
-    order: list[int] = np.lexsort((*origins[::-1], starts_s)).tolist()
+    order = np.lexsort((*origins[::-1], starts_s)).tolist()
     return order
 
 
@@ -90,7 +90,7 @@ def _is_later(keys: Iterable[Floats], others: Iterable[Floats]) -> NDArray[np.bo
 
 def _places(*keys: Floats) -> Floats:
     """Return numbers that sort the ranks as *keys* do, the last one first."""
-    keys = tuple(key for key in keys if (key != key[0]).any())
+    keys = tuple(key for key in keys if (key != key[0]).any()) or keys[:1]
     if len(keys) == 1:
         return keys[0]
     places = np.empty(len(keys[0]))

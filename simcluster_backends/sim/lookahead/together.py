@@ -16,7 +16,7 @@ from simcluster_backends.sim.lookahead.firsts import LastFirsts, firsts_of
 from simcluster_backends.sim.lookahead.held import Beginning, Held, resume
 from simcluster_backends.sim.lookahead.order import leaving_order
 from simcluster_backends.sim.lookahead.paths import Floats, Ints, Paths
-from simcluster_backends.sim.lookahead.traffic import record
+from simcluster_backends.sim.lookahead.traffic import is_by_message, record
 from simcluster_backends.sim.lookahead.values import hand_over
 
 if TYPE_CHECKING:
@@ -193,6 +193,8 @@ class Together:
         over = max((number for number, last_s in enumerate(course.last_in_s) if last_s < until_s), default=0)
         if not over or over < rounds.gathering:
             return None
+        if is_by_message(course, over) and course.has_ties():
+            return None  # their order of arrival would be recorded
         starts_s = course.starts_s(over)
         early = starts_s < clock._now
         if early.any() and not firsts_of(course.rounds, len(entries), over).waits[early].all():
@@ -200,6 +202,5 @@ class Together:
         if rounds.sends is not None:
             hand_over([entry.rounds for entry in entries], over)
         record(course, over, starts_s, self._members, self._streams, ranks)
-        places = {entry.place: place for place, entry in enumerate(entries)}
-        entered = np.array([places[number] for number in sorted(places)])  # each has drawn a number when it entered
+        entered = np.argsort([entry.place for entry in entries])  # each has drawn a number when it entered
         return over, starts_s, leaving_order(course, over, starts_s, entered)
