@@ -1,4 +1,4 @@
-"""What each rank of a program does."""
+"""The acts of each rank of a program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.clusters import IDEAL
 
 
 class Acts:
-    """What one rank does in *program*; *log* has what it has done, when, and with which result."""
+    """The acts of one rank in *program*; *log* has each one's name, its end and its result."""
 
     def __init__(self, program: Program, node: Transport) -> None:
         self.log: list[tuple[str, float, object]] = []
@@ -110,10 +110,10 @@ class Acts:
         elif phase.after == "shift":
             tag, content = f"after{number}", pack(nothing(997))
             async with asyncio.TaskGroup() as group:
-                act = self._node.send((self._rank + phase.shift) % self._size, tag, content)
-                group.create_task(self._logged("sent", act))
-                act_2 = self._receive((self._rank - phase.shift) % self._size, tag)
-                group.create_task(self._logged("came", act_2))
+                sending = self._node.send((self._rank + phase.shift) % self._size, tag, content)
+                group.create_task(self._logged("sent", sending))
+                receiving = self._receive((self._rank - phase.shift) % self._size, tag)
+                group.create_task(self._logged("came", receiving))
         elif phase.after == "serve":
             return await (self._serve(number) if self._rank == 0 else self._ask(number))
         return None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Hold(asyncio.Future[int]):
-    """What a held rank awaits. If its task is cancelled, all that are held begin at once, and it is cancelled then.
+    """The future of a held rank. If its task is cancelled, all that are held begin at once, and it is cancelled then.
 
     *begin_soon* lets them begin before anything else that is ready; without it, this is a future like any other.
     """
