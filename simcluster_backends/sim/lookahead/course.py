@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf, isqrt
+from math import inf, isqrt, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -47,7 +47,8 @@ class Course:
     def __init__(self, rounds: Rounds, paths: Paths, entered_s: Floats, limit_B: int) -> None:
         self.rounds, self.ranks, self.legs = rounds, np.arange(len(entered_s)), list[Leg]()
         self.last_in_s: list[float] = []  # when the last rank begins a round
-        self._paths, self._limit_B, self._entered_s = paths, limit_B, entered_s
+        self.limit_B, self.may_fill = limit_B, False  # one message an inbox
+        self._paths, self._entered_s = paths, entered_s
         self._kept: list[Floats] = []  # when each rank begins every so many rounds
         self._every = isqrt(rounds.count) + 1
         self._use, self._sent_B = Use(), 0
@@ -87,6 +88,17 @@ class Course:
             yield run
             starts_s = run.ends_s
 
+    def has_ties(self) -> bool:
+        """Return whether two of the messages that a rank waits for at once come to it at one time."""
+        if self.rounds.gathering < 2:
+            return False
+        in_s = np.full((self.rounds.gathering, len(self.ranks)), nan)
+        for run in self.runs(0, self.rounds.gathering):
+            receivers = run.leg.source != NO_RANK
+            in_s[run.number, receivers] = run.came_s[run.leg.source[receivers]]
+        in_s.sort(axis=0)
+        return bool(np.any((in_s[1:] == in_s[:-1]) & (in_s[1:] > self._entered_s)))
+
     def _bodies_B(self, number: int) -> Ints:
         sizes_B: Ints = bodies_B(self.rounds, number, self.ranks)
         return sizes_B
@@ -114,12 +126,13 @@ class Course:
             return True  # each message is the first of its stream
         most_B = int(np.max(messages_B(self.rounds, number, self.ranks)))
         self._sent_B += most_B
-        if self._sent_B < self._limit_B:
+        if self._sent_B < self.limit_B:
             return True  # even for all messages so far
-        if self.rounds.is_constant and np.any(starts_s[leg.to] > ends_s):
+        if self.rounds.is_constant and np.any(starts_s[leg.to] >= ends_s):
             return False  # its neighbour has not asked for the last one
-        if most_B < self._limit_B:
+        if most_B < self.limit_B:
             return True
+        self.may_fill = True
         return not np.any(came_s > ends_s)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def woken_by(loop: SimLoop, event: Any, limit_B: int) -> int | None:
     """Return the rank that *event* wakes up: it ends a sleep or work, or a message arrives. None for other events.
 
-    *limit_B*: the room of an inbox.
+    *limit_B*: the room of an inbox, without that for messages that are yet to be sent.
     """
     argument: Any = getattr(event, "argument", None)
     callback: Any = getattr(event, "callback", None)

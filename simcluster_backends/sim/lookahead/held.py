@@ -8,11 +8,12 @@ alarm that is set late gets the number that it would have had, so events of one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from simcluster_backends.sim.lookahead.sizes import sent_ahead_B
 from simcluster_backends.sim.loop.callbacks import Handle, answer_next
 from simcluster_backends.sim.loop.past import in_the_past, run_until
 
@@ -21,11 +22,36 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.loop.event_loop import SimLoop
 
 
+class Hold(asyncio.Future[int]):
+    """The future of a held rank. If its task is cancelled, all that are held begin at once, and it is cancelled then.
+
+    *begin_soon* lets them begin before anything else that is ready; without it, this is a future like any other.
+    """
+
+    def __init__(self, loop: SimLoop, begin_soon: Callable[[], object]) -> None:
+        super().__init__(loop=loop)
+        self.gives_up, self._task = False, asyncio.current_task(loop)
+        self.begin_soon: Callable[[], object] | None = begin_soon
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if self.begin_soon is None or self.done():
+            return super().cancel(msg)
+        if not self.gives_up:
+            self.gives_up = True
+            self.begin_soon()
+        return True
+
+    def give_up(self) -> None:
+        """Cancel the task where it waits now: its cancellation has been counted already."""
+        if self._task is not None and self._task.cancel():
+            self._task.uncancel()
+
+
 class Entry(NamedTuple):
     """The entry of a rank into *rounds* at *at_s*; alarms that it would have set then are numbered from *place* on."""
 
     rounds: Rounds
-    future: asyncio.Future[int]
+    future: Hold
     at_s: float
     place: int
 
@@ -41,21 +67,25 @@ class Moment:
 
 
 class Held:
-    """The ranks that are held, *entered*, by rank. *is_alone*: no message is leaving."""
+    """The ranks that are held, *entered*, by rank. *is_alone*: no message is leaving.
 
-    def __init__(self, loop: SimLoop) -> None:
-        self._loop = loop
+    *ahead_B*: the most bytes that one of them would have sent to another rank by now, before its last message.
+    """
+
+    def __init__(self, loop: SimLoop, begin_soon: Callable[[], object]) -> None:
+        self._loop, self._begin_soon = loop, begin_soon
         self.entered: dict[int, Entry] = {}
         self.moments: list[Moment] = []
-        self.is_alone = False
+        self.is_alone, self.ahead_B = False, 0
 
     def add(self, rank: int, rounds: Rounds) -> asyncio.Future[int]:
         """Hold *rank* until the future is done, which has the number of rounds to skip."""
         clock = self._loop.clock
         if not self.moments:
             self.moments.append(Moment(clock._now, -1, 0))
-        entry = Entry(rounds, self._loop.create_future(), clock._now, clock.keep_place())
+        entry = Entry(rounds, Hold(self._loop, self._begin_soon), clock._now, clock.keep_place())
         self.entered[rank] = entry
+        self.ahead_B = max(self.ahead_B, sent_ahead_B(rounds))
         self.moments[-1].entries.append(entry)
         return entry.future
 
@@ -72,17 +102,18 @@ class Held:
                 run_until(loop, moment.at_s, moment.number)
                 clock._now = moment.at_s
                 for entry in moment.entries:
-                    if not entry.future.done():
-                        self._soon(clock.number_from, entry.place)
-                        entry.future.set_result(0)
+                    self._soon(clock.number_from, entry.place)
+                    entry.future.set_result(0)
+                    if entry.future.gives_up:
+                        self._soon(entry.future.give_up)
                 if following is None:
                     self._soon(clock.number_on, numbers)
                 else:
                     self._soon(clock.number_from, following.place)
                 loop.drain()
 
-    def _soon(self, number: Any, place: Any) -> None:
-        self._loop.call_soon(number, place, context=Context())
+    def _soon(self, callback: Callable[..., object], *arguments: Any) -> None:
+        self._loop.call_soon(callback, *arguments, context=Context())
 
 
 def resume(loop: SimLoop, entries: Sequence[tuple[float, Entry]], over: int) -> None:
@@ -93,6 +124,7 @@ def resume(loop: SimLoop, entries: Sequence[tuple[float, Entry]], over: int) -> 
     clock, now_s = loop.clock, loop.clock._now
     with in_the_past(loop):
         for start_s, entry in entries:
+            entry.future.begin_soon = None
             if start_s < now_s:
                 clock._now = start_s
                 entry.future.set_result(over)
@@ -103,8 +135,9 @@ def resume(loop: SimLoop, entries: Sequence[tuple[float, Entry]], over: int) -> 
 
 
 class Beginning(Handle):
-    """A ready callback that may raise. The future in *args* is done afterwards, before all else that is ready."""
+    """A ready callback that may raise. Futures in *args* are done afterwards, before all else that is ready."""
 
     def run(self, loop: asyncio.AbstractEventLoop) -> None:
         self.callback()
-        answer_next(loop._ready, self.args[0], None)  # type: ignore[attr-defined]
+        for turn in self.args:
+            answer_next(loop._ready, turn, None)  # type: ignore[attr-defined]

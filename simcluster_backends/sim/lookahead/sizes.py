@@ -35,3 +35,15 @@ def messages_B(rounds: Rounds, number: int, ranks: Ints) -> Any:
         lengths, places = np.unique(elements, return_inverse=True)
         headers_B = np.array([header_B(rounds, number, int(length)) for length in lengths])[places]
     return bodies_B(rounds, number, ranks) + headers_B
+
+
+def sent_ahead_B(rounds: Rounds) -> int:
+    """Return the most bytes that a rank may have sent to one that has not entered *rounds*, before its last message.
+
+    Only around a ring does a rank send more than one message to a rank from which it has received none.
+    """
+    if not rounds.is_constant:
+        return 0
+    elements = int(rounds.elements(0, 0)) + 1  # parts differ by one at most
+    body_B = elements * rounds.tensors(0) * rounds.vector.element_size()
+    return (rounds.count - 1) * (body_B + header_B(rounds, 0, elements))

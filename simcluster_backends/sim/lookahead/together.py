@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextvars import Context
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from simcluster_backends.sim.lookahead.firsts import LastFirsts, firsts_of
 from simcluster_backends.sim.lookahead.held import Beginning, Held, resume
 from simcluster_backends.sim.lookahead.order import leaving_order
 from simcluster_backends.sim.lookahead.paths import Floats, Ints, Paths
-from simcluster_backends.sim.lookahead.traffic import record
+from simcluster_backends.sim.lookahead.traffic import is_by_message, record
 from simcluster_backends.sim.lookahead.values import hand_over
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Together:
     ) -> None:
         self._loop, self._members, self._streams = loop, members, streams
         self._membership, self._routes = membership, routes
-        self._held, self._firsts = Held(loop), LastFirsts()
+        self._held, self._firsts = Held(loop, self._begin_soon), LastFirsts()
         self._begins = False  # those that were held
         self.entered = self._held.entered
         """By rank, the nodes that are held."""
@@ -84,11 +85,17 @@ class Together:
     async def leave(self) -> None:
         """Let all that have entered begin: as they would have, before anything else that the caller does."""
         turn = self._loop.create_future()
-        self._loop._ready.appendleft(Beginning(self._begin, (turn,), Context()))
+        self._begin_soon(turn)
         await turn
+
+    def _begin_soon(self, *turns: asyncio.Future[None]) -> None:
+        """Let all that have entered begin before anything else that is ready; *turns* are done then."""
+        self._loop._ready.appendleft(Beginning(self._begin, turns, Context()))
 
     def _begin(self) -> None:
         """Let all that have entered begin. Called where no task runs."""
+        if not self.entered:
+            return  # they have begun, since one of them was cancelled, too
         if any(entry.rounds.sends is not None for entry in self.entered.values()):
             self._attempts.fail(self.entered, len(self._members))
         held = self._release()
@@ -97,7 +104,7 @@ class Together:
         self._begins = False
 
     def _release(self) -> Held:
-        held, self._held = self._held, Held(self._loop)
+        held, self._held = self._held, Held(self._loop, self._begin_soon)
         self.entered, self._loop.clock.gather = self._held.entered, None
         return held
 
@@ -123,7 +130,7 @@ class Together:
         """Return whether *event* affects no rank that is held, and nothing that these would have done before it."""
         if self._awaited.comes and not self._wait_first():
             return False
-        rank = woken_by(self._loop, event, self._streams.limit_B)
+        rank = woken_by(self._loop, event, self._streams.limit_B - self._held.ahead_B)
         if rank is not None:
             return rank not in self.entered
         ends = ends_of(event)
@@ -157,7 +164,7 @@ class Together:
         entries, rounds = self.entered, self._common()
         if rounds is None or not 1 < len(entries) == self._size(rounds):
             return False
-        if any(entry.future.done() for entry in entries.values()) or not self._all_silent(entries):
+        if not self._all_silent(entries):
             return False
         ranks = sorted(entries) if rounds.group is None else rounds.group
         in_order = [entries[rank] for rank in ranks]
@@ -186,6 +193,8 @@ class Together:
         over = max((number for number, last_s in enumerate(course.last_in_s) if last_s < until_s), default=0)
         if not over or over < rounds.gathering:
             return None
+        if is_by_message(course, over) and course.has_ties():
+            return None  # their order of arrival would be recorded
         starts_s = course.starts_s(over)
         early = starts_s < clock._now
         if early.any() and not firsts_of(course.rounds, len(entries), over).waits[early].all():
@@ -193,6 +202,5 @@ class Together:
         if rounds.sends is not None:
             hand_over([entry.rounds for entry in entries], over)
         record(course, over, starts_s, self._members, self._streams, ranks)
-        places = {entry.place: place for place, entry in enumerate(entries)}
-        entered = np.array([places[number] for number in sorted(places)])  # each has drawn a number when it entered
+        entered = np.argsort([entry.place for entry in entries])  # each has drawn a number when it entered
         return over, starts_s, leaving_order(course, over, starts_s, entered)

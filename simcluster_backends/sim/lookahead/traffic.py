@@ -27,13 +27,18 @@ def record(course: Course, over: int, ends_s: Floats, members: Members, streams:
 
     Messages with values, or FEW of them, are recorded as they are without being computed; others by path.
     """
-    if course.rounds.sends is not None or over * len(group) <= FEW:
+    if is_by_message(course, over):
         _record_each(course, over, members, streams, group)
         return
     legs = [leg for leg in course.legs if leg.first < over]
     stops = [*((leg.first, leg.starts_s) for leg in legs[1:]), (over, ends_s)]
     for leg, (stop, stops_s) in zip(legs, stops, strict=True):
         _record(course, leg, stop, stops_s, members, streams, group)
+
+
+def is_by_message(course: Course, over: int) -> bool:
+    """Return whether the messages of the first *over* rounds of *course* are recorded one by one, in their order."""
+    return course.rounds.sends is not None or over * len(course.ranks) <= FEW
 
 
 def _record(

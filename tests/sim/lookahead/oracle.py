@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from simcluster.topology import Link, Node, Topology
 from simcluster.transport import Transport
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.lookahead import Together
+from simcluster_backends.sim.transport import SimTransport
 from tests.support.clusters import IDEAL
 
 
@@ -96,11 +98,34 @@ def links_of(most: int) -> st.SearchStrategy[tuple[list[float], list[float]]]:
     )
 
 
+@contextmanager
+def message_by_message() -> Iterator[None]:
+    """Hide that one process holds all ranks: each then makes its own sums."""
+    hidden = SimTransport.rounds_ahead
+    del SimTransport.rounds_ahead
+    try:
+        yield
+    finally:
+        SimTransport.rounds_ahead = hidden  # type: ignore[method-assign]
+
+
 def now() -> float:
     return asyncio.get_running_loop().time()
 
 
 Schedule = Callable[[Transport, int, str], Coroutine[Any, Any, object]]
+
+
+def values(length: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """Return a vector in which the order of additions shows in the last bits."""
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(length, generator=generator) * 10.0 ** torch.randint(-3, 4, (length,), generator=generator)).to(
+        dtype
+    )
+
+
+def bits(vector: torch.Tensor) -> bytes:
+    return vector.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
 
 
 def nothing(length: int) -> torch.Tensor:

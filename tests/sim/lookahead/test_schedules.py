@@ -20,7 +20,7 @@ from simcluster.topology import Link, Node, Topology
 from simcluster.transport import ANY, Transport
 from simcluster_backends.sim.lookahead import Together, order
 from tests.sim.lookahead.oracle import ROUNDS, SCHEDULES, links_of, nothing, now, outcome, same, uneven_star
-from tests.support.clusters import IDEAL, star
+from tests.support.clusters import IDEAL, complete, star
 
 
 @settings(max_examples=60, deadline=None)
@@ -215,3 +215,12 @@ def test_a_rank_of_a_tree_waits_for_its_children_at_once() -> None:
         await SCHEDULES["tree_near"](node, 4000, "s")
 
     assert all(same(star(8), body))
+
+
+def test_messages_that_come_at_one_time_to_a_rank_that_waits_for_both_are_recorded_in_order() -> None:
+    async def body(node: Transport) -> float:
+        await asyncio.sleep(1e-3 * (node.rank in (1, 2)))
+        await SCHEDULES["tree_far"](node, 4000, "t")
+        return now()
+
+    same(complete({(a, b): 25e-6 for b in range(7) for a in range(b)}), body)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -20,23 +18,11 @@ from simcluster.transport import Transport
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.lookahead import Together
 from simcluster_backends.sim.lookahead.attempts import PASSED
-from simcluster_backends.sim.transport import SimTransport
-from tests.sim.lookahead.oracle import Never, Skipping, links_of, now, uneven_star
+from tests.sim.lookahead.oracle import Never, Skipping, bits, links_of, message_by_message, now, uneven_star, values
 from tests.support.clusters import star
 
 SIZES = [0, 1, 5, 64, 4999]
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32]
-
-
-@contextmanager
-def message_by_message() -> Iterator[None]:
-    """Hide that one process holds all ranks: each then makes its own sums."""
-    hidden = SimTransport.rounds_ahead
-    del SimTransport.rounds_ahead
-    try:
-        yield
-    finally:
-        SimTransport.rounds_ahead = hidden  # type: ignore[method-assign]
 
 
 def outcome(topology: Topology, body: Any, way: type[Together], **options: Any) -> tuple[list[Any], list[str], Any]:
@@ -56,18 +42,6 @@ def same(topology: Topology, body: Any, **options: Any) -> tuple[list[Any], list
     found_ends, found_digests, left_out = outcome(topology, body, Skipping, **options)
     assert (found_ends, found_digests) == (ends, digests)
     return ends, left_out
-
-
-def values(length: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Return a vector in which the order of additions shows in the last bits."""
-    generator = torch.Generator().manual_seed(seed)
-    return (torch.randn(length, generator=generator) * 10.0 ** torch.randint(-3, 4, (length,), generator=generator)).to(
-        dtype
-    )
-
-
-def bits(vector: torch.Tensor) -> bytes:
-    return vector.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
 
 
 async def mean(node: Transport, vector: torch.Tensor, tag: str) -> list[torch.Tensor]:

@@ -1,0 +1,1 @@
+"""Random programs with computed schedules and message by message: see docs/swarm.md."""
