@@ -208,7 +208,7 @@ def _job(
         time_s=None if plan.time_s is None else plan.time_s - keeping.began_s,
         faults=faults_to_come(plan.faults, keeping.began_s, happened_s),
         options=options,
-        on_progress=on_progress,
+        on_progress=on_progress if progress is not None else None,
         remotes=remotes,
         files=files_of(own) if any(remotes) else (),
         on_output=on_output,

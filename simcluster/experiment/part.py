@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -68,17 +68,16 @@ class Part:
         """Whether this node represents the run, or may come to."""
         return self._may_stand or self._node.rank == OBSERVED_RANK
 
-    async def run(self) -> None:
+    def run(self) -> Coroutine[Any, Any, None]:
         """Run the algorithm to its end; after a loss, restart it with the ranks left, if possible."""
         is_late = self._recorder.incarnation and self.time_left_s is not None and self.time_left_s <= 0
         if is_late and len(self._names) > 1:  # all others have ended by now
             other = int(self._whole.rank == 0)
             raise PeerLost(other, self._names[other], TIME_IS_UP)
         if can_regroup(self._experiment):
-            await Supervisor(self._whole, self._names, self, self._recorder.incarnation).run()
-        else:
-            self._look()
-            await self.train()
+            return Supervisor(self._whole, self._names, self, self._recorder.incarnation).run()
+        self._look()
+        return self.train()
 
     def end(self) -> float:
         """End the algorithm's time and return it; everything after it is off the clock."""
@@ -149,9 +148,9 @@ class Part:
     def _notice(self) -> None:
         """Record what the replica has seen of the algorithm that looks wrong, and whether its weights changed."""
         record, replica = self._recorder.record, self.replica
-        for (method, at), count in replica.outside.items():
+        for (method, at), count in (replica.outside or {}).items():
             record.notice(OUTSIDE, method, at, count)
-        replica.outside.clear()
+        replica.outside = None
         if replica.computes:
             moved = replica.steps_taken > 0 or replica.changes() != self._initial_changes
             record.changed = bool(record.changed) or moved
@@ -206,7 +205,8 @@ class Part:
             self._copies.go_on(self.replica)
         elif self._experiment.evaluate_consensus:
             self._copies = Copies(every, self.replica, self._recorder)
-        self._recorder.on_metrics = self._on_metrics
+        if self.evaluations is not None or self._copies is not None:
+            self._recorder.on_metrics = self._on_metrics
 
     def _on_metrics(self, step: int, _: dict[str, float]) -> None:
         if self.evaluations is not None and self.stands_for_the_run:

@@ -113,9 +113,10 @@ class Recorder:
     def metrics(self, step: int, values: dict[str, float]) -> None:
         """Record *values* now; raise TypeError for a value that is not a number."""
         time_s = self.now()
-        for name, value in values.items():
-            self.metric_at(time_s, step, name, value)
         record = self._record
+        for name, value in values.items():
+            if type(value) is not UnknownNumber:
+                self.metric_at(time_s, step, name, value)
         if step > record.steps:
             record.steps = step
         if not record.trained:

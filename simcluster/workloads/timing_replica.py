@@ -20,6 +20,7 @@ from simcluster.workloads.evaluation import Untrained
 from simcluster.workloads.layers.layers import Layer, Layers, check_layered
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import TensorShard
+from simcluster.workloads.progress.ledger import Unkept
 from simcluster.workloads.replica import Replica
 from simcluster.workloads.weights import check_shapes
 from simcluster.workloads.weights_file import WeightsFile
@@ -47,6 +48,7 @@ class TimingReplica(Replica):
         self._deferred = None
         self._stepped = False
         self._counted: tuple[Any, Tensor, Cost] | None = None  # the tensors of a batch, and its cost
+        self.ledger = Unkept()
 
     @cached_property
     def parameters(self) -> list[Tensor]:
@@ -74,7 +76,7 @@ class TimingReplica(Replica):
         return self._batches_of(self.batch_sizes.total, 0)
 
     def _batches_of(self, size: int, first: int) -> Iterator[Batch]:
-        inputs, targets = self._sketch.batch(self._samples, size)
+        inputs, targets = self._sketch.batch(self._samples, size, shared=self.keeps_shapes)
         for step in range(first, self.steps):
             yield Batch(inputs, targets, step)
 

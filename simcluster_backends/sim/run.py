@@ -94,8 +94,8 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
 
     cluster.prepare(prepare)
 
-    async def body(node: SimTransport) -> Any:
-        return await program(node if wrap is None else wrap(node), node.recorder, job.config_json)
+    def body(node: SimTransport) -> Any:
+        return program(node if wrap is None else wrap(node), node.recorder, job.config_json)
 
     started = time.perf_counter()  # for reporting only; no decision depends on it
     error: RunError | None = None

@@ -57,7 +57,8 @@ class Streams:
         if stream is None:
             receiver = self._ends[to]
             stream = self._streams[key] = self._make(self._ends[source], receiver)
-            if to not in self._membership.departed and receiver.known(source) != self._membership.incarnation(source):
+            news = self._membership
+            if news.before and to not in news.departed and receiver.known(source) != news.incarnation(source):
                 stream.stop()  # until the receiver accepts this incarnation
                 self._unaccepted[key] = stream
             self.on_stream(stream)

@@ -73,8 +73,7 @@ class SimTransport(Node[Outgoing, Any]):
         future: asyncio.Future[Any] = asyncio.Future(loop=self._loop)
         sizes_B = sizes_of(tag, payload)
         asking = Asking(self._member, future, to, tag, answer, sum(sizes_B))
-        outgoing = self._outgoing(to, tag, freeze(payload), sizes_B, asking)
-        self._member.stream(to).put(outgoing)
+        outgoing = self._put(to, tag, freeze(payload), sizes_B, asking)
         try:
             message: Message | None = await future
         except asyncio.CancelledError:
@@ -122,14 +121,13 @@ class SimTransport(Node[Outgoing, Any]):
         member = self._member
         sharing = Sharing(member, asyncio.Future(loop=self._loop), len(to), tag, over)
         sizes_B = sizes_of(tag, payload)
+        size_B = sum(sizes_B)
         is_hollow = all(tensor.is_meta for tensor in payload.tensors)  # then there is nothing to copy for each
         tensors = freeze(payload).tensors if is_hollow else ()
         outgoing = []
         for rank in to:
             frozen = Payload(tensors, dict(payload.values)) if is_hollow else freeze(payload)
-            outgoing.append(self._outgoing(rank, tag, frozen, sizes_B, Share(sharing, rank, sum(sizes_B))))
-        for rank, each in zip(to, outgoing, strict=True):
-            member.stream(rank).put(each)
+            outgoing.append(self._put(rank, tag, frozen, sizes_B, Share(sharing, rank, size_B)))
         if not sharing.left:
             await asyncio.sleep(0)
             return
@@ -194,7 +192,7 @@ class SimTransport(Node[Outgoing, Any]):
 
     def record(self, *, step: int, **metrics: float) -> None:
         self._loop.progress()
-        super().record(step=step, **metrics)
+        self.recorder.metrics(step, metrics)
         if self._member.on_step is not None:
             self._member.on_step(self.rank, step)
 
@@ -203,17 +201,19 @@ class SimTransport(Node[Outgoing, Any]):
         member = self._member
         sizes_B = sizes_of(tag, payload.like if isinstance(payload, Later) else payload)  # refuses what cannot travel
         injected: asyncio.Future[None] = asyncio.Future(loop=self._loop)
-        outgoing = self._outgoing(to, tag, freeze(payload), sizes_B, injected)
-        member.stream(to).put(outgoing)
+        outgoing = self._put(to, tag, freeze(payload), sizes_B, injected)
         if member.buffer is not None and member.buffer.take(to, outgoing):
             self.recorder.span("send", self._now(), self._now(), to, tag, outgoing.size_bytes)
             return None
         return outgoing
 
-    def _outgoing(self, to: int, tag: str, frozen: Payload, sizes_B: tuple[int, int], injected: Any) -> Outgoing:
-        header_B, body_B = sizes_B
+    def _put(self, to: int, tag: str, frozen: Payload, sizes_B: tuple[int, int], injected: Any) -> Outgoing:
+        """Put a message on the stream to rank *to*."""
+        (header_B, body_B), stream = sizes_B, self._member.stream(to)
         message = Message(self.rank, tag, frozen, header_B + body_B, 0, self.recorder.incarnation)
-        return Outgoing(message, header_B + body_B, body_B, injected, self._member.stream(to).withdraw)
+        outgoing = Outgoing(message, header_B + body_B, body_B, injected, stream.withdraw)
+        stream.put(outgoing)
+        return outgoing
 
     def _join(self, to: int, sending: Outgoing, receiver: Waiting) -> None:
         sending.partner = receiver

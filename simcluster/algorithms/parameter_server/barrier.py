@@ -140,7 +140,7 @@ class Barrier(AsyncIterator[int]):
 
     def answer(self, pushes: Sequence[Push], weights: Sequence[Tensor]) -> None:
         """Send each worker that pushed on to the next step, with *weights*."""
-        workers = [push.rank for push in pushes if push.rank != SERVER]
+        workers = [rank for push in pushes if (rank := push.rank) != SERVER]
         self._replies.send_all(workers, self.step + 1, weights)
 
     def call_off(self, pushes: Sequence[Push] = (), weights: Sequence[Tensor] = ()) -> None:
@@ -192,8 +192,8 @@ class Barrier(AsyncIterator[int]):
             self._replies.lost(arrived, enough=bool(on_time or self._node.peers))
             return
         push = Push(arrived, self._replica.ledger.receive(arrived))
-        if push["step"] == self.step:
-            on_time[push.rank] = push
+        if arrived["step"] == self.step:
+            on_time[arrived.source] = push
         else:
             self._reject(push)
 

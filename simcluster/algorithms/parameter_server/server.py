@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
 from torch import Tensor
 
 from simcluster.errors import Problem, UsageError
@@ -19,8 +19,7 @@ T = TypeVar("T")
 SERVER = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Push:
+class Push(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """A *message* to the server on its way into the weights, and its *group* of batches in the ledger."""
 
     message: Message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import Field
@@ -94,7 +95,7 @@ class ObserveBlock(Block):
     gradient_norms: Norms = False
     learning_rate: Flag = False
 
-    @property
+    @cached_property
     def block(self) -> dict[str, Any]:
         """This block as in a file; empty if nothing is observed."""
         return self.model_dump(exclude_defaults=True)

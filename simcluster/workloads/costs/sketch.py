@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from simcluster.errors import Problem, UsageError
 from simcluster.process.loading import compiler_loads
+from simcluster.transport import Cost
 from simcluster.workloads.costs.counter import Counter
-from simcluster.workloads.data.samples import Samples
+from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.layers.tensor_shard import Share
 from simcluster.workloads.saved import training_state
 from simcluster.workloads.steps import rehearsed, trainable_of
@@ -41,6 +42,7 @@ class Sketch(Counter):
         self.parameters = [meta(parameter) for parameter in self.trainable]
         self.shapes = [parameter.shape for parameter in self.parameters]
         self._batches: dict[tuple[Samples, int], Samples] = {}
+        self._last: tuple[Batch, Cost] | None = None  # counted
 
     def mode(self) -> AbstractContextManager[object]:
         """Return the mode of all work here, which may be entered again and again."""
@@ -49,14 +51,20 @@ class Sketch(Counter):
 
             return FakeTensorMode(allow_non_fake_inputs=True)
 
-    def batch(self, samples: Samples, size: int) -> tuple[Any, Tensor]:
-        """Return inputs and targets like *size* of *samples*, without values, in separate tensors for each caller."""
+    def batch(self, samples: Samples, size: int, *, shared: bool) -> tuple[Any, Tensor]:
+        """Return inputs and targets like *size* of *samples*, without values; separate ones unless *shared*."""
         found = self._batches.get((samples, size))
         if found is None:
             found = self._batches[samples, size] = Samples(
                 *samples.each(lambda tensor: torch.empty((size, *tensor.shape[1:]), dtype=tensor.dtype, device="meta"))
             )
-        return found.each(Tensor.detach)
+        return (found.inputs, found.targets) if shared else found.each(Tensor.detach)
+
+    def gradient(self, batch: Batch) -> Cost:
+        last = self._last  # of replicas that share their tensors
+        if last is None or last[0].inputs is not batch.inputs or last[0].targets is not batch.targets:
+            last = self._last = batch, super().gradient(batch)
+        return last[1]
 
     def output_of(self, modules: Sequence[nn.Module], which: Hashable, inputs: Tensor) -> Tensor:
         """Return the output of *modules*, identified by *which*, for *inputs*, without values."""

@@ -141,3 +141,24 @@ class Ledger:
             last[1] += 1
         else:
             self.runs.append([first, 1, width, int(fate)])
+
+
+class Unkept(Ledger):
+    """The ledger of a rank that draws no samples: it notes nothing, and each group is the same."""
+
+    _GROUP: Final = Group(OWN, 0, 0)
+
+    def settle(self, end: int, *, used: bool = True) -> None:
+        pass
+
+    def hand_in(self, end: int) -> Group:
+        return self._GROUP
+
+    def receive(self, push: Message) -> Group:
+        return self._GROUP
+
+    def hold(self, group: Group) -> None:
+        pass
+
+    def take(self, groups: Iterable[Group]) -> None:
+        pass
