@@ -190,7 +190,8 @@ def sizes_of(tag: str, content: Payload) -> tuple[int, int]:
     header_B, body_B = PREAMBLE_BYTES + 1, 0  # one byte begins the array of three
     try:
         for tensor in content.tensors:
-            of_header_B, of_body_B = _tensor_sizes(tensor.dtype, tensor.layout, tensor.shape)
+            known: tuple[int, int] | None = getattr(tensor, "counted_B", None)
+            of_header_B, of_body_B = known or _tensor_sizes(tensor.dtype, tensor.layout, tensor.shape)
             header_B += of_header_B
             body_B += of_body_B
         count = len(content.tensors)
@@ -232,6 +233,13 @@ def _tensor_sizes(dtype: torch.dtype, layout: torch.layout, shape: torch.Size) -
     if layout is not torch.strided or len(shape) > MAX_DIMENSIONS:
         raise ValueError
     return len(_encoder.encode(TensorHeader(DTYPE_NAMES[dtype], list(shape)))), shape.numel() * dtype.itemsize
+
+
+def count_once(tensor: Tensor) -> Tensor:
+    """Return *tensor*, which has no values and never changes its shape: its bytes in a message are counted only now."""
+    if tensor.dtype in DTYPE_NAMES and tensor.dim() <= MAX_DIMENSIONS:  # else it cannot be sent
+        tensor.__dict__["counted_B"] = _tensor_sizes(tensor.dtype, tensor.layout, tensor.shape)
+    return tensor
 
 
 def freeze(content: Payload) -> Payload:

@@ -194,8 +194,8 @@ class Part:
 
     def _look(self) -> None:
         """Evaluate the node that represents the run, and copy every node's weights if the experiment wants it."""
-        if not self._evaluate:
-            return
+        if not (self._evaluate and self.replica.computes):
+            return  # without values every loss is unknown
         every = self._experiment.evaluate_every
         if self.evaluations is not None:
             self.evaluations.go_on(self.replica)

@@ -112,11 +112,8 @@ class Recorder:
 
     def metrics(self, step: int, values: dict[str, float]) -> None:
         """Record *values* now; raise TypeError for a value that is not a number."""
-        time_s = self.now()
-        record = self._record
-        for name, value in values.items():
-            if type(value) is not UnknownNumber:
-                self.metric_at(time_s, step, name, value)
+        time_s, record = self.now(), self._record
+        self._add(time_s, step, values)
         if step > record.steps:
             record.steps = step
         if not record.trained:
@@ -129,22 +126,20 @@ class Recorder:
 
     def metric_at(self, time_s: float, step: int, name: str, value: float) -> None:
         """Record one number at a time that may have passed. An unknown number is not recorded."""
-        if not isinstance(value, UnknownNumber):
-            metric = self._metric(time_s, step, name, value)
-            self._record.metrics.append(metric)
-            self.latest[name] = metric.value
+        self._add(time_s, step, {name: value})
 
     def evaluated(self, time_s: float, step: int, values: dict[str, float]) -> None:
         """Note an evaluation of the weights of *step*, made off the clock; leave out unknown numbers."""
         known = {name: value for name, value in values.items() if not isinstance(value, UnknownNumber)}
-        self.evaluations += [self._metric(time_s, step, name, value) for name, value in known.items()]
+        node = self._record.name
+        self.evaluations += [metric_of((time_s, step, node, name, _number(name, known[name]))) for name in known]
 
-    def _metric(self, time_s: float, step: int, name: str, value: float) -> Metric:
-        try:
-            number = float(value)
-        except (TypeError, ValueError, RuntimeError):
-            raise TypeError(f"a metric is one number, and {name!r} is {type(value).__name__} {value!r}") from None
-        return metric_of((time_s, step, self._record.name, name, number))
+    def _add(self, time_s: float, step: int, values: dict[str, float]) -> None:
+        record = self._record
+        for name, value in values.items():
+            if not isinstance(value, UnknownNumber):
+                self.latest[name] = number = _number(name, value)
+                record.metrics.append(metric_of((time_s, step, record.name, name, number)))
 
     def end_algorithm(self) -> float:
         """Record and return the end of the algorithm; the rest, such as evaluation, is off the clock."""
@@ -158,3 +153,11 @@ class Recorder:
         record.finished_s = self.now() if finished_s is None else finished_s
         record.weights_sha256 = weights_sha256
         return record
+
+
+def _number(name: str, value: float) -> float:
+    """Return *value* of the metric *name* as a float."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"a metric is one number, and {name!r} is {type(value).__name__} {value!r}") from None

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from simcluster.errors import Problem, UsageError
+from simcluster.payload import count_once
 from simcluster.process.loading import compiler_loads
 from simcluster.transport import Cost
 from simcluster.workloads.costs.counter import Counter
@@ -39,7 +40,7 @@ class Sketch(Counter):
         self.model = self.run("the model", super().a_model)
         named = trainable_of(self.model)
         self.names, self.trainable = [name for name, _ in named], [parameter for _, parameter in named]
-        self.parameters = [meta(parameter) for parameter in self.trainable]
+        self.parameters = [count_once(meta(parameter)) for parameter in self.trainable]
         self.shapes = [parameter.shape for parameter in self.parameters]
         self._batches: dict[tuple[Samples, int], Samples] = {}
         self._last: tuple[Batch, Cost] | None = None  # counted
