@@ -210,21 +210,25 @@ def _values_bytes(values: Mapping[str, Scalar]) -> int:
     size_bytes = 1
     if len(values) < 16:
         for key, value in values.items():
-            kind = type(value)
-            if kind is float or kind is UnknownNumber:
-                size_bytes += 9
-            elif kind is bool:
-                size_bytes += 1
-            elif kind is int and -32 <= (number := int(value)) < 2**32:  # type: ignore[arg-type]
-                size_bytes += 1 if number < 2**7 else 2 if number < 2**8 else 3 if number < 2**16 else 5
-            else:
+            of_key_B, of_value_B = _key_bytes(key), _FIXED_BYTES.get(type(value))
+            if of_value_B is None and type(value) is int and -32 <= value < 2**32:
+                of_value_B = 1 if value < 2**7 else 2 if value < 2**8 else 3 if value < 2**16 else 5
+            if of_key_B is None or of_value_B is None:
                 break
-            if type(key) is not str or len(key) > 31 or not key.isascii():
-                break
-            size_bytes += 1 + len(key)
+            size_bytes += of_key_B + of_value_B
         else:
             return size_bytes
     return len(encode_header("", Payload((), values))) - 3  # less the array, the tag, no tensors
+
+
+_FIXED_BYTES: dict[type, int] = {float: 9, UnknownNumber: 9, bool: 1}
+"""The bytes of a value in a header, whatever it is."""
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _key_bytes(key: object) -> int | None:
+    """Return the bytes of the name of a value in a header, None for one that is not short and plain."""
+    return 1 + len(key) if type(key) is str and len(key) <= 31 and key.isascii() else None
 
 
 @lru_cache(maxsize=4096)

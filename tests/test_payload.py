@@ -16,6 +16,7 @@ from simcluster.payload import (
     MessageHeader,
     Payload,
     as_payload,
+    count_once,
     encode_header,
     freeze,
     pack,
@@ -111,3 +112,17 @@ def test_numbers_and_strings_of_ones_own_class_are_as_long_as_pythons() -> None:
     for own, plain in ((np.float64(0.1), 0.1), (Colour.RED, "red"), (Level.HIGH, 300), (UNKNOWN, float("nan"))):
         assert sizes_of("t", pack(value=own)) == sizes_of("t", pack(value=plain))
         assert encode_header("t", pack(value=own)) == encode_header("t", pack(value=plain))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0, 4), (1,) * 9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_the_size_of_a_tensor_that_keeps_its_shape_is_the_same(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    counted = count_once(torch.empty(shape, dtype=dtype, device="meta"))
+    other = counted.detach()
+    if dtype is torch.complex64 or len(shape) > 8:
+        with pytest.raises((TypeError, ValueError)):
+            sizes_of("t", pack(counted))
+    else:
+        assert sizes_of("t", pack(counted, other)) == sizes_of("t", pack(other, other))
+    other.resize_(7)  # a view without the promise
+    assert not hasattr(other, "counted_B")
