@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import AsyncIterator
 
 from simcluster.algorithms.local_steps.own_rounds import train_and_push
@@ -29,14 +30,19 @@ class Cohort(Listener):
     """
 
     def __init__(self, node: Transport, replica: Replica, places: int, interval: int, answered: int = 0) -> None:
-        super().__init__(node, lambda: bool(self._called))
+        super().__init__(node, lambda: self.trains)
         self._replica, self._interval = replica, interval
         self._places = min(places, node.size - 1)
         self._each = -(-replica.steps // interval)
         self._to_call = self._places * self._each - answered
         self._called: dict[int, None] = {}
+        self._lost: dict[int, int] = {}  # the last lost incarnation of ranks that were lost
         self._done: dict[int, int] = {}  # rounds of the ranks that have trained
-        self._gone: set[int] = set()  # only for membership tests
+
+    @property
+    def trains(self) -> bool:
+        """Whether any rank is called now."""
+        return bool(self._called)
 
     def draw(self) -> list[int]:
         """Return the ranks to call now: one idle rank with a round left for each free place."""
@@ -58,24 +64,30 @@ class Cohort(Listener):
 
     def lost(self, loss: PeerLost) -> None:
         """Free the place of a lost rank: another rank will make its round."""
-        self._gone.add(loss.rank)
-        if loss.rank in self._called:
+        if loss.rank in self._called and loss.incarnation > self._lost.get(loss.rank, -1):
             del self._called[loss.rank]
             self._to_call += 1
+        self._lost[loss.rank] = loss.incarnation
+
+    def gone(self, loss: PeerLost) -> None:
+        """Handle a failed call to a rank, which may rejoin and be called again before its loss is raised, if it is."""
+        self.lost(loss)
 
     def _one(self) -> int | None:
         size, random = self._node.size, self._node.rng.numpy
         for _ in range(TRIES):
             if self._rests(rank := 1 + int(random.integers(size - 1))):
                 return rank
-        resting = [rank for rank in range(1, size) if self._rests(rank)]
+        resting = [rank for rank in self._node.peers if self._rests(rank)]
         return resting[int(random.integers(len(resting)))] if resting else None
 
     def _rests(self, rank: int) -> bool:
         """Return whether *rank* is present, has a round left, and is not called yet."""
         if rank in self._called or self._rounds_of(rank) >= self._each:
             return False
-        return rank not in self._gone or rank in self._node.peers
+        peers = self._node.peers
+        place = bisect_left(peers, rank)
+        return place < len(peers) and peers[place] == rank
 
     def _rounds_of(self, rank: int) -> int:
         return self._done.get(rank, -(-self._replica.done_by(rank) // self._interval))

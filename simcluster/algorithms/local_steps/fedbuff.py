@@ -93,9 +93,10 @@ async def _serve(
     def answer(push: Push | None) -> None:
         """Send the current weights to the rank that pushed or, of a cohort, to those that are drawn next."""
         weights = give(state.w, version=state.version)
-        if push is not None and (cohort is None or push.rank == SERVER):
+        is_own = push is not None and push.rank == SERVER
+        if push is not None and (cohort is None or is_own):
             server.answer(push, weights)
-        elif cohort is not None:
+        if cohort is not None and not (is_own and cohort.trains):  # a rank may be back after all were lost
             server.call(cohort.draw(), CALL, weights)
 
     listener = Rounds(node, replica) if cohort is None else cohort

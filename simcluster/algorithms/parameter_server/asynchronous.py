@@ -249,8 +249,8 @@ class Server(AsyncIterator[Any]):
         await asyncio.sleep(0)  # listen for the next push before answering this one
         try:
             await self._node.send(worker, tag, content)
-        except PeerLost:
-            self._listener.gone(worker)
+        except PeerLost as loss:
+            self._listener.gone(loss)
 
 
 async def push_to_server(

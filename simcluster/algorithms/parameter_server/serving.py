@@ -54,8 +54,8 @@ class Listener:
     def lost(self, loss: PeerLost) -> None:
         """Note that *loss* was raised."""
 
-    def gone(self, rank: int) -> None:
-        """Note that *rank* cannot be reached."""
+    def gone(self, loss: PeerLost) -> None:
+        """Note that a send failed with *loss*. `lost` is not called for a rank that rejoins first."""
 
     async def next(self) -> Message | PeerLost | None:
         """Return the next push or loss; None when no push is to come and the server is not busy.
@@ -131,10 +131,10 @@ class Expected(Listener):
         self._left = {rank: left for rank, left in self._left.items() if rank in there and rank != loss.rank}
         self._note_workers()
 
-    def gone(self, rank: int) -> None:
-        """Handle a failed reply to *rank*, which may rejoin before its loss is raised."""
-        self._left.pop(rank, None)
-        self._to_come.pop(rank, None)
+    def gone(self, loss: PeerLost) -> None:
+        """Handle a failed reply to a rank, which may rejoin before its loss is raised."""
+        self._left.pop(loss.rank, None)
+        self._to_come.pop(loss.rank, None)
 
     def _may_come(self) -> bool:
         """Return whether any worker has pushes left or has just joined."""

@@ -16,6 +16,7 @@ from tests.algorithms.trained import (
     EVEN,
     SEED,
     UNEVEN,
+    WORK,
     WORKLOAD,
     Trained,
     changes_something,
@@ -196,3 +197,31 @@ def test_another_rank_is_called_in_the_place_of_one_that_is_lost() -> None:
     run = train("fedbuff", 6, interval=4, concurrency=2, server_trains=False, faults=plan)
     assert len(run.values(first, "pushed")) < len(whole.values(first, "pushed"))
     assert run.values(0, "applied")[-1] == 6.0, "none of the rounds is missing"
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 3])
+@pytest.mark.parametrize("node", ["n1", "n2", "n3"])
+@pytest.mark.parametrize("then", ["crash", "restart"])
+def test_whenever_a_worker_is_lost_the_others_make_its_rounds(concurrency: int, node: str, then: str) -> None:
+    topology = star(4, bandwidth_Bps=1e5, **{f"n{rank}": Device("even", **WORK) for rank in range(4)})
+    rounds = 2 * (1 + concurrency)  # two in each place, and the server's own
+    for at_ms in range(1, 31):
+        plan = f"kind: {then}, node: {node}, at: {at_ms} ms" + (", after: 2 ms" if then == "restart" else "")
+        run = train("fedbuff", topology, steps=3, faults=[plan], numerics="none", interval=2, concurrency=concurrency)
+        assert run.results[0] is None
+        # No rank makes more than two, so two workers cannot replace a third in time.
+        assert min(rounds, 6) <= run.values(0, "applied")[-1] <= rounds
+
+
+def test_a_worker_that_is_back_after_all_were_lost_is_called_again() -> None:
+    two = star(2, **{f"n{rank}": Device("even", **WORK) for rank in range(2)})
+    run = train("fedbuff", two, faults=["kind: restart, node: n1, at: 3 ms, after: 4 ms"], interval=2, concurrency=1)
+    assert run.results == [None, None]
+    assert run.values(0, "applied")[-1] == 12.0, "six rounds of each"
+
+
+def test_a_worker_of_a_cohort_may_join_late() -> None:
+    plan = ["kind: join, node: n2, at: 5 ms"]
+    run = train("fedbuff", EVEN, faults=plan, interval=2, concurrency=2, server_trains=False)
+    assert run.results == [None] * 3
+    assert run.values(0, "applied")[-1] == 12.0
