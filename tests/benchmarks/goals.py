@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple, TypeAlias
 
 from tests.benchmarks import batched, cohort, contention, overhead, pages, starting, sweeping, whole_runs
@@ -36,6 +37,8 @@ COHORT = 131072
 EXPLORERS = {5000: 300.0, 100_000: None}
 STARTS, PAIRS = 3, 7
 """Rounds of commands, and of simulated runs next to the plain loop."""
+
+MESSAGE_PAIRS = 3
 
 
 @dataclass(frozen=True)
@@ -69,11 +72,15 @@ Measure: TypeAlias = Callable[[], Sequence[float]]
 
 
 class Case(NamedTuple):
-    """The numbers that *measure* finds in a fresh process within *patience_s* of CPU time, with their *goals*."""
+    """The numbers that *measure* finds in a fresh process within *patience_s* of CPU time, with their *goals*.
+
+    *pairs*: the processes with each checkout; their medians count.
+    """
 
     measure: Measure
     goals: tuple[Goal, ...]
     patience_s: float = PATIENCE_S
+    pairs: int = 1
 
 
 def overheads() -> Iterator[float]:
@@ -204,7 +211,7 @@ def _network_cases() -> dict[str, Case]:
     for name, before in MESSAGES_BEFORE.items():
         for size, us in zip(SIZES, before, strict=True):
             goal = Goal(f"a message of `{name}`, {size:,} nodes", "us", 40, us)
-            found[f"{name} {size}"] = Case(partial(_messages, name, size), (goal,))
+            found[f"{name} {size}"] = Case(partial(_messages, name, size), (goal,), pairs=MESSAGE_PAIRS)
     for size in BY_HAND:
         goal = Goal(f"{size} nodes send to all others at once, one by one: a message", "us", None)
         found[f"one by one {size}"] = Case(partial(_one_by_one, size), (goal,))
@@ -259,22 +266,31 @@ def in_a_process(name: str, patience_s: float, checkout: Path) -> list[float] | 
 
 
 def rows(only: Sequence[str] = (), before: Path | None = None) -> Iterator[str]:
-    """Yield the lines of a table; *before* is another checkout, measured right before this one.
+    """Yield the lines of a table; *before* is another checkout, measured in turn with this one.
 
     What that cannot do at all has an empty cell.
     """
     yield "| | before | now | now / before | goal | met |\n| --- | --- | --- | --- | --- | --- |"
-    for name, (_, goals, patience_s) in cases().items():
+    for name, case in cases().items():
         if only and not any(name.startswith(wanted) for wanted in only):
             continue
-        measured = in_a_process(name, patience_s, before) if before is not None else []
-        measured = [] if measured == FAILS else measured
-        now = in_a_process(name, patience_s, ROOT)
-        for place, goal in enumerate(goals):
+        *others, now = _in_turn(name, case, [ROOT] if before is None else [before, ROOT])
+        measured = others[0] if others and others[0] != FAILS else []
+        for place, goal in enumerate(case.goals):
             if (value := _at(now, place)) is None:
                 continue  # such as a height without a browser
             earlier = _at(measured, place) if before is not None else goal.before
             yield goal.row(earlier, value, is_paired=before is not None)
+
+
+def _in_turn(name: str, case: Case, checkouts: Sequence[Path]) -> list[list[float] | str]:
+    """Return the numbers of case *name* with each of *checkouts*, or in words why there are none."""
+    found: list[list[list[float] | str]] = [[] for _ in checkouts]
+    for _ in range(case.pairs):
+        for each, checkout in zip(found, checkouts, strict=True):
+            if not (each and isinstance(each[-1], str)):  # it would be the same again
+                each.append(in_a_process(name, case.patience_s, checkout))
+    return [each[-1] if isinstance(each[-1], str) else [median(of) for of in zip(*each, strict=True)] for each in found]
 
 
 def _at(measured: Sequence[float] | str, place: int) -> float | str | None:
