@@ -91,13 +91,9 @@ async def run_node(
         recorder.record.numerics = numerics(name_of(device))
     part = Part(node, recorder, experiment, evaluate=evaluate, whole=keep_weights, device=device)
     time_s = part.time_left_s
-    limit = asyncio.timeout(time_s)
     try:
-        if time_s is None:
+        async with asyncio.timeout(time_s) as limit:
             await part.run()
-        else:
-            async with limit:
-                await part.run()
         part.replica.ledger.end(well=True)
         recorder.record.ended_well = True
     except TimeoutError:

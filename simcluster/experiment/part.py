@@ -148,9 +148,9 @@ class Part:
     def _notice(self) -> None:
         """Record what the replica has seen of the algorithm that looks wrong, and whether its weights changed."""
         record, replica = self._recorder.record, self.replica
-        for (method, at), count in (replica.outside or {}).items():
+        for (method, at), count in replica.outside.items():
             record.notice(OUTSIDE, method, at, count)
-        replica.outside = None
+        replica.outside.clear()
         if replica.computes:
             moved = replica.steps_taken > 0 or replica.changes() != self._initial_changes
             record.changed = bool(record.changed) or moved

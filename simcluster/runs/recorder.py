@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -113,7 +113,7 @@ class Recorder:
     def metrics(self, step: int, values: dict[str, float]) -> None:
         """Record *values* now; raise TypeError for a value that is not a number."""
         time_s, record = self.now(), self._record
-        self._add(time_s, step, values)
+        self._record_metrics(time_s, step, values)
         if step > record.steps:
             record.steps = step
         if not record.trained:
@@ -126,20 +126,23 @@ class Recorder:
 
     def metric_at(self, time_s: float, step: int, name: str, value: float) -> None:
         """Record one number at a time that may have passed. An unknown number is not recorded."""
-        self._add(time_s, step, {name: value})
+        self._record_metrics(time_s, step, {name: value})
 
     def evaluated(self, time_s: float, step: int, values: dict[str, float]) -> None:
         """Note an evaluation of the weights of *step*, made off the clock; leave out unknown numbers."""
-        known = {name: value for name, value in values.items() if not isinstance(value, UnknownNumber)}
-        node = self._record.name
-        self.evaluations += [metric_of((time_s, step, node, name, _number(name, known[name]))) for name in known]
+        self.evaluations += self._known(time_s, step, values)
 
-    def _add(self, time_s: float, step: int, values: dict[str, float]) -> None:
-        record = self._record
+    def _record_metrics(self, time_s: float, step: int, values: dict[str, float]) -> None:
+        for metric in self._known(time_s, step, values):
+            self._record.metrics.append(metric)
+            self.latest[metric.name] = metric.value
+
+    def _known(self, time_s: float, step: int, values: dict[str, float]) -> Iterator[Metric]:
+        """Yield the metrics of *values*, without unknown numbers."""
+        node = self._record.name
         for name, value in values.items():
             if not isinstance(value, UnknownNumber):
-                self.latest[name] = number = _number(name, value)
-                record.metrics.append(metric_of((time_s, step, record.name, name, number)))
+                yield metric_of((time_s, step, node, name, _number(name, value)))
 
     def end_algorithm(self) -> float:
         """Record and return the end of the algorithm; the rest, such as evaluation, is off the clock."""

@@ -192,7 +192,7 @@ class SimTransport(Node[Outgoing, Any]):
 
     def record(self, *, step: int, **metrics: float) -> None:
         self._loop.progress()
-        self.recorder.metrics(step, metrics)
+        super().record(step=step, **metrics)
         if self._member.on_step is not None:
             self._member.on_step(self.rank, step)
 

@@ -140,7 +140,7 @@ class Barrier(AsyncIterator[int]):
 
     def answer(self, pushes: Sequence[Push], weights: Sequence[Tensor]) -> None:
         """Send each worker that pushed on to the next step, with *weights*."""
-        workers = [rank for push in pushes if (rank := push.rank) != SERVER]
+        workers = [push.rank for push in pushes if push.rank != SERVER]
         self._replies.send_all(workers, self.step + 1, weights)
 
     def call_off(self, pushes: Sequence[Push] = (), weights: Sequence[Tensor] = ()) -> None:

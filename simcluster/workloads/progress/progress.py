@@ -51,18 +51,20 @@ class Progress:
     device = HOST
     """Where the weights and everything computed from them are."""
     drawn_samples: int = 0
-    outside: Counter[tuple[str, str]] | None = None
-    """The calls of work outside `node.compute`, which took no time: (method, "file:line (function)") -> number."""
 
     @cached_property
     def ledger(self) -> Ledger:
         """The record of what became of the batches drawn here."""
         return Ledger()
 
+    @cached_property
+    def outside(self) -> Counter[tuple[str, str]]:
+        """The calls of work outside `node.compute`, which took no time: (method, "file:line (function)") -> number."""
+        return Counter()
+
     def note_work(self, method: str) -> None:
         """Note that *method*, which is work for the device, is being called."""
         if not is_at_work():
-            self.outside = self.outside or Counter()
             self.outside[method, own_place(sys._getframe(1))] += 1
 
     @cached_property
@@ -84,10 +86,9 @@ class Progress:
         kept = self.kept
         found = []
         for name, value in initial.items():
-            if name in kept:
-                saved = kept.pop(name) if _is_stateful(value) else kept[name]
-                value = _filled(value, saved)
-            found.append(value)
+            found.append(_filled(value, kept[name]) if name in kept else value)
+            if _is_stateful(value):
+                kept.pop(name, None)
         return found[0] if len(found) == 1 else tuple(found)
 
     def is_due(self, step: int) -> bool:
