@@ -55,9 +55,8 @@ class Paths:
         self._members, self._streams = members, streams
         self._numbers: dict[int, int] = {}  # by id, only for membership tests: ids determine no order
         self._spokes: Spokes | None = routes.spokes if streams.limit_B and not streams.gated else None
-        self._is_free = all(member.buffer is None for member in members)
-        if self._spokes is not None:
-            self._is_free &= not any(channel.demands for channel in (*self._spokes.up, *self._spokes.down))
+        channels = (*self._spokes.up, *self._spokes.down) if self._spokes is not None else ()
+        self._is_free = not any(channel.demands for channel in channels)
 
     def wires(self, to: Ints) -> Wires | None:
         """Return the paths from each rank r to rank *to[r]*, if that is not NO_RANK.

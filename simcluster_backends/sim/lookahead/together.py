@@ -69,7 +69,10 @@ class Together:
 
     def _can_hold(self, rank: int, rounds: Rounds) -> bool:
         """Return whether nothing of what *rank* does in *rounds* ends at this instant."""
-        if self._streams.gated or self._membership.is_mended or not self._members[rank].inbox.mailbox.is_idle:
+        member = self._members[rank]
+        if self._streams.gated or self._membership.is_mended or not member.inbox.mailbox.is_idle:
+            return False
+        if member.buffer is not None:
             return False
         if rounds.sends is not None and rounds.group is not None:
             return False

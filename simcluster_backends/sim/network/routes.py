@@ -96,7 +96,7 @@ class Routes:
 
     @cached_property
     def _spoke_links(self) -> dict[str, Link] | None:
-        return spoke_links(self.topology) if self._conditions is None else None
+        return spoke_links(self.topology)
 
     def _spoke(self, name: str) -> Spoke:
         """Return the spoke of worker *name* of a star: found for each once, since searching takes longer."""

@@ -58,7 +58,7 @@ def spoke_links(topology: Topology) -> dict[str, Link] | None:
     """Return the link of each worker, as `spokes_of` finds them."""
     nodes, links = topology.nodes, topology.links
     hubs = [name for name in nodes if nodes[name].device is None]
-    if len(hubs) != 1 or len(links) != len(nodes) - 1 or topology.paths:
+    if len(hubs) != 1 or len(links) != len(nodes) - 1 or topology.paths or topology.background:
         return None
     found = {link.a if link.b == hubs[0] else link.b: link for link in links if hubs[0] in (link.a, link.b)}
     if set(found) != set(topology.workers) or not all(map(_is_plain, links)):
