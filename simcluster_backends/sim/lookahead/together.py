@@ -187,7 +187,7 @@ class Together:
     def _look_ahead(self, entries: list[Entry], ranks: Ints) -> tuple[int, Floats, list[int]] | None:
         """Record the rounds to skip; return (how many, when each rank begins the next one, their order), if any."""
         clock, rounds = self._loop.clock, entries[0].rounds
-        paths = Paths(self._members, self._streams, self._routes, ranks)
+        paths = Paths(len(self._members), self._streams, self._routes, ranks)
         entered_s = np.array([entry.at_s for entry in entries])
         course = Course(rounds, paths, entered_s, self._streams.limit_B)
         if (ends_s := course.end_s()) is None:

@@ -18,7 +18,7 @@ from simcluster_backends.sim.network.cores import Cores, Overheads
 from simcluster_backends.sim.network.flows import Network, Route
 from simcluster_backends.sim.network.losses import Losses, together
 from simcluster_backends.sim.network.models import Channels, NetworkModel, Spoke
-from simcluster_backends.sim.network.spokes import Spokes, spoke_links, spokes_of
+from simcluster_backends.sim.network.spokes import Spokes, spoke_links
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,7 +111,9 @@ class Routes:
 
     @cached_property
     def _spokes(self) -> Spokes | None:
-        return spokes_of(self.topology, self._model, self._channels.of)
+        if self._spoke_links is None:
+            return None
+        return Spokes(self._model, [self._spoke(name) for name in self.topology.workers])
 
     @property
     def spokes(self) -> Spokes | None:
