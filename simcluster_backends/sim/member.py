@@ -118,7 +118,7 @@ class Member:
         return not (self.membership.has_news or registry.gated or self.buffer or self.rendezvous)
 
     def wait_quietly(self, source: int, tag: str, receiver: Waiting) -> bool:
-        """Let *receiver* wait, if the node `is_simple` and a `recv` would do no more; else return False."""
+        """Let *receiver* wait, if a `recv` of this node, which was simple, would do no more; else return False."""
         mailbox = self.inbox.mailbox
         if self.membership.has_news or mailbox.has(source, tag):
             return False

@@ -21,27 +21,28 @@ if TYPE_CHECKING:
 class Asking:
     """A question of *member* to rank *to* that leaves, and then the wait for its *answer*.
 
-    *future* ends with the answer, or with None if the caller has to receive it.
+    *future* ends with the answer, or with None if the caller has to receive it; *waits*: the answer will come there.
     """
 
-    __slots__ = ("_answer", "_member", "_size_bytes", "_tag", "_to", "future", "has_left", "since_s")
+    __slots__ = ("_answer", "_member", "_size_bytes", "_tag", "_to", "future", "since_s", "waits")
 
     def __init__(
         self, member: Member, future: asyncio.Future[Any], to: int, tag: str, answer: str, size_bytes: int
     ) -> None:  # fmt: skip
         self._member, self.future, self._to, self._tag, self._answer = member, future, to, tag, answer
-        self.has_left, self.since_s, self._size_bytes = False, member.loop.clock._now, size_bytes
+        self.waits, self.since_s, self._size_bytes = False, member.loop.clock._now, size_bytes
 
     def done(self) -> bool:
-        return self.has_left or self.future.done()
+        return self.waits or self.future.done()
 
     def set_result(self, _: None) -> None:
         """Note that the question has left."""
         member = self._member
         now_s = member.loop.clock._now
         member.recorder.span("send", self.since_s, now_s, self._to, self._tag, self._size_bytes)
-        self.has_left, self.since_s = True, now_s
-        if not member.wait_quietly(self._to, self._answer, self.future):
+        self.since_s = now_s
+        self.waits = member.wait_quietly(self._to, self._answer, self.future)
+        if not self.waits:
             self.future.set_result(None)
 
     def set_exception(self, error: BaseException) -> None:
@@ -108,7 +109,11 @@ class Gathering:
         self._member.inbox.mailbox.wait(ANY, self._tag, cast(Any, self))
 
     def give_up(self) -> None:
-        self._member.inbox.mailbox.withdraw(cast(Any, self))
+        """Wait no more: the caller is cancelled, and another receiver has to raise what this one has not."""
+        inbox, future = self._member.inbox, self.future
+        inbox.mailbox.withdraw(cast(Any, self))
+        if future.done() and not future.cancelled() and future.exception() is not None:
+            inbox.give_up(ANY, cast(Any, future))
 
     def done(self) -> bool:
         return self.future.done()

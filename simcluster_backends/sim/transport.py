@@ -77,7 +77,7 @@ class SimTransport(Node[Outgoing, Any]):
         try:
             message: Message | None = await future
         except asyncio.CancelledError:
-            if asking.has_left:
+            if asking.waits:
                 inbox.give_up(to, future)
             else:
                 outgoing.withdraw()
@@ -103,7 +103,7 @@ class SimTransport(Node[Outgoing, Any]):
         gathering.wait()
         try:
             await gathering.future
-        except BaseException:
+        except asyncio.CancelledError:
             gathering.give_up()
             raise
 

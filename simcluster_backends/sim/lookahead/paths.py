@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from simcluster.rounds import NO_RANK
 
 if TYPE_CHECKING:
-    from simcluster_backends.sim.members import Members
     from simcluster_backends.sim.network.channels import Channel
     from simcluster_backends.sim.network.routes import Routes
     from simcluster_backends.sim.network.spokes import Spokes
@@ -45,19 +44,17 @@ def outside(to: Ints, ranks: Ints, size: int) -> Ints:
 
 
 class Paths:
-    """The paths between *ranks* as they are at this instant, for messages that share no channel.
+    """The paths between *ranks*, of *size* in all, as they are at this instant, for messages that share no channel.
 
-    They are numbered from 0 on here, in their order.
+    Those ranks are numbered from 0 on here, in their order.
     """
 
-    def __init__(self, members: Members, streams: Streams, routes: Routes, ranks: Ints) -> None:
-        self._ranks = ranks
-        self._members, self._streams = members, streams
+    def __init__(self, size: int, streams: Streams, routes: Routes, ranks: Ints) -> None:
+        self._size, self._streams, self._ranks = size, streams, ranks
         self._numbers: dict[int, int] = {}  # by id, only for membership tests: ids determine no order
         self._spokes: Spokes | None = routes.spokes if streams.limit_B and not streams.gated else None
-        self._is_free = all(member.buffer is None for member in members)
-        if self._spokes is not None:
-            self._is_free &= not any(channel.demands for channel in (*self._spokes.up, *self._spokes.down))
+        channels = (*self._spokes.up, *self._spokes.down) if self._spokes is not None else ()
+        self._is_free = not any(channel.demands for channel in channels)
 
     def wires(self, to: Ints) -> Wires | None:
         """Return the paths from each rank r to rank *to[r]*, if that is not NO_RANK.
@@ -66,7 +63,7 @@ class Paths:
         """
         if not self._is_free:
             return None
-        everywhere = outside(to, self._ranks, len(self._members))
+        everywhere = outside(to, self._ranks, self._size)
         found = (
             self._along_streams(everywhere) if self._spokes is None else self._along_spokes(self._spokes, everywhere)
         )

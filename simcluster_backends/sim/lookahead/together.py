@@ -69,7 +69,10 @@ class Together:
 
     def _can_hold(self, rank: int, rounds: Rounds) -> bool:
         """Return whether nothing of what *rank* does in *rounds* ends at this instant."""
-        if self._streams.gated or self._membership.is_mended or not self._members[rank].inbox.mailbox.is_idle:
+        member = self._members[rank]
+        if self._streams.gated or self._membership.is_mended or not member.inbox.mailbox.is_idle:
+            return False
+        if member.buffer is not None:
             return False
         if rounds.sends is not None and rounds.group is not None:
             return False
@@ -184,7 +187,7 @@ class Together:
     def _look_ahead(self, entries: list[Entry], ranks: Ints) -> tuple[int, Floats, list[int]] | None:
         """Record the rounds to skip; return (how many, when each rank begins the next one, their order), if any."""
         clock, rounds = self._loop.clock, entries[0].rounds
-        paths = Paths(self._members, self._streams, self._routes, ranks)
+        paths = Paths(len(self._members), self._streams, self._routes, ranks)
         entered_s = np.array([entry.at_s for entry in entries])
         course = Course(rounds, paths, entered_s, self._streams.limit_B)
         if (ends_s := course.end_s()) is None:

@@ -114,6 +114,7 @@ class Clock(simpy.Environment):
         queue: list[Any] = self._queue
         while queue and getattr(queue[0][3], "cancelled", False):
             heappop(queue)
+            self._latest = None  # it may be gone
         if not queue:
             return None
         when, priority, number, event = queue[0]

@@ -36,7 +36,7 @@ class Host(Protocol):
 
     def pass_over(self, service: Service, flow: Flow) -> None: ...
 
-    def note_end(self, first: Flow, shared: Channel, level: float, service: Service, number: int) -> None: ...
+    def note_end(self, first: Flow, shared: Channel, level: float, service: Service) -> None: ...
 
 
 class Bundle:
@@ -125,7 +125,7 @@ class Bundle:
         assert shared is not None
         network.bundle = None
         service.pass_over(self._at, network.clock._now, len(self.flows))
-        network.note_end(self._first, shared, self._level, service, len(self.flows))
+        network.note_end(self._first, shared, self._level, service)
 
     def open(self) -> None:
         """Put the flows into the network, as if each had been from the start."""

@@ -93,10 +93,9 @@ class FairShare:
         demand.holder, demand.own_Bps = None, 0.0
         return bool(self._touched or self._unsettled)
 
-    def pass_over(self, first: Demand, shared: Channel, level: float, others: int) -> None:
-        """Remove *first*, as if this number of *others* had joined and left *shared* with it at *level*."""
+    def pass_over(self, first: Demand, shared: Channel, level: float) -> None:
+        """Remove *first*, as if others had joined and left *shared* with it at *level*."""
         self.leave(first)
-        self._joined += others
         self._touched[shared] = None
         self._felt_from = min(self._felt_from, level)
 

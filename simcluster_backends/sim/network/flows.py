@@ -211,9 +211,9 @@ class Network:
 
     # called by a bundle
 
-    def note_end(self, first: Flow, shared: Channel, level: float, service: Service, number: int) -> None:
-        """Note that *number* flows at one *level* on *shared* have ended at this instant; *first* is one of them."""
-        self.fair.pass_over(first, shared, level, number - 1)
+    def note_end(self, first: Flow, shared: Channel, level: float, service: Service) -> None:
+        """Note that flows at one *level* on *shared* have ended at this instant; *first* is one of them."""
+        self.fair.pass_over(first, shared, level)
         self._unarmed[service] = None
         self.clock.settle = self._settle
 

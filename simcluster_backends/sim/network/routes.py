@@ -18,7 +18,7 @@ from simcluster_backends.sim.network.cores import Cores, Overheads
 from simcluster_backends.sim.network.flows import Network, Route
 from simcluster_backends.sim.network.losses import Losses, together
 from simcluster_backends.sim.network.models import Channels, NetworkModel, Spoke
-from simcluster_backends.sim.network.spokes import Spokes, spoke_links, spokes_of
+from simcluster_backends.sim.network.spokes import Spokes, spoke_links
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,7 +96,7 @@ class Routes:
 
     @cached_property
     def _spoke_links(self) -> dict[str, Link] | None:
-        return spoke_links(self.topology) if self._conditions is None else None
+        return spoke_links(self.topology)
 
     def _spoke(self, name: str) -> Spoke:
         """Return the spoke of worker *name* of a star: found for each once, since searching takes longer."""
@@ -111,7 +111,9 @@ class Routes:
 
     @cached_property
     def _spokes(self) -> Spokes | None:
-        return spokes_of(self.topology, self._model, self._channels.of)
+        if self._spoke_links is None:
+            return None
+        return Spokes(self._model, [self._spoke(name) for name in self.topology.workers])
 
     @property
     def spokes(self) -> Spokes | None:

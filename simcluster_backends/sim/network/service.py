@@ -89,7 +89,6 @@ class Service:
     def pass_over(self, at: float, now_s: float, number: int) -> None:
         """Note that *number* flows, the only ones, have been served until *at*, and ended at *now_s*."""
         self.virtual, self.since_s = max(self.virtual, at), now_s
-        self._added += number
         self._dropped += number
 
     def _count_from_0(self) -> None:

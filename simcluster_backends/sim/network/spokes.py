@@ -2,63 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcluster.topology import Hop
-
 if TYPE_CHECKING:
     from simcluster.topology import Link, Topology
-    from simcluster_backends.sim.network.channels import Channel
-    from simcluster_backends.sim.network.models import NetworkModel
+    from simcluster_backends.sim.network.models import NetworkModel, Spoke
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
 class Spokes:
-    """One link from each worker to the hub, by rank: the channels in both directions, and the latency."""
+    """All *spokes* of a star, by rank: the channels in both directions, and the latencies."""
 
-    model: NetworkModel
-    up: list[Channel]
-    down: list[Channel]
-    latencies_s: Floats
+    def __init__(self, model: NetworkModel, spokes: Sequence[Spoke]) -> None:
+        self._model = model
+        self.up, self.down = [spoke.up for spoke in spokes], [spoke.down for spoke in spokes]
+        self._latencies_s = np.array([spoke.link.latency_s for spoke in spokes])
 
     def wires(self, to: Ints) -> tuple[Floats, Floats]:
         """Return (rates of a message alone on its path, latencies) from each rank r to rank *to[r]*.
 
         They have the bits that NetworkModel.lay and FairShare.join find for one pair.
         """
-        latencies_s = self.latencies_s + self.latencies_s[to]
+        latencies_s = self._latencies_s + self._latencies_s[to]
         bounds_Bps = np.full(len(to), inf)
-        np.divide(self.model.window_bytes, 2.0 * latencies_s, out=bounds_Bps, where=latencies_s > 0)
+        np.divide(self._model.window_bytes, 2.0 * latencies_s, out=bounds_Bps, where=latencies_s > 0)
         up_Bps = np.array([channel.capacity_Bps for channel in self.up])
         down_Bps = np.array([channel.capacity_Bps for channel in self.down])
         rates_Bps = np.minimum(np.minimum(bounds_Bps, up_Bps), down_Bps[to])
-        return rates_Bps, self.model.latency_factor * latencies_s
-
-
-def spokes_of(topology: Topology, model: NetworkModel, channel_of: Callable[[Link, bool], Channel]) -> Spokes | None:
-    """Return the spokes of *topology*; None if it has another form, or more than bandwidth and latency matters."""
-    if (found := spoke_links(topology)) is None:
-        return None
-    hops = [Hop(found[name], found[name].a == name) for name in topology.workers]
-    up = [channel_of(hop.link, hop.forward) for hop in hops]
-    down = [channel_of(hop.link, not hop.forward) for hop in hops]
-    return Spokes(model, up, down, np.array([hop.link.latency_s for hop in hops]))
+        return rates_Bps, self._model.latency_factor * latencies_s
 
 
 def spoke_links(topology: Topology) -> dict[str, Link] | None:
-    """Return the link of each worker, as `spokes_of` finds them."""
+    """Return the link of each worker of a star; None for another form, or if more than that matters to a message."""
     nodes, links = topology.nodes, topology.links
     hubs = [name for name in nodes if nodes[name].device is None]
-    if len(hubs) != 1 or len(links) != len(nodes) - 1 or topology.paths:
+    if len(hubs) != 1 or len(links) != len(nodes) - 1 or topology.paths or topology.background:
         return None
     found = {link.a if link.b == hubs[0] else link.b: link for link in links if hubs[0] in (link.a, link.b)}
     if set(found) != set(topology.workers) or not all(map(_is_plain, links)):

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from heapq import heappush
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simcluster.algorithms.parameter_server.star import arrivals, ask
+from simcluster.errors import PeerLost
+from simcluster.payload import pack
 from simcluster.topology import Device, Link, Node, Topology
+from simcluster.transport import Transport
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
 from simcluster_backends.sim.loop.clock import Alarm, Clock
 from simcluster_backends.sim.network.bundle import Bundle
 from simcluster_backends.sim.transport import SimTransport
 from tests.algorithms.trained import Trained, train
 from tests.support.clusters import star, with_links
+from tests.support.plans import plan
 
 VERBS = ("ask", "gather", "send_each")
 
@@ -125,3 +134,53 @@ def test_a_step_on_equal_workers_is_a_bundle_each_way() -> None:
     with patch.object(Bundle, "takes", noted):
         train("sync_ps", star(6), steps=3)
     assert taken == [True] * (3 * 2 * 4)
+
+
+async def cancelled_as_it_leaves(node: Transport) -> str:
+    """Rank 0 cancels a question in the instant in which it leaves; the answer is there already."""
+    if node.rank == 1:
+        await node.send(0, "answer", None)
+        await node.recv(0, "before")
+        return (await node.recv(0, "question")).tag
+    await asyncio.sleep(1.0)
+
+    async def cancel() -> None:
+        await node.send(1, "before", pack(torch.empty(1000)))
+        asking.cancel()
+
+    cancelling = asyncio.create_task(cancel())
+    await asyncio.sleep(0)
+    asking = asyncio.create_task(ask(node, 1, "question", None, "answer"))
+    await asyncio.gather(cancelling, asking, return_exceptions=True)
+    return f"{asking.cancelled()}, {(await node.recv(1, 'answer')).tag}"
+
+
+async def cancelled_by_a_loss(node: Transport) -> list[str]:
+    """Rank 0 cancels a wait for any rank in the instant in which it ends with the loss of rank 1."""
+    if node.rank:
+        await asyncio.sleep(10.0)
+
+    async def cancel() -> None:
+        with suppress(PeerLost):
+            await node.recv(1, "its own")
+        waiting.cancel()
+
+    cancelling = asyncio.create_task(cancel())
+    waiting = asyncio.create_task(arrivals(node, "any", 2))
+    ends = await asyncio.gather(cancelling, waiting, return_exceptions=True)
+    (after,) = await arrivals(node, "after", 1)
+    return [repr(end) for end in (*ends, after)]
+
+
+@pytest.mark.parametrize("body", [cancelled_as_it_leaves, cancelled_by_a_loss])
+def test_cancelled_waits_lose_nothing(body: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found() -> list[Any]:
+        topology = star(2 if body is cancelled_as_it_leaves else 3)
+        faults = Faults(plan(topology, "kind: crash, node: n1, at: 5 s"))
+        return [repr(end) for end in Cluster(topology, faults=faults).run([body] * len(topology.workers))]
+
+    quick = found()
+    for verb in VERBS:
+        monkeypatch.delattr(SimTransport, verb)
+    assert quick == found()
+    assert "Lost" in quick[0] if body is cancelled_by_a_loss else quick == ["'True, answer'", "'question'"]

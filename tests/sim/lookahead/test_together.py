@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 import torch
 
 from simcluster.collectives.exchange import exchange
+from simcluster.collectives.halving_doubling import halving_all_reduce
 from simcluster.collectives.pairwise import pairwise_reduce_scatter
-from simcluster.collectives.ring import ring_all_reduce, ring_reduce_scatter
+from simcluster.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from simcluster.payload import pack
+from simcluster.topology.model.conditions import Background, BackgroundFlow
 from simcluster.transport import Transport
 from tests.sim.lookahead.oracle import nothing, now, same, uneven_star
-from tests.support.clusters import star
+from tests.support.clusters import star, with_nodes
 
 
 async def ring(node: Transport) -> float:
@@ -117,6 +120,21 @@ def test_ways_that_share_a_channel_are_simulated() -> None:
         return await ring(node)
 
     assert same(star(4, duplex="half"), body) == [0] * 4
+
+
+def test_rounds_beside_background_traffic_that_comes_and_goes_are_simulated() -> None:
+    traffic = BackgroundFlow("n0", "n3", Background(1e7, on_s=1e-3, off_s=1e-3))
+    assert same(replace(star(4), background=(traffic,)), ring) == [0] * 4
+
+
+def test_ranks_whose_messages_go_to_a_send_buffer_are_not_held() -> None:
+    async def body(node: Transport) -> float:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(halving_all_reduce(node, nothing(64), "a"))  # rank 1 sends two messages at once
+            group.create_task(ring_all_gather(node, nothing(16), "b"))
+        return now()
+
+    assert same(with_nodes(star(3), send_buffer_bytes=500), body) == [0] * 6
 
 
 def test_parts_larger_than_an_inbox_are_simulated_if_one_may_wait_for_room() -> None:
