@@ -225,3 +225,26 @@ def test_a_worker_of_a_cohort_may_join_late() -> None:
     run = train("fedbuff", EVEN, faults=plan, interval=2, concurrency=2, server_trains=False)
     assert run.results == [None] * 3
     assert run.values(0, "applied")[-1] == 12.0
+
+
+@pytest.mark.parametrize("compression", ["none", "int8"])
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_server_that_only_serves_calls_workers_that_all_join_late(concurrency: int, compression: str) -> None:
+    plan = [f"kind: join, node: n{rank}, at: {3 * rank} ms" for rank in (1, 2)]
+    settings = {"interval": 2, "concurrency": concurrency, "compression": compression, "server_trains": False}
+    run = train("fedbuff", EVEN, faults=plan, **settings)
+    assert run.results == [None] * 3
+    assert run.values(0, "applied")[-1] == 6.0 * concurrency, "six rounds in each place"
+
+
+def test_a_worker_that_joins_takes_a_free_place_while_another_trains() -> None:
+    slow = star(3, **{f"n{rank}": Device("slow", 1e15, work_overhead_s=1e-2) for rank in range(3)})
+    run = train("fedbuff", slow, faults=["kind: join, node: n2, at: 5 ms"], interval=2, concurrency=2)
+    first = min(span.end_s for span in run.records[2].spans if span.tag == "call")
+    assert first < min(span.end_s for span in run.records[1].spans if span.tag == "push")
+
+
+def test_a_worker_of_a_cohort_that_joins_after_the_server_has_ended_has_missed_the_run() -> None:
+    run = train("fedbuff", EVEN, faults=["kind: join, node: n2, at: 1 s"], interval=2, concurrency=1)
+    assert run.results[:2] == [None, None]
+    assert lost_somebody(run.results[2])
