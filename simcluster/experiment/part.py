@@ -169,6 +169,7 @@ class Part:
         facts = facts_of(experiment.algorithm)
         replica.ledger.in_step = in_step = facts.in_step
         replica.keeps_shapes = facts.keeps_shapes
+        replica.may_stand = self._may_stand
         drawn = partial(getattr, replica, "drawn_samples")
         self._recorder.pace = Pace(replica.steps, drawn, experiment.workload.tokens, in_step)
         self._recorder.ledger = partial(replica.ledger.notes, in_hand=True) if replica.computes else None

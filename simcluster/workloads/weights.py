@@ -30,6 +30,9 @@ class Weights(Progress):
     is_parted = False
     """Whether this rank trains a part of the model; the whole model is then at rank 0 only."""
 
+    may_stand = False
+    """Whether this rank may come to represent the run: it always has weights."""
+
     names: list[str]
     _rank: int
     _gathered: WeightsFile | None = None
@@ -91,11 +94,11 @@ class Weights(Progress):
         """Free the weights of a rank that gets others before it next trains; until then they are NaN.
 
         Buffers and the optimizer's state stay. Weights that share memory stay, too, and those of a model held in parts,
-        which has `free`.
+        which has `free`; and those of a rank that `may_stand` for the run.
         """
         memory = {live.untyped_storage().data_ptr(): live.untyped_storage().nbytes() for live in self._live}
         is_apart = len(memory) == len(self._live) and sum(memory.values()) == sum(live.nbytes for live in self._live)
-        if self._deferred is None and self._dropped is None and is_apart:
+        if self._deferred is None and self._dropped is None and is_apart and not self.may_stand:
             self._dropped = self.weights_sha256(), [live.stride() for live in self._live]
             for place, live in enumerate(self._live):
                 self._replace(place, live.new_full((), torch.nan).expand(live.shape))

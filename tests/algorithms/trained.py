@@ -87,7 +87,9 @@ def train(
         replica.load([weights.view_as(replica.parameters[0])])
 
     async def body(node: Transport) -> None:
-        await ALGORITHMS[name](node, replicas[node.rank], **settings)
+        replica = replicas[node.rank]
+        replica.ledger.incarnation = cluster.members[node.rank].recorder.incarnation
+        await ALGORITHMS[name](node, replica, **settings)
 
     cluster = Cluster(topology, SEED, faults=Faults(plan(topology, *faults)))
     results = cluster.run([body] * size)

@@ -37,7 +37,7 @@ async def ad_psgd(
     mean of all raises PeerLost. An answering rank serves until all ranks that may ask it have ended.
     """
     partners = Partners(node, overlay_for(overlay, node.size, node.rng.seed, moving))
-    requests = Requests(partners)
+    requests = Requests(partners, replica)
     state = resumable(replica, x=replica.snapshot(), averagings=0)  # the replica stays at x^ while x moves on
     training = _train(node, replica, state, partners, requests)
 

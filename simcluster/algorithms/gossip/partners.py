@@ -14,6 +14,7 @@ from simcluster.overlays import Neighbourhood, Overlay
 from simcluster.overlays.hearing import arrival
 from simcluster.payload import Message, pack
 from simcluster.transport import Transport
+from simcluster.workloads import Replica
 
 
 class Partners(Neighbourhood):
@@ -72,9 +73,11 @@ class Partners(Neighbourhood):
 class Requests(Listener):
     """The requests of *partners*; ranks that rejoin are looked for after each step."""
 
-    def __init__(self, partners: Partners) -> None:
+    def __init__(self, partners: Partners, replica: Replica) -> None:
         self._partners = partners
         super().__init__(partners.node, lambda: bool(partners.node.peers), tag="average")
+        # No partner need ever have drawn a rank that began with the run: only one that came later can be too late.
+        self._heard = replica.ledger.incarnation == 0
 
     async def next_request(self) -> Message | None:
         """Return the next request, in order of arrival; None once this rank has been trained and no peer is left."""

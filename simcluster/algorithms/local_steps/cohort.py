@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 from simcluster.algorithms.local_steps.own_rounds import train_and_push
 from simcluster.algorithms.local_steps.rounds import adopt
 from simcluster.algorithms.parameter_server.server import SERVER, Push
-from simcluster.algorithms.parameter_server.serving import Listener
+from simcluster.algorithms.parameter_server.serving import PUSH, Listener
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
 from simcluster.compression import Codec
 from simcluster.errors import ENDED, PeerLost
-from simcluster.payload import Message
+from simcluster.overlays.hearing import heard
+from simcluster.payload import Message, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -93,21 +94,25 @@ class Cohort(Listener):
         return self._done.get(rank, -(-self._replica.done_by(rank) // self._interval))
 
 
-async def calls(node: Transport) -> AsyncIterator[Message]:
-    """Yield the server's calls, until it has ended."""
-    while True:
-        try:
+async def calls(node: Transport, replica: Replica) -> AsyncIterator[Message]:
+    """Yield the server's calls, until it has ended. A rank that joins late or rejoins reports to the server first."""
+    is_late = replica.ledger.incarnation > 0
+    if is_late and isinstance(lost := await heard(node, SERVER), PeerLost):
+        raise lost  # even if the server has ended: this rank has missed the run
+    try:
+        if is_late:
+            await node.send(SERVER, PUSH, pack())
+        while True:
             yield await node.recv(SERVER, CALL)
-        except PeerLost as lost:
-            if lost.reason == ENDED:
-                return
+    except PeerLost as lost:
+        if lost.reason != ENDED:
             raise
 
 
 async def work_when_called(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
     """Be a worker of a cohort: a round for each call."""
     training = rounds(replica, interval, keep=resumable(replica, codec=codec), loose=True)
-    async for call in calls(node):
+    async for call in calls(node, replica):
         # Phase 3, pull: the current weights, which come with the call and so before a round.
         await timed(node, adopt, replica.parameters, call.tensor)
         done, batches = await anext(training)

@@ -96,7 +96,7 @@ async def _serve(
         is_own = push is not None and push.rank == SERVER
         if push is not None and (cohort is None or is_own):
             server.answer(push, weights)
-        if cohort is not None and not (is_own and cohort.trains):  # a rank may be back after all were lost
+        elif cohort is not None:
             server.call(cohort.draw(), CALL, weights)
 
     listener = Rounds(node, replica) if cohort is None else cohort
@@ -107,7 +107,7 @@ async def _serve(
             server.train(own_rounds(node, replica, server, interval, state.w, state.version, pushed))
         async for push in server.pushes() if cohort is None else server.news():
             if push is None:
-                answer(None)  # a called rank is lost
+                answer(None)  # a rank is lost or has joined
                 continue
             state.came += push.rank != SERVER
 

@@ -71,7 +71,7 @@ class Server(AsyncIterator[Any]):
         return self
 
     def news(self) -> AsyncIterator[Push | None]:
-        """Yield pushes, and None after a loss: other ranks may have waited for the lost one."""
+        """Yield pushes, and None after a loss or a push without tensors, by which a rank reports that it has joined."""
         self._tells_losses = True
         return self
 
@@ -86,6 +86,8 @@ class Server(AsyncIterator[Any]):
             raise StopAsyncIteration
         if isinstance(item, PeerLost):
             self._lose(item)
+            return None
+        if isinstance(item, Message) and not item.tensors:
             return None
         ledger = self._replica.ledger
         if isinstance(item, _Own):
@@ -215,7 +217,7 @@ class Server(AsyncIterator[Any]):
             if isinstance(news, PeerLost) and not self._tells_losses:
                 self._lose(news)
                 continue
-            if isinstance(news, Message) and self._codec is not None:
+            if isinstance(news, Message) and news.tensors and self._codec is not None:
                 tensors = await self._codec.restore(self._node, news.tensors)
                 content = Payload(tuple(tensors), news.payload.values)
                 news = Message(news.source, news.tag, content, news.size_bytes, incarnation=news.incarnation)

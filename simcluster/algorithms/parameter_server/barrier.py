@@ -12,7 +12,7 @@ from torch import Tensor
 from simcluster.algorithms.parameter_server.server import SERVER, Push, endless
 from simcluster.algorithms.parameter_server.star import arrivals, ask, sends
 from simcluster.algorithms.steps import resumable
-from simcluster.errors import PeerLost
+from simcluster.errors import ENDED, PeerLost
 from simcluster.overlays.hearing import heard
 from simcluster.payload import Message, Payload, give, pack
 from simcluster.transport import ANY, Transport
@@ -189,7 +189,9 @@ class Barrier(AsyncIterator[int]):
     def _take(self, arrived: Message | PeerLost, on_time: dict[int, Push]) -> None:
         """Keep a gradient of this step, reject an older one; survive a loss while any training rank is left."""
         if isinstance(arrived, PeerLost):
-            self._replies.lost(arrived, enough=bool(on_time or self._node.peers))
+            # A worker ends after the last step: this server has rejoined too late, and does not train on alone.
+            in_time = arrived.reason != ENDED
+            self._replies.lost(arrived, enough=in_time and bool(on_time or self._node.peers))
             return
         push = Push(arrived, self._replica.ledger.receive(arrived))
         if arrived["step"] == self.step:

@@ -80,6 +80,7 @@ def run(
             replica.load([parameter + rank for parameter in replica.parameters])
 
     async def body(node: Transport) -> None:
+        replicas[node.rank].ledger.incarnation = cluster.members[node.rank].recorder.incarnation
         try:
             async with asyncio.timeout(limit_s):
                 await ALGORITHMS[name](node, replicas[node.rank], **settings)

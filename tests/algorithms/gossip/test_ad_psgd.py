@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcluster.errors import UsageError
-from simcluster.topology import complete, ring
+from simcluster.topology import Device, complete, ring
 from simcluster.topology.model.stragglers import Constant
 from tests.algorithms.gossip.runs import INSTANT, SEED, STILL, WORKLOAD, Ran, run
 from tests.support.clusters import chain, star, with_nodes
@@ -152,3 +152,16 @@ def test_an_only_partner_that_comes_back_twice_is_averaged_with_each_time(rank: 
 @pytest.mark.parametrize("given", [{}, {"overlay": "complete", "output": "mean"}], ids=str)
 def test_timing_only_takes_the_time_of_real_numerics(given: dict[str, Any], tmp_path: Path) -> None:
     same_time_and_messages(*both({"name": "ad_psgd", **given}, tmp_path))
+
+
+def test_the_last_rank_to_train_ends_well_although_no_partner_has_asked_it() -> None:
+    quick, slow = (Device("even", 1e15, work_overhead_s=overhead_s) for overhead_s in (1e-3, 1e-2))
+    asked = []
+    for last in ("n1", "n2", "n3"):
+        done = run(
+            "ad_psgd", star(4, **dict.fromkeys(("n0", "n1", "n2", "n3"), quick) | {last: slow}), steps=1, overlay="star"
+        )
+        assert done.results == [None] * 4
+        sent = [span.tag for span in done.records[int(last[1:])].spans if span.kind == "send"]
+        asked.append(sent == ["mean"])
+    assert sorted(asked) == [False, False, True], "rank 0 asks one of the three"

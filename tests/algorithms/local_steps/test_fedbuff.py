@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import simcluster
 from simcluster.errors import UsageError
 from simcluster.topology import Device
 from simcluster.verify.claims.diloco import FEDBUFF as CLAIM
@@ -225,3 +227,40 @@ def test_a_worker_of_a_cohort_may_join_late() -> None:
     run = train("fedbuff", EVEN, faults=plan, interval=2, concurrency=2, server_trains=False)
     assert run.results == [None] * 3
     assert run.values(0, "applied")[-1] == 12.0
+
+
+@pytest.mark.parametrize("compression", ["none", "int8"])
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_server_that_only_serves_calls_workers_that_all_join_late(concurrency: int, compression: str) -> None:
+    plan = [f"kind: join, node: n{rank}, at: {3 * rank} ms" for rank in (1, 2)]
+    settings = {"interval": 2, "concurrency": concurrency, "compression": compression, "server_trains": False}
+    run = train("fedbuff", EVEN, faults=plan, **settings)
+    assert run.results == [None] * 3
+    assert run.values(0, "applied")[-1] == 6.0 * concurrency, "six rounds in each place"
+
+
+def test_a_worker_that_joins_takes_a_free_place_while_another_trains() -> None:
+    slow = star(3, **{f"n{rank}": Device("slow", 1e15, work_overhead_s=1e-2) for rank in range(3)})
+    run = train("fedbuff", slow, faults=["kind: join, node: n2, at: 5 ms"], interval=2, concurrency=2)
+    first = min(span.end_s for span in run.records[2].spans if span.tag == "call")
+    assert first < min(span.end_s for span in run.records[1].spans if span.tag == "push")
+
+
+def test_a_worker_of_a_cohort_that_joins_after_the_server_has_ended_has_missed_the_run() -> None:
+    run = train("fedbuff", EVEN, faults=["kind: join, node: n2, at: 1 s"], interval=2, concurrency=1)
+    assert run.results[:2] == [None, None]
+    assert lost_somebody(run.results[2])
+
+
+def test_a_worker_that_stands_for_a_run_whose_server_was_lost_at_the_end_has_weights(tmp_path: Path) -> None:
+    cohort = {"name": "fedbuff", "interval": 1, "concurrency": 1, "server_trains": False}
+    crash = {"kind": "crash", "node": "n0", "at": "49.95 ms"}  # the time is up before a worker hears of it
+    nodes = {f"n{rank}": {"flops": "1 GFLOP/s", "work_overhead": "1 ms"} for rank in range(4)}
+    links = [{"between": ["n0", f"n{rank}"], "bandwidth": "1 Gbps", "latency": "100 us"} for rank in (1, 2, 3)]
+    run = simcluster.run(
+        topology={"name": "star", "nodes": nodes, "links": links}, algorithm=cohort, workload="quadratic",
+        stop={"steps": 1000, "time": "50 ms"}, faults=[crash], out=tmp_path / "run", report=False,
+    )  # fmt: skip
+    assert list(run.summary["lost"]) == ["n0"]
+    assert run.summary["loss"] is not None
+    assert all(torch.isfinite(weights).all() for weights in run.weights().values())

@@ -14,6 +14,8 @@ from simcluster.topology.model.stragglers import Exponential, TwoPoint
 from simcluster.verify.claims.parameter_server import sync_ps as reference
 from simcluster.workloads import quadratic
 from tests.algorithms.served import Served, bowl, equal, harmonic, serve, slow
+from tests.algorithms.trained import lost_somebody, train
+from tests.support.clusters import star
 
 P, STEPS = 5, 250
 EXPONENTIAL = [Exponential(1.0)] * P
@@ -194,3 +196,14 @@ def test_a_worker_that_comes_back_takes_part_again(settings: dict[str, Any]) -> 
     assert done.results == [None] * 4
     assert any(time_s > 8.0 for time_s in done.times("pushed", 1))
     assert torch.equal(done.weights[1], done.weights[0])
+
+
+def test_a_server_that_is_back_after_its_workers_have_ended_does_not_train_on_alone() -> None:
+    far = star(3, latency_s=1e-2)
+    settings: dict[str, Any] = {"wait_for": 2, "cancel_late": True}
+    whole = train("sync_ps", far, steps=3, **settings)
+    ended_s = max(span.end_s for record in whole.records[1:] for span in record.spans)
+    restart = f"kind: restart, node: n0, at: {ended_s + 1e-2} s, after: 1 ms"  # the workers' end takes 20 ms to arrive
+    run = train("sync_ps", far, steps=3, faults=[restart], **settings)
+    assert run.results[1:] == [None, None]
+    assert lost_somebody(run.results[0])

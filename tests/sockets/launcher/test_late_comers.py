@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import simcluster
 from simcluster.results import Run
 
@@ -26,8 +28,8 @@ def experiment(
     }
 
 
-def run(plan: dict[str, Any], folder: Path) -> Run:
-    return simcluster.run(plan, out=folder, report=False)
+def run(plan: dict[str, Any], folder: Path, backend: str = "sim") -> Run:
+    return simcluster.run(plan, out=folder, backend=backend, report=False)
 
 
 def test_a_rank_0_that_joined_too_late_does_not_stand_for_the_run(tmp_path: Path) -> None:
@@ -49,3 +51,12 @@ def test_a_late_comer_that_misses_a_crashed_node_does_not_fail_the_run(tmp_path:
     summary = run(plan, tmp_path).summary
     assert summary["status"] == "done"
     assert set(summary["lost"]) == {"n0", "n2"}
+
+
+@pytest.mark.parametrize("backend", ["sim", "sockets"])
+def test_a_cohort_of_late_workers_alone_makes_all_rounds(backend: str, tmp_path: Path) -> None:
+    late = {"kind": "join", "node": "n1", "at": "0.3 s"}
+    cohort = {"name": "fedbuff", "interval": 2, "concurrency": 1, "server_trains": False}
+    made = run(experiment(["n0", "n1"], cohort, 6, late), tmp_path / "run", backend)
+    assert "lost" not in made.summary
+    assert made.metrics[made.metrics["name"] == "applied"]["value"].max() == 3.0, "a round per two steps"

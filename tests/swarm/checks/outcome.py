@@ -10,7 +10,7 @@ from simcluster.fault_plans.kinds import Crash, Join, Leave, Restart
 from tests.swarm.case import Case
 from tests.swarm.hits import Hits
 from tests.swarm.play import Played
-from tests.swarm.promise import must_be_done, serves_any, trains, way_of
+from tests.swarm.promise import must_be_done, only_serves, serves_any, trains, way_of
 
 Found = Iterator[tuple[str, str]]
 """(invariant, how it is broken)."""
@@ -107,6 +107,10 @@ def _least_steps(case: Case, hits: Hits) -> int:
         return 1
     if case.algorithm == "edp" and case.settings.get("push") == "weights":  # one version for as many of its own steps
         return hits.plan.steps // case.settings.get("pull_interval", 1)
+    if "concurrency" in case.settings and only_serves(case):  # a round may be any worker's, and a lost one's as well
+        workers = len(case.workers) - 1
+        places = min(case.settings["concurrency"], workers)
+        return 1 if hits.happened else hits.plan.steps * places // workers
     gathers = case.algorithm == "softsync"
     return hits.plan.steps * len(hits.core) // len(case.workers) if gathers else hits.plan.steps
 
