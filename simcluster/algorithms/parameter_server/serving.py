@@ -167,7 +167,7 @@ class Rounds(Listener):
 
 class Clocks(Listener):
     """Counts of the pushes of each of *ranks* that has any left. A rank waits to read while its clock is more than
-    *bound* ahead of the slowest; None is no bound.
+    *bound* ahead of the slowest; None is no bound. A rank that a checkpoint restores further ahead starts at the bound.
     """
 
     def __init__(self, node: Transport, replica: Replica, ranks: Sequence[int], bound: int | None) -> None:
@@ -175,6 +175,9 @@ class Clocks(Listener):
         done = {rank: replica.done_by(rank) for rank in ranks}
         there = (SERVER, *node.peers)
         self._clock = {rank: done[rank] for rank in ranks if rank in there and done[rank] < replica.steps}
+        if bound is not None:
+            most = self._slowest() + bound
+            self._clock = {rank: min(clock, most) for rank, clock in self._clock.items()}
         self._through = {rank for rank in ranks if done[rank] >= replica.steps}
         self._waiting: dict[int, Push] = {}  # to read, since these pushes
         self._bound = bound

@@ -28,7 +28,7 @@ async def ssp(
 
     *staleness*: the bound s; None is infinite. *server_trains*: false for a server that only serves. Pushes are applied
     at the next read, as one step with their mean. The clock of a lost worker delays no rank; a worker that joins late
-    or rejoins starts at the slowest rank's clock.
+    or rejoins starts at the slowest rank's clock, one that a checkpoint restores further ahead than s at s ahead.
     """
     ranks = trainers(node.size, server_trains)
     loose = staleness != 0  # ranks may be at different steps
