@@ -30,9 +30,9 @@ from simcluster.experiment.read.read import read_experiment
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
 from simcluster.runs.folder import SOURCE, RunFolder
-from simcluster.runs.sweep.sweep_folder import POINTS
+from simcluster.runs.sweep.sweep_folder import LOGS, POINTS
 from simcluster.sweeps.axes import read_axes
-from simcluster.sweeps.engines import checked_jobs
+from simcluster.sweeps.engines import Engine, checked_jobs, engine
 from simcluster.sweeps.points import Point, digest_of
 from simcluster.sweeps.run import PlannedSweep, check_folder, run_missing
 from simcluster.topology import Device
@@ -120,9 +120,9 @@ def whatif(
     folder = home(plan.name)
     ours = any(((folder / ANSWER).is_file(), (folder / POINTS).is_dir(), (folder / SOURCE).is_dir()))
     check_folder(folder, ours, "a folder of whatif", (POINTS,), (SOURCE,))
-    write_sources(plan.own_code)
-    asked = _Asked(read, fixed, plan, wanted, seeds, folder, processes, engine_name, progress)
-    found = asked.answer(for_sale)
+    with engine(engine_name, processes, folder / LOGS) as run_all:
+        write_sources(plan.own_code)
+        found = _Asked(read, fixed, plan, wanted, seeds, folder, run_all, progress).answer(for_sale)
     _write(found, report=report)
     return found
 
@@ -137,8 +137,7 @@ class _Asked:
     goal: Goal
     seeds: int
     folder: Path
-    jobs: int
-    engine: str
+    run_all: Engine
     progress: Progress | None
     done: int = 0
     exact: bool = False
@@ -223,7 +222,7 @@ class _Asked:
                 self.progress(self.done + done, self.done + total, before)
 
         swept = PlannedSweep(self.folder, points, self.goal.targets)
-        run_missing(swept, self.jobs, self.engine, {}, on_progress)
+        run_missing(swept, self.run_all, {}, on_progress)
         self.done += len({point.digest for point in points})
         return swept
 
