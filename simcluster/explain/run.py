@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from simcluster.errors import Problem, UsageError
 from simcluster.reports.report_tables import dominated
 from simcluster.results import Run, load_run
 from simcluster.runs import words
 from simcluster.runs.coverage import covered_by
+from simcluster.runs.folder import topology_of
 from simcluster.runs.spans import Span
-from simcluster.topology import Topology, load
+from simcluster.topology import Topology
 from simcluster.what_if.answer import LEAST_SHARE, in_words
 from simcluster.what_if.critical_path import Part, critical_path
 
@@ -159,10 +159,7 @@ class ExplainedRun:
 def explain_run(folder: Path) -> ExplainedRun:
     """Explain the run in *folder*. Raise UsageError for what is no complete run."""
     run = load_run(folder)
-    try:
-        topology = load(run.config["topology"])
-    except (KeyError, TypeError) as error:
-        raise UsageError(Problem("config.yaml", f"no topology in {folder}", "the config of a run")) from error
+    topology = topology_of(run)
     spans, rests = run.spans, run.rests
     covered_s = float(run.summary["elapsed_s"])
     if rests:

@@ -172,7 +172,8 @@ class _Asked:
         base = {point.seed: value for point, value in zip(swept.points, values, strict=True) if value is not None}
         if None in values:
             reached = f"{values.count(None)} of {len(values)} seeds have no {self.goal.name} as the experiment is"
-            raise RunError(f"{reached}{_nearest(self.goal, swept)}; what helps is {self.goal.missing()}")
+            near, helps = _nearest(self.goal, swept)
+            raise RunError(f"{reached}{near}; what helps is {helps}")
         if not self.goal.learns and self.seeds > 1 and swept.table["trace_sha256"].nunique() == 1:
             self.exact, self.seeds, base = True, 1, {self.plan.seed: base[self.plan.seed]}
         if self.goal.name in ("step-time", "run-time"):  # which differ only by a factor
@@ -272,14 +273,16 @@ def _check_goal(goal: Goal, plan: Experiment) -> None:
         raise UsageError(Problem(f"--goal {goal.name}", f"devices of {some} without it", goal.missing()))
 
 
-def _nearest(goal: Goal, swept: PlannedSweep) -> str:
-    """Describe how near a run came to a target that it missed."""
+def _nearest(goal: Goal, swept: PlannedSweep) -> tuple[str, str]:
+    """Return how near a run came to a target that it missed, and what would help."""
     if not goal.learns:
-        return ""
+        return "", goal.missing()
     name = goal.name.removeprefix("time-to-")
     tables = [run.metrics for run in swept.runs if run is not None]
     values = [value for table in tables for value in table.loc[table["name"] == f"eval_{name}", "value"]]
-    return f" (the best {name} was {max(values) if name == 'accuracy' else min(values):.4g})" if values else ""
+    if not values:
+        return f" (no evaluation of this workload gives {name})", f"a workload with {name}, or another goal"
+    return f" (the best {name} was {max(values) if name == 'accuracy' else min(values):.4g})", goal.missing()
 
 
 def _write(found: WhatIf, *, report: bool) -> None:

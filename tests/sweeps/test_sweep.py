@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import math
 import os
 import signal
@@ -210,6 +211,23 @@ def test_a_ctrl_c_never_reaches_the_fork_server() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     (blocked,) = (line.split()[1] for line in done.stdout.splitlines() if line.startswith("SigBlk:"))
     assert int(blocked, 16) & 1 << signal.SIGINT - 1
+
+
+def test_a_target_that_no_point_reaches_is_noted(command: Any) -> None:
+    swept = [
+        "quickstart",
+        "--set",
+        "workload=quadratic",
+        "--set",
+        "stop.steps=2",
+        "--jobs",
+        "1",
+        "--no-report",
+        "--json",
+    ]
+    code, out, err = command("sweep", *swept, "--target", "accuracy=0.9", "--out", "s")
+    assert (code, [row["time_to_target_s"] for row in json.loads(out)]) == (0, [None])
+    assert "note: no point reached accuracy=0.9\n" in err
 
 
 @pytest.mark.parametrize(
