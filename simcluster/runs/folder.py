@@ -72,6 +72,8 @@ class RunFolder:
         if not self.folder.is_dir():
             raise UsageError(Problem("run", f"no folder {self.folder}", "a run folder"))
         missing = [name for name in NEEDED if not (self.folder / name).is_file()]
+        if missing and (self.folder / "sweep.yaml").is_file():
+            raise UsageError(Problem("run", f"the sweep {self.folder}", "the folder of a run, like one in its points"))
         if missing:
             expected = "this file of a run folder"
             raise UsageError([Problem(name, f"nothing in {self.folder}", expected) for name in missing])

@@ -86,6 +86,15 @@ def test_a_config_that_was_cut_is_named_by_whatever_needs_its_topology(
     assert names_in(tmp_path) == ["run"]
 
 
+def test_the_folder_of_a_sweep_is_named_as_one(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text("experiment: x\naxes: []\n")
+    with pytest.raises(UsageError) as refused:
+        load_run(tmp_path)
+    assert [str(problem) for problem in refused.value.problems] == [
+        f"run: found the sweep {tmp_path}, expected the folder of a run, like one in its points"
+    ]
+
+
 def test_metrics_come_by_time_and_then_by_rank(tmp_path: Path) -> None:
     write(tmp_path)
     metrics = load_run(tmp_path).metrics
