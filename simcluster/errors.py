@@ -275,5 +275,6 @@ def nearest(word: str, candidates: Iterable[str]) -> str:
 
 def closest(word: str, candidates: Iterable[str]) -> str | None:
     """Return the candidate that *word* is probably a misspelling of, if there is one."""
-    options = list(islice(candidates, MOST_COMPARED))
-    return next(iter(difflib.get_close_matches(word[:MOST_CHARACTERS], options, n=1, cutoff=0.51)), None)
+    word = word[:MOST_CHARACTERS]
+    options = [name for name in islice(candidates, MOST_COMPARED) if 2 * len(name) >= len(word)]
+    return next(iter(difflib.get_close_matches(word, options, n=1, cutoff=0.5)), None)
