@@ -267,8 +267,14 @@ def last_words(details: str) -> str:
 def nearest(word: str, candidates: Iterable[str]) -> str:
     """Return "did you mean 'X'?" for the candidate closest to *word*, else a list of candidates."""
     options = sorted(islice(candidates, MOST_COMPARED))
-    close = difflib.get_close_matches(word[:MOST_CHARACTERS], options, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {close[0]!r}?"
+    if (meant := closest(word, options)) is not None:
+        return f"did you mean {meant!r}?"
     more = ", ..." if len(options) > MOST_LISTED else ""
     return "one of " + ", ".join(options[:MOST_LISTED]) + more if options else "nothing here"
+
+
+def closest(word: str, candidates: Iterable[str]) -> str | None:
+    """Return the candidate that *word* is probably a misspelling of, if there is one."""
+    word = word[:MOST_CHARACTERS]
+    options = [name for name in islice(candidates, MOST_COMPARED) if 2 * len(name) >= len(word)]
+    return next(iter(difflib.get_close_matches(word, options, n=1, cutoff=0.5)), None)

@@ -98,3 +98,4 @@ def test_a_problem_says_where_what_and_what_else() -> None:
 def test_the_nearest_word_is_named_or_else_all() -> None:
     assert nearest("pul_interval", ["polyak", "pull_interval"]) == "did you mean 'pull_interval'?"
     assert nearest("xyz", ["b", "a"]) == "one of a, b"
+    assert nearest("factor", ["at", "kind"]) == "one of at, kind"  # which is far shorter

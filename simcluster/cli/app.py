@@ -201,14 +201,14 @@ def report(run: Annotated[Path, Argument(metavar="RUN", help="The folder of a ru
     """
     from simcluster.reports.report import write_report
     from simcluster.results import load_run, load_sweep
+    from simcluster.runs.folder import topology_of
     from simcluster.runs.sweep.sweep_folder import is_sweep
-    from simcluster.topology import load
 
     if is_sweep(run):
         print(*load_sweep(run).write_pages(), sep="\n")
         return
     finished = load_run(run)
-    print(write_report(finished, load(finished.config["topology"])))
+    print(write_report(finished, topology_of(finished)))
 
 
 _command(RESULTS)(figure)

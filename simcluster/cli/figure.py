@@ -34,17 +34,18 @@ def figure(
     ] = None,
 ) -> None:
     """Draw one figure of a run, a sweep or a what-if to a file."""
-    from simcluster.cli.figure_names import about, draw_named, figures_of
+    from simcluster.cli.figure_names import about, check_named, draw_named, figures_of
 
     figures = figures_of(folder, others or [])
     if name is None:
         for known, draw in figures.items():
             print(wrapped(f"  {known:<22} {about(draw)}"))
         return
+    check_named(figures, name, given := overrides(settings, name))
     if out is None or out.suffix.lower() not in SUFFIXES:
         found = str(out) if out is not None else "nothing"
         raise UsageError(Problem("--out", found, f"a file that ends in {', '.join(SUFFIXES)}"))
-    drawn = draw_named(figures, name, overrides(settings, name))
+    drawn = draw_named(figures, name, given)
     if out.suffix.lower() == ".html":
         from simcluster.reports.html_page import page, section
 

@@ -38,8 +38,8 @@ def figures_of(folder: Path, others: Sequence[Path] = ()) -> dict[str, Draw]:
     return _figures(load_run(folder).plot)
 
 
-def draw_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, Any]) -> go.Figure:
-    """Draw the figure *name* with *settings* as keyword arguments. Raise UsageError with everything wrong."""
+def check_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, Any]) -> None:
+    """Raise UsageError with everything wrong if the figure *name* cannot take *settings* as keyword arguments."""
     import pydantic
 
     if name not in figures:
@@ -57,14 +57,20 @@ def draw_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, An
         for key, parameter in known.items()
         if parameter.default is parameter.empty and key not in settings
     ]
-    for key in settings.keys() & known.keys():
+    for key in [key for key in settings if key in known]:
         try:
             pydantic.TypeAdapter(hints[key]).validate_python(settings[key])
         except pydantic.ValidationError as error:
-            problems.append(Problem(key, repr(settings[key]), error.errors()[0]["msg"].lower()))
+            words = error.errors()[0]["msg"].removeprefix("Input should be ").lower()
+            problems.append(Problem(key, repr(settings[key]), words))
     if problems:
         raise UsageError(problems)
-    return draw(**settings)
+
+
+def draw_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, Any]) -> go.Figure:
+    """Draw the figure *name* with *settings* as keyword arguments. Raise UsageError with everything wrong."""
+    check_named(figures, name, settings)
+    return figures[name](**settings)
 
 
 def about(draw: Draw) -> str:

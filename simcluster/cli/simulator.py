@@ -27,8 +27,13 @@ from simcluster.cli.terminal.options import (
     real_options,
 )
 from simcluster.cli.terminal.show import check_target, write_file
+from simcluster.documents.limits import MOST_WHOLE
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.process.loading import torch_loads
+
+NetworkSeed = Annotated[
+    int, Option("--seed", metavar="N", min=0, max=MOST_WHOLE, help="Of jitter, losses and background traffic.")
+]
 
 topology_app = typer.Typer(
     help="Check and draw topology files.",
@@ -65,6 +70,8 @@ def draw(
 
     topology = load(file)
     target = check_target(out or Path(f"{topology.name}.html"))
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(Problem("--out", str(target), "a file that ends in .html: an HTML page is written"))
     write_file(target, draw_html(topology))
     print(target)
 
@@ -78,7 +85,7 @@ def flows(
         str | None,
         Option(metavar="NAME", help="maxmin (ideal fluid) or lv08 (SimGrid's TCP); by default the topology's."),
     ] = None,
-    seed: Annotated[int, Option(metavar="N", help="Of jitter, losses and background traffic.")] = 0,
+    seed: NetworkSeed = 0,
     as_json: Json = False,
 ) -> None:
     """Time plain flows over a topology: when does each arrive?"""
@@ -141,7 +148,7 @@ def collective(
         list[str] | None,
         Option("--set", metavar="K=V", help="order=near-first, far-first or a list; first, root, pieces."),
     ] = None,
-    seed: Annotated[int, Option(metavar="N", help="Of jitter, losses and background traffic.")] = 0,
+    seed: NetworkSeed = 0,
     as_json: Json = False,
 ) -> None:
     """Time a collective operation on a topology.

@@ -73,6 +73,7 @@ def sweep(
     """
     with torch_loads():
         from simcluster.sweeps import sweep as run_sweep
+        from simcluster.sweeps.run import TARGET_COLUMN
 
     bar = progress_bar(Path(experiment).stem, silent=as_json, estimate_s=ESTIMATE_S)
     with tracked(track, silent=as_json) as tracking, bar as progress:
@@ -86,6 +87,8 @@ def sweep(
     if len(done.points) == 1:
         example = "--set workload.learning_rate=0.01,0.1, --pair, or --seeds 5"
         print(f"note: one run, since nothing is swept; {example} would be several", file=sys.stderr)
+    if targets and done.table[TARGET_COLUMN].isna().all():
+        print(f"note: no point reached {' and '.join(targets)}", file=sys.stderr)
     if as_json:
         print(done.table.to_json(orient="records", indent=2))
     else:

@@ -54,7 +54,8 @@ def find(kind: Kind, source: str | Path) -> Path:
         found = "a folder" if os.path.isdir(path) else "no such file"
         raise UsageError(Problem(f"{what} {str(source)!r}", found, "the path of a file"))
     expected = f"a path, or the name of a shipped {what}: {nearest(str(source), shipped_names(kind))}"
-    raise UsageError(Problem(f"{what} {str(source)!r}", "no such file and no such name", expected))
+    found = "a folder" if os.path.isdir(path) else "no such file and no such name"
+    raise UsageError(Problem(f"{what} {str(source)!r}", found, expected))
 
 
 def schema_text(kind: str) -> str:

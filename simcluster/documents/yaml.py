@@ -134,6 +134,8 @@ def read_text(path: str | Path) -> str:
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        raise UsageError(Problem("file", "a folder", "the path of a file", str(path))) from None
     except OSError as error:
         raise UsageError(Problem("file", error.strerror or str(error), "one that can be read", str(path))) from None
     if len(content) > MAX_BYTES:

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from simcluster.errors import Problem, UsageError
 from simcluster.reports.report_tables import dominated
 from simcluster.results import Run, load_run
 from simcluster.runs import words
 from simcluster.runs.coverage import covered_by
+from simcluster.runs.folder import size_of, topology_of
 from simcluster.runs.spans import Span
-from simcluster.topology import Topology, load
+from simcluster.topology import Topology
 from simcluster.what_if.answer import LEAST_SHARE, in_words
 from simcluster.what_if.critical_path import Part, critical_path
 
@@ -59,7 +59,7 @@ class ExplainedRun:
         told, summary = self.run.config, self.run.summary
         workload = told["workload"].get("name") or told["workload"].get("path")
         return (
-            f"{summary['algorithm']} trained {workload} on {words.plural(len(summary['nodes']), 'node')} of "
+            f"{summary['algorithm']} trained {workload} on {words.plural(size_of(summary), 'node')} of "
             f"{summary['topology']} ({'simulated' if summary['backend'] == 'sim' else summary['backend']}, seed "
             f"{summary['seed']}): {words.steps(summary)} in {words.seconds(summary['elapsed_s'])}."
         )
@@ -81,7 +81,12 @@ class ExplainedRun:
 
     def _times(self) -> list[str]:
         found = [dominated(self.run.summary, self.topology)]
-        if self.uses:
+        if not self.covers_enough:
+            span = words.seconds(self.covered_s)
+            found.append(
+                f"The trace covers the first {span}, in which no node computed: nothing can be said of the rest."
+            )
+        elif self.uses:
             found += self._computed()
         summary = self.run.summary
         sent = f"{words.plural(summary['messages_sent'], 'message')}, {words.size(summary['bytes_sent'])}"
@@ -104,13 +109,14 @@ class ExplainedRun:
 
     def _path(self) -> list[str]:
         told = [part for part in self.parts if part.share >= LEAST_SHARE][:MOST_PARTS]
-        if not told:
+        if not told or not self.covers_enough:
             return []
         listed = words.listing([f"{words.share(part.share)} went {in_words(part, self.topology)}" for part in told])
-        return [f"On the critical path, what the end of the run waited for, {listed}."]
+        end = "the run" if self.covers_all else f"the first {words.seconds(self.covered_s)}"
+        return [f"On the critical path, what the end of {end} waited for, {listed}."]
 
     def _help(self) -> list[str]:
-        if not self.parts or self.parts[0].share < LEAST_SHARE:
+        if not self.parts or self.parts[0].share < LEAST_SHARE or not self.covers_enough:
             return []
         part = self.parts[0]
         what = {
@@ -137,6 +143,11 @@ class ExplainedRun:
     def covers_all(self) -> bool:
         return not self.run.rests
 
+    @property
+    def covers_enough(self) -> bool:
+        """Whether the trace covers enough of the run to speak for it: a node has computed."""
+        return self.covers_all or any(use.compute for use in self.uses)
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON has it."""
         summary = self.run.summary
@@ -159,10 +170,7 @@ class ExplainedRun:
 def explain_run(folder: Path) -> ExplainedRun:
     """Explain the run in *folder*. Raise UsageError for what is no complete run."""
     run = load_run(folder)
-    try:
-        topology = load(run.config["topology"])
-    except (KeyError, TypeError) as error:
-        raise UsageError(Problem("config.yaml", f"no topology in {folder}", "the config of a run")) from error
+    topology = topology_of(run)
     spans, rests = run.spans, run.rests
     covered_s = float(run.summary["elapsed_s"])
     if rests:

@@ -82,10 +82,12 @@ class _Reader:
         return ("faults", self.number)
 
     def read(self) -> Fault | None:
-        kind = self.spec.get("kind") if isinstance(self.spec, dict) else None
+        if not isinstance(self.spec, dict):
+            self.reading.bad(self.path, "a fault like {kind: crash, node: NAME, at: TIME}")
+            return None
+        kind = self.spec.get("kind", "")
         if not isinstance(kind, str) or kind not in KINDS:
-            at = (*self.path, "kind") if isinstance(self.spec, dict) else self.path
-            self.reading.bad(at, f"a kind of fault: {nearest(str(kind), KINDS)}")
+            self.reading.bad((*self.path, "kind"), f"a kind of fault: {nearest(str(kind), KINDS)}")
             return None
         before = len(self.reading.problems)
         self.kind, (make, self.keys, self.required) = kind, KINDS[kind]

@@ -18,6 +18,7 @@ from simcluster.reports.scales import RECORDED, XAxis
 from simcluster.reports.sections.activity import Activity, activity_of, end_of_first_steps, windows_of
 from simcluster.reports.x_axis import XScale, node_lines, run_line, thinned
 from simcluster.runs import words
+from simcluster.runs.folder import topology_of
 from simcluster.runs.steps import STALENESS
 from simcluster.runs.summary import ACCURACY, CONSENSUS, LOSS
 
@@ -106,11 +107,9 @@ class RunPlots(Figures):
 
     def topology(self) -> go.Figure:
         """Busy share of the links, on a drawing of the topology."""
-        from simcluster.topology import load
-
         summary, elapsed_s = self._run.summary, self._run.summary["elapsed_s"]
         computing = {name: node["compute_s"] / elapsed_s for name, node in summary["nodes"].items() if elapsed_s}
-        return link_map(load(self._run.config["topology"]), summary["links"], computing)
+        return link_map(topology_of(self._run), summary["links"], computing)
 
     def consensus(self, x: XAxis = "time") -> go.Figure:
         """Distance of the nodes' weights from their mean. Raises UsageError if the run has none."""

@@ -62,10 +62,15 @@ def doubts(summary: Mapping[str, Any]) -> str:
     return f'<div class="doubts" role="note"><strong>This result is doubtful</strong><ul>{rows}</ul></div>' * bool(rows)
 
 
+HEADERS = "Headers of messages count, but take no time"
+
+
 def carried(summary: dict[str, Any]) -> str:
     """Explain the numbers of the links."""
     if summary["backend"] == "sim":
-        return "What each link carried, and for what share of the run it was busy, at its full bandwidth."
+        text = "What each link carried, and for what share of the run it was busy, at its full bandwidth."
+        above = any(link["busy_fraction"] > 1 for link in summary["links"].values())
+        return f"{text} {HEADERS}, so small messages can fill more than 100 %." if above else text
     return (
         "What each link of the topology would have carried, and for what share of the run at its full bandwidth. "
         "The bytes themselves took whatever way there was between the nodes' processes."
@@ -123,7 +128,9 @@ def _busiest_link(summary: dict[str, Any], topology: Topology) -> tuple[float, s
     one_way, both = use[busiest]["busy_fraction"], both_ways[busiest]
     if summary["backend"] != "sim":
         return both, f"the topology's {busiest} would have been in use {words.share(one_way)} of the time"
-    more = f" ({words.share(both)} with both ways added)" if both > 1.2 * one_way else ""
+    notes = [f"{words.share(both)} with both ways added"] if both > 1.2 * one_way else []
+    notes += [HEADERS.lower()] if one_way > 1 else []
+    more = f" ({'; '.join(notes)})" if notes else ""
     return both, f"the busiest link, {busiest}, was in use {words.share(one_way)} of the time{more}"
 
 

@@ -141,7 +141,7 @@ def joules_used(run: RunFolder) -> Callable[[FloatArray], FloatArray]:
 
     Raises UsageError, naming the devices of the run's topology without a known power.
     """
-    watts = _watts(json.dumps(run.config["topology"]))
+    watts = _watts(json.dumps(run.config.get("topology")))
     works = [(rank, span.start_s, span.end_s, 1.0) for rank, span in run.spans if span.kind == "compute"]
     works += [
         (rank, part * rest.width_s, (part + 1) * rest.width_s, busy_s / rest.width_s)

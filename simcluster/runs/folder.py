@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from simcluster.checkpoints.store import Checkpoint
+    from simcluster.topology import Topology
 
 CONFIG, SUMMARY, METRICS = "config.yaml", "summary.json", "metrics.parquet"
 TRACE, REPORT, CHECKPOINTS, LOGS = "trace.json", "report.html", "checkpoints", "logs"
@@ -70,6 +72,8 @@ class RunFolder:
         if not self.folder.is_dir():
             raise UsageError(Problem("run", f"no folder {self.folder}", "a run folder"))
         missing = [name for name in NEEDED if not (self.folder / name).is_file()]
+        if missing and (self.folder / "sweep.yaml").is_file():
+            raise UsageError(Problem("run", f"the sweep {self.folder}", "the folder of a run, like one in its points"))
         if missing:
             expected = "this file of a run folder"
             raise UsageError([Problem(name, f"nothing in {self.folder}", expected) for name in missing])
@@ -202,6 +206,19 @@ def read_config(folder: Path) -> Any:
     except (OSError, ValueError) as error:
         raise _damaged(folder / CONFIG, f"a file that can be read ({error})") from error
     return loads(text, str(folder / CONFIG)).data
+
+
+def topology_of(run: RunFolder) -> Topology:
+    """Return the topology of *run*'s resolved experiment. Raises UsageError, which names the file."""
+    from simcluster.topology import load
+
+    path, config = run.folder / CONFIG, run.config
+    try:
+        return load(config["topology"])
+    except (KeyError, TypeError) as error:
+        raise _damaged(path, "the topology of a run") from error
+    except UsageError as error:
+        raise UsageError([replace(one, key=f"topology, {one.key}", file=str(path)) for one in error.problems]) from None
 
 
 def read_table(folder: Path, name: str, columns: Mapping[str, str], what: str = "a Parquet table") -> pd.DataFrame:

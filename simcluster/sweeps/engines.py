@@ -28,7 +28,7 @@ from simcluster.process.intra_op import usable_cores
 from simcluster.process.signals import kill
 from simcluster.process.starting import way_to_start
 from simcluster.sweeps.points import run_point
-from simcluster.sweeps.slurm import run_on_slurm
+from simcluster.sweeps.slurm import refuse_twice, run_on_slurm
 
 Call: TypeAlias = tuple[Any, ...]
 """The arguments of `run_point`."""
@@ -54,7 +54,10 @@ TRIES = 2
 
 @contextmanager
 def engine(name: str, jobs: int, logs: Path) -> Iterator[Engine]:
-    """Yield the engine called *name*: "local", "dask", "dask=tcp://host:8786" or "slurm", with *jobs* workers."""
+    """Yield the engine called *name*: "local", "dask", "dask=tcp://host:8786" or "slurm", with *jobs* workers.
+
+    Raise UsageError if there is none, it is not installed, or it does not answer.
+    """
     kind, _, address = name.partition("=")
     if kind == "local" and not address:
         yield lambda calls: _local(calls, jobs)
@@ -62,6 +65,7 @@ def engine(name: str, jobs: int, logs: Path) -> Iterator[Engine]:
         with _dask(jobs, address) as found:
             yield found
     elif kind == "slurm" and not address:
+        refuse_twice(logs)
         yield lambda calls: run_on_slurm(calls, jobs, logs)
     else:
         raise UsageError(Problem("--engine", repr(name), "local, dask, dask=ADDRESS or slurm"))
@@ -202,7 +206,11 @@ def _dask(jobs: int, address: str) -> Iterator[Engine]:
         cluster = address or stack.enter_context(
             LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None, host="127.0.0.1")
         )
-        client = stack.enter_context(Client(cluster))
+        try:
+            client = stack.enter_context(Client(cluster))
+        except (OSError, ValueError):
+            expected = "the address of a Dask scheduler that answers, such as dask=tcp://127.0.0.1:8786"
+            raise UsageError(Problem("--engine", f"dask={address}", expected)) from None
 
         def run(calls: Sequence[Call]) -> Outcomes:
             futures = [client.submit(run_point, *call, pure=False) for call in calls]

@@ -7,8 +7,9 @@ resumes, and a larger sweep reuses the runs of a smaller one.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ import yaml
 from simcluster.documents.captured.source import write_sources
 from simcluster.documents.user_code import refuse_while_loading
 from simcluster.errors import Problem, UsageError, in_short
+from simcluster.experiment.options import check_options
 from simcluster.experiment.read.experiment import own_code
 from simcluster.experiment.read.given import (
     AnyAlgorithm,
@@ -38,7 +40,7 @@ from simcluster.runs.folder import METRIC_COLUMNS, METRICS, SOURCE, SUMMARY, rea
 from simcluster.runs.sweep.sweep_folder import LOGS, POINTS, SWEEP, TABLE_CSV, TABLE_PARQUET
 from simcluster.runs.sweep.swept_columns import columns_of
 from simcluster.sweeps.axes import Axis, read_axes
-from simcluster.sweeps.engines import checked_jobs, engine
+from simcluster.sweeps.engines import Engine, checked_jobs, engine
 from simcluster.sweeps.points import DIED, ERROR, Point, is_complete, note, read_points
 from simcluster.watching.notebook import notebook_progress
 
@@ -137,13 +139,18 @@ def sweep(
     )  # fmt: skip
     processes = checked_jobs(jobs)
     _check_target(target)
+    for name in dict.fromkeys(point.document["backend"] for point in points):
+        check_options(name, options or {})
     folder = home(points[0].document["name"])
     check_folder(folder, (folder / SWEEP).is_file(), "a sweep's folder", (POINTS,), (LOGS,), (SOURCE,))
     done = PlannedSweep(folder, points, target)
-    _write_head(folder, axes, fixed, points)
-    write_sources(reference for point in points for reference in own_code(point.document))
-    with notebook_progress(f"sweep of {points[0].document['name']}", progress, "runs") as shown:
-        run_missing(done, processes, engine_name, dict(options or {}), shown)
+    with ExitStack() as stack:
+        ended = all(is_complete(point) for point in done.folders)
+        run_all = None if ended else stack.enter_context(engine(engine_name, processes, folder / LOGS))
+        _write_head(folder, axes, fixed, points)
+        write_sources(reference for point in points for reference in own_code(point.document))
+        with notebook_progress(f"sweep of {points[0].document['name']}", progress, "runs") as shown:
+            run_missing(done, run_all, dict(options or {}), shown)
     for name, write in ((TABLE_CSV, done.table.to_csv), (TABLE_PARQUET, done.table.to_parquet)):
         write_whole(folder, name, content=partial(write, index=False))
     if report:
@@ -151,10 +158,8 @@ def sweep(
     return done
 
 
-def run_missing(
-    done: PlannedSweep, jobs: int, engine_name: str, options: dict[str, Any], progress: Progress | None
-) -> None:
-    """Run every point without a complete folder."""
+def run_missing(done: PlannedSweep, run_all: Engine | None, options: dict[str, Any], progress: Progress | None) -> None:
+    """Run every point without a complete folder with *run_all*, needed only if there is one."""
     wanted = dict(zip([point.digest for point in done.points], done.points, strict=True))
     folders = {digest: done.folder / POINTS / digest for digest in wanted}
     missing = [digest for digest in wanted if not is_complete(folders[digest])]
@@ -163,16 +168,16 @@ def run_missing(
         progress(count, len(wanted), before)
     if not missing:
         return
-    with engine(engine_name, jobs, done.folder / LOGS) as run_all:
-        calls = [(wanted[digest].document, str(folders[digest]), options) for digest in missing]
-        with closing(run_all(calls)) as outcomes:
-            for number, error in outcomes:
-                folder = folders[missing[number]]
-                if error is not None and not is_complete(folder):
-                    note(folder, DIED, error)
-                count += 1
-                if progress is not None:
-                    progress(count, len(wanted), before)
+    assert run_all is not None, "a point is missing"
+    calls = [(wanted[digest].document, str(folders[digest]), options) for digest in missing]
+    with closing(run_all(calls)) as outcomes:
+        for number, error in outcomes:
+            folder = folders[missing[number]]
+            if error is not None and not is_complete(folder):
+                note(folder, DIED, error)
+            count += 1
+            if progress is not None:
+                progress(count, len(wanted), before)
 
 
 def _given(values: Mapping[str, Any]) -> list[Axis]:
@@ -190,6 +195,9 @@ def _check_target(target: Mapping[str, float] | None) -> None:
     for name, value in (target or {}).items():
         if name not in ("loss", "accuracy") or isinstance(value, bool) or not isinstance(value, (int, float)):
             raise UsageError(Problem("--target", f"{name}={value!r}", "accuracy=NUMBER or loss=NUMBER"))
+        if not math.isfinite(value) or (name == "accuracy" and not 0 < value <= 1):
+            limits = "a number above 0, at most 1" if name == "accuracy" else "a finite number"
+            raise UsageError(Problem("--target", f"{name}={value!r}", limits))
 
 
 def check_folder(folder: Path, is_ours: bool, whose: str, *inner: Sequence[str]) -> None:

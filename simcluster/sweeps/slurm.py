@@ -49,11 +49,9 @@ OUTPUT = "slurm-%A_%a.txt"
 def run_on_slurm(calls: Sequence[tuple[Any, ...]], jobs: int, logs: Path) -> Generator[tuple[int, str | None]]:
     """Run *calls* of `run_point` in at most *jobs* tasks at once; yield (number, error or None) as they end.
 
-    The array is cancelled if that is interrupted. Raise UsageError if there is no Slurm, it refuses the array, or tasks
-    of an earlier sweep into the same folder are still in its queue.
+    The array is cancelled if that is interrupted. Raise UsageError if Slurm refuses it.
     """
-    name = "simcluster-" + hashlib.sha256(str(logs.resolve()).encode()).hexdigest()[:12]
-    _refuse_twice(name)
+    name = _name_of(logs)
     tasks = min(len(calls), TASKS_PER_JOB * jobs, MOST_TASKS)
     numbers = {task: list(range(task, len(calls), tasks)) for task in range(tasks)}
     with opened(logs, make=True):
@@ -132,7 +130,14 @@ def _queue(name: str) -> subprocess.CompletedProcess[str]:
     return _asked("squeue", "--noheader", "--array", "--me", f"--name={name}", "--format=%F_%K")
 
 
-def _refuse_twice(name: str) -> None:
+def _name_of(logs: Path) -> str:
+    """Return the name of a sweep's arrays."""
+    return "simcluster-" + hashlib.sha256(str(logs.resolve()).encode()).hexdigest()[:12]
+
+
+def refuse_twice(logs: Path) -> None:
+    """Raise UsageError if there is no Slurm, or tasks of an earlier sweep with the same *logs* are in its queue."""
+    name = _name_of(logs)
     done = _queue(name)
     if done.returncode:
         raise UsageError(Problem("--engine slurm", _said(done), "a Slurm that answers"))

@@ -25,6 +25,9 @@ from simcluster.verify.checks import (
 from simcluster.verify.subject import BACKENDS, Subject
 from simcluster.verify.verdict import Check, Verification, judged
 
+MOST_NODES: Final = 1024
+"""Limit on a world size: every check runs each of them, on sockets with a process for each node."""
+
 
 def _line(name: str, check: Callable[[Subject], str]) -> Callable[[Subject], Iterator[Check]]:
     """Return a check of one line, called *name*."""
@@ -84,8 +87,9 @@ def refuse_wrong(
     problems = []
     if backend not in (*BACKENDS, "both"):
         problems.append(Problem("--backend", repr(backend), "sim, sockets or both"))
-    if nodes is not None and (not nodes or min(nodes) < 1):
-        problems.append(Problem("--nodes", str(list(nodes)), "world sizes of at least 1, like 1,2,3"))
+    if nodes is not None and (not nodes or min(nodes) < 1 or max(nodes) > MOST_NODES):
+        expected = f"world sizes of at least 1 and at most {MOST_NODES}, like 1,2,3"
+        problems.append(Problem("--nodes", str(list(nodes)), expected))
     if seed < 0:
         problems.append(Problem("--seed", str(seed), "a whole number of at least 0"))
     for name in only or ():

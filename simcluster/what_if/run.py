@@ -30,9 +30,9 @@ from simcluster.experiment.read.read import read_experiment
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
 from simcluster.runs.folder import SOURCE, RunFolder
-from simcluster.runs.sweep.sweep_folder import POINTS
+from simcluster.runs.sweep.sweep_folder import LOGS, POINTS
 from simcluster.sweeps.axes import read_axes
-from simcluster.sweeps.engines import checked_jobs
+from simcluster.sweeps.engines import Engine, checked_jobs, engine
 from simcluster.sweeps.points import Point, digest_of
 from simcluster.sweeps.run import PlannedSweep, check_folder, run_missing
 from simcluster.topology import Device
@@ -120,9 +120,9 @@ def whatif(
     folder = home(plan.name)
     ours = any(((folder / ANSWER).is_file(), (folder / POINTS).is_dir(), (folder / SOURCE).is_dir()))
     check_folder(folder, ours, "a folder of whatif", (POINTS,), (SOURCE,))
-    write_sources(plan.own_code)
-    asked = _Asked(read, fixed, plan, wanted, seeds, folder, processes, engine_name, progress)
-    found = asked.answer(for_sale)
+    with engine(engine_name, processes, folder / LOGS) as run_all:
+        write_sources(plan.own_code)
+        found = _Asked(read, fixed, plan, wanted, seeds, folder, run_all, progress).answer(for_sale)
     _write(found, report=report)
     return found
 
@@ -137,8 +137,7 @@ class _Asked:
     goal: Goal
     seeds: int
     folder: Path
-    jobs: int
-    engine: str
+    run_all: Engine
     progress: Progress | None
     done: int = 0
     exact: bool = False
@@ -173,7 +172,8 @@ class _Asked:
         base = {point.seed: value for point, value in zip(swept.points, values, strict=True) if value is not None}
         if None in values:
             reached = f"{values.count(None)} of {len(values)} seeds have no {self.goal.name} as the experiment is"
-            raise RunError(f"{reached}{_nearest(self.goal, swept)}; what helps is {self.goal.missing()}")
+            near, helps = _nearest(self.goal, swept)
+            raise RunError(f"{reached}{near}; what helps is {helps}")
         if not self.goal.learns and self.seeds > 1 and swept.table["trace_sha256"].nunique() == 1:
             self.exact, self.seeds, base = True, 1, {self.plan.seed: base[self.plan.seed]}
         if self.goal.name in ("step-time", "run-time"):  # which differ only by a factor
@@ -223,7 +223,7 @@ class _Asked:
                 self.progress(self.done + done, self.done + total, before)
 
         swept = PlannedSweep(self.folder, points, self.goal.targets)
-        run_missing(swept, self.jobs, self.engine, {}, on_progress)
+        run_missing(swept, self.run_all, {}, on_progress)
         self.done += len({point.digest for point in points})
         return swept
 
@@ -273,14 +273,16 @@ def _check_goal(goal: Goal, plan: Experiment) -> None:
         raise UsageError(Problem(f"--goal {goal.name}", f"devices of {some} without it", goal.missing()))
 
 
-def _nearest(goal: Goal, swept: PlannedSweep) -> str:
-    """Describe how near a run came to a target that it missed."""
+def _nearest(goal: Goal, swept: PlannedSweep) -> tuple[str, str]:
+    """Return how near a run came to a target that it missed, and what would help."""
     if not goal.learns:
-        return ""
+        return "", goal.missing()
     name = goal.name.removeprefix("time-to-")
     tables = [run.metrics for run in swept.runs if run is not None]
     values = [value for table in tables for value in table.loc[table["name"] == f"eval_{name}", "value"]]
-    return f" (the best {name} was {max(values) if name == 'accuracy' else min(values):.4g})" if values else ""
+    if not values:
+        return f" (no evaluation of this workload gives {name})", f"a workload with {name}, or another goal"
+    return f" (the best {name} was {max(values) if name == 'accuracy' else min(values):.4g})", goal.missing()
 
 
 def _write(found: WhatIf, *, report: bool) -> None:

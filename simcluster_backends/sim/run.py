@@ -13,7 +13,18 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from simcluster.documents.yaml import describe
-from simcluster.errors import ABSENT, ENDED, NeedsValues, NodeFailed, PeerLost, Problem, RunError, UsageError
+from simcluster.errors import (
+    ABSENT,
+    ENDED,
+    NeedsValues,
+    NodeFailed,
+    PeerLost,
+    Problem,
+    RunError,
+    UsageError,
+    closest,
+    nearest,
+)
 from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
 from simcluster.fault_plans.log import FaultLog
@@ -65,7 +76,7 @@ def run_cluster(job: ClusterJob, wrap: Wrap = None, device_of: DeviceOf = None) 
     *wrap* replaces the node passed to each program, *device_of* each rank's device. With the option `max_restarts`, a
     run that lost a node is restarted up to that many times, as on real nodes.
     """
-    _check_options(job.options)
+    check_options(job.options)
     heed_portable(job.options)
     options = {name: value for name, value in job.options.items() if name != "portable"}
     restarts = Restarts(replace(job, options=options), most=options.pop("max_restarts", 0))
@@ -234,11 +245,13 @@ def _node_telemetry(cluster: Cluster, node: Member, noted: Noted) -> NodeTelemet
     return with_rows(told, noted, record.sent_to)
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
+def check_options(options: Mapping[str, Any]) -> None:
     """Raise UsageError listing every invalid option."""
-    expected = f"one of {', '.join([*OPTIONS, *SWITCHES, 'replicas'])}; is it meant for sockets?"
-    unknown = sorted(set(options) - {*OPTIONS, *SWITCHES})
-    problems = [Problem(name, "unknown option of the simulator", expected) for name in unknown]
+    known, problems = [*OPTIONS, *SWITCHES, "replicas"], []
+    for name in sorted(set(options) - {*OPTIONS, *SWITCHES}):
+        expected = nearest(name, known)
+        expected += "" if closest(name, known) else "; is it meant for sockets?"
+        problems.append(Problem(name, "unknown option of the simulator", expected))
     for name in SWITCHES:
         if not isinstance(options.get(name, False), bool):
             problems.append(Problem(name, describe(options[name]), "true or false"))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simcluster.process.interrupts import Cancellable, CtrlC
 from simcluster.process.platforms import need_unix
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
     from simcluster.experiment.job import ClusterJob
     from simcluster.runs.record import RunRecord
 
-__all__ = ["OPEN_KEY", "generate_key", "read_key", "run_cluster", "show_report", "write_key"]
+__all__ = ["OPEN_KEY", "check_options", "generate_key", "read_key", "run_cluster", "show_report", "write_key"]
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise UsageError listing every one of *options* that is invalid for any job."""
+    from simcluster_backends.sockets.launcher.settings import check_options as check
+
+    check(options)
 
 
 def show_report(job: ClusterJob, report: Path) -> None:

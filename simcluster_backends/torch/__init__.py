@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simcluster.experiment.job import ClusterJob
@@ -14,9 +15,16 @@ if TYPE_CHECKING:
     from simcluster_backends.torch.group import Place
     from simcluster_backends.torch.settings import Options
 
-__all__ = ["run_cluster"]
+__all__ = ["check_options", "run_cluster"]
 
 _runs = itertools.count()
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise UsageError listing every one of *options* that is invalid for any job."""
+    from simcluster_backends.torch.settings import check_options as check
+
+    check(options)
 
 
 def run_cluster(job: ClusterJob) -> RunRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -45,9 +46,30 @@ class Options:
 def read_options(job: ClusterJob, place: Place | None) -> Options:
     """Return the options of *job*. Raise UsageError listing every problem, including unsupported features."""
     problems = _not_done_here(job)
+    options = _read(job.options, problems)
+    if place is not None and place.size != len(job.names):
+        expected = f"{len(job.names)} processes, one for each node of the topology: {', '.join(job.names)}"
+        problems.append(Problem("WORLD_SIZE", str(place.size), expected))
+    if problems:
+        raise UsageError(problems)
+    if options.limit_s is None and job.time_s is not None:
+        options = replace(options, limit_s=job.time_s + GRACE_S)
+    return options
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Raise UsageError listing every option that is invalid for any job."""
+    problems: list[Problem] = []
+    _read(given, problems)
+    if problems:
+        raise UsageError(problems)
+
+
+def _read(wanted: Mapping[str, Any], problems: list[Problem]) -> Options:
+    """Return the options that are *wanted*; add what is wrong with them, whatever the job, to *problems*."""
     names = [field.name for field in fields(Options)]
     given: dict[str, Any] = {}
-    for name, value in job.options.items():
+    for name, value in wanted.items():
         kinds = (int,) if name == "inbox_bytes" else (int, float)
         most = INBOX_MOST_BYTES if name == "inbox_bytes" else LIMITS_S[1]
         if name not in names:
@@ -64,13 +86,6 @@ def read_options(job: ClusterJob, place: Place | None) -> Options:
     least_s = 2 * options.heartbeat_s
     if options.dead_s < least_s:
         problems.append(Problem("dead_s", f"{options.dead_s:g}", f"at least two heartbeats, {least_s:g}"))
-    if place is not None and place.size != len(job.names):
-        expected = f"{len(job.names)} processes, one for each node of the topology: {', '.join(job.names)}"
-        problems.append(Problem("WORLD_SIZE", str(place.size), expected))
-    if problems:
-        raise UsageError(problems)
-    if options.limit_s is None and job.time_s is not None:
-        options = replace(options, limit_s=job.time_s + GRACE_S)
     return options
 
 

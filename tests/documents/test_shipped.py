@@ -50,3 +50,10 @@ def test_what_is_not_there_is_answered_with_the_nearest() -> None:
         shipped.find("topologies", "smolclustre")
     with pytest.raises(UsageError, match="found no such file, expected the path of a file"):
         shipped.find("experiments", "missing/x.yaml")
+
+
+def test_a_folder_in_the_place_of_a_file_is_named_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(UsageError, match="topology 'mine': found a folder, expected a path, or the name of a shipped"):
+        shipped.find("topologies", "mine")

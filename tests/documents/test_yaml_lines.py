@@ -172,7 +172,7 @@ def test_more_values_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch)
 def test_files_that_cannot_be_read_are_usage_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="No such file"):
         yaml_lines.load(tmp_path / "missing.yaml")
-    with pytest.raises(UsageError, match="Is a directory"):
+    with pytest.raises(UsageError, match="found a folder, expected the path of a file"):
         yaml_lines.load(tmp_path)
     path = tmp_path / "latin.yaml"
     path.write_bytes(b"a: 1\nb: \xe4\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,6 +44,17 @@ def test_the_sentences_name_what_ran_the_slowest_node_the_link_and_what_next(fol
     assert told["critical_path"][0]["share"] == first.share
     assert told["elapsed_s"] == found.run.summary["elapsed_s"]
     assert sum(part.share for part in found.parts) == pytest.approx(1, rel=1e-9)
+
+
+@pytest.mark.parametrize("computed", [0.5, 0.0])
+def test_a_trace_without_any_computing_does_not_speak_for_the_run(folder: Path, computed: float) -> None:
+    whole = explain_run(folder)
+    run: Any = SimpleNamespace(folder=folder, summary=whole.run.summary, config=whole.run.config, warnings=[])
+    run.rests = {0: None}
+    text = " ".join(replace(whole, run=run, uses=shares(a=computed, b=computed), covered_s=1e-6).sentences())
+    assert ("what the end of the first " in text) == bool(computed)
+    assert ("Most would be gained by" in text) == bool(computed)
+    assert ("in which no node computed: nothing" in text) == (not computed)
 
 
 def shares(**computed: float) -> tuple[Use, ...]:

@@ -131,6 +131,7 @@ def test_all_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) -> None
         "  - {kind: flap, link: mini1-mini2, at: 1 s, for: 1 s, down: 2}\n"
         "  - {kind: latency, link: mini1-mini2}\n"
         "  - [crash]\n"
+        "  - {node: mini1, at: 1 s}\n"
     )
     with pytest.raises(UsageError) as error:
         read_experiment(path)
@@ -152,10 +153,11 @@ def test_all_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) -> None
         (13, "faults[7].down", "a number above 0 and below 1"),
         (14, "faults[8].add", "the time that every message takes longer"),
         (14, "faults[8].at", "the time of the first one"),
-        (15, "faults[9]", "a kind of fault"),
+        (15, "faults[9]", "a fault like {kind: crash, node: NAME, at: TIME}"),
+        (16, "faults[10].kind", "a kind of fault: one of bandwidth, crash, cut"),
     ]:
         assert any(at == line and where == key and words in expected for at, where, expected in found), (line, key)
-    assert len(found) == 17, found
+    assert len(found) == 18, found
 
 
 def test_one_way_of_a_shared_medium_cannot_be_narrower_than_the_other() -> None:

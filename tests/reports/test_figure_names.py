@@ -54,7 +54,7 @@ def test_several_runs_are_drawn_together(runs: list[Path]) -> None:
     ("name", "settings", "words"),
     [
         ("convergenc", {}, "did you mean 'convergence'"),
-        ("convergence", {"x": "minutes"}, "x: found 'minutes'"),
+        ("convergence", {"x": "minutes"}, "x: found 'minutes', expected 'time', 'step', 'bytes' or 'energy'"),
         ("convergence", {"y": 1}, "unknown setting of convergence"),
         ("busy", {"x": 1}, "unknown setting of busy; expected none"),
         ("timeline", {"max_bars": "many"}, "max_bars: found 'many'"),
@@ -95,6 +95,7 @@ def test_the_command_lists_draws_and_refuses(runs: list[Path], tmp_path: Path) -
     assert "Plotly.react" in page.read_text()
     assert ".svg, .pdf, .png, .html" in command("links", "--out", str(tmp_path / "f.gif"))
     assert ".svg, .pdf, .png, .html" in command("links")
+    assert "did you mean 'links'?" in command("lnks")
     assert "KEY=VALUE" in command("links", "x", "--out", str(page))
 
 

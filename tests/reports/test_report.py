@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from simcluster.reports.report import render
-from simcluster.reports.report_tables import dominated, headline
+from simcluster.reports.report_tables import carried, dominated, headline
 from simcluster.results import Run
 from simcluster.runs.record import NodeRecord, RunRecord, Span
 from simcluster.runs.write import write_run
@@ -139,6 +139,17 @@ def test_a_link_that_is_busy_one_way_after_the_other_dominates_too(tmp_path: Pat
     summary = write(tmp_path, RunRecord(nodes, 10.0, 0.1), load(two_nodes())).summary
     use = "the busiest link, a-b, was in use 40 % of the time (80 % with both ways added)"
     assert dominated(summary, load(two_nodes())).startswith(f"Communication dominated: {use}")
+
+
+def test_a_link_above_100_percent_says_that_headers_count(tmp_path: Path) -> None:
+    """In the simulator a header takes no time: 12 MB over 1 MB/s in 10 s are mostly headers."""
+    summary = two_node_summary((1.0, 2.0), 12_000_000, tmp_path)
+    told = "in use 120 % of the time (headers of messages count, but take no time)"
+    assert told in dominated(summary, load(two_nodes()))
+    assert carried(summary).endswith(
+        "Headers of messages count, but take no time, so small messages can fill more than 100 %."
+    )
+    assert "eader" not in carried(two_node_summary((1.0, 2.0), 8_000_000, tmp_path / "less"))
 
 
 def test_no_text_of_the_run_becomes_markup(tmp_path: Path) -> None:

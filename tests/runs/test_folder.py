@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,34 @@ def test_everything_reads_back_as_it_was(tmp_path: Path) -> None:
     rows = list(run.metrics.itertuples(index=False, name=None))
     assert sorted(rows) == sorted(tuple(metric) for node in record.nodes for metric in node.metrics)
     assert run.trace["otherData"]["algorithm"] == "sync_ps"
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("name: q\n", "found something else in run/config.yaml, expected the topology of a run"),
+        ("topology: {name: t, nodes: {a: {device: x8}}}\n", "run/config.yaml: topology, nodes.a.device: found 'x8'"),
+    ],
+)
+def test_a_config_that_was_cut_is_named_by_whatever_needs_its_topology(
+    config: str, words: str, command: Any, tmp_path: Path
+) -> None:
+    write(tmp_path / "run")
+    (tmp_path / "run" / "config.yaml").write_text(config)
+    for asked in (["report", "run"], ["explain", "run"], ["figure", "run", "topology", "--out", "a.html"]):
+        code, out, err = command(*asked)
+        assert (code, out) == (2, "")
+        assert words in err
+    assert names_in(tmp_path) == ["run"]
+
+
+def test_the_folder_of_a_sweep_is_named_as_one(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text("experiment: x\naxes: []\n")
+    with pytest.raises(UsageError) as refused:
+        load_run(tmp_path)
+    assert [str(problem) for problem in refused.value.problems] == [
+        f"run: found the sweep {tmp_path}, expected the folder of a run, like one in its points"
+    ]
 
 
 def test_metrics_come_by_time_and_then_by_rank(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -210,9 +213,58 @@ def test_a_ctrl_c_never_reaches_the_fork_server() -> None:
     assert int(blocked, 16) & 1 << signal.SIGINT - 1
 
 
-def test_an_unknown_engine_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="local, dask"):
-        simcluster.sweep(SMALL, {"algorithm.pull_interval": [1, 2]}, out=tmp_path / "s", engine_name="cloud")
+def test_a_target_that_no_point_reaches_is_noted(command: Any) -> None:
+    swept = [
+        "quickstart",
+        "--set",
+        "workload=quadratic",
+        "--set",
+        "stop.steps=2",
+        "--jobs",
+        "1",
+        "--no-report",
+        "--json",
+    ]
+    code, out, err = command("sweep", *swept, "--target", "accuracy=0.9", "--out", "s")
+    assert (code, [row["time_to_target_s"] for row in json.loads(out)]) == (0, [None])
+    assert "note: no point reached accuracy=0.9\n" in err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"engine_name": "cloud"}, "engine_name: found 'cloud', expected local, dask"),
+        ({"options": {"batchd": True}}, "batchd: unknown option of the simulator; did you mean 'batched'"),
+        ({"options": {"threads": 0}}, "threads: found 0, expected a whole number of at least 1"),
+        ({"options": {"batched": True}, "backend": "sockets"}, "batched: found an option of the simulator, on sockets"),
+        (
+            {"options": {"limt_s": 3}, "backend": "sockets"},
+            "unknown option of the sockets backend; did you mean",
+        ),
+        ({"options": {"stuck_s": -1}, "backend": "torch"}, "stuck_s: found -1, expected a number of more than 0"),
+        ({"target": {"accuracy": 2}}, "accuracy=2, expected a number above 0, at most 1"),
+        ({"target": {"loss": math.inf}}, "loss=inf, expected a finite number"),
+    ],
+)
+def test_what_no_point_can_have_is_refused_before_anything_is_written(
+    tmp_path: Path, wrong: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        simcluster.sweep(SMALL, {"algorithm.pull_interval": [1, 2]}, out=tmp_path / "s", **wrong)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_dask_scheduler_that_does_not_answer_is_told_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def client(address: str) -> None:
+        raise OSError(f"Timed out trying to connect to {address} after 30 s")
+
+    stand_in = SimpleNamespace(Client=client, LocalCluster=None, as_completed=None)
+    monkeypatch.setitem(sys.modules, "distributed", stand_in)
+    with pytest.raises(UsageError, match="expected the address of a Dask scheduler"):
+        simcluster.sweep(SMALL, VALUES, out=tmp_path / "s", engine_name="dask=tcp://127.0.0.1:1")
+    assert not (tmp_path / "s").exists()
 
 
 def test_dask_gives_the_same_table(tmp_path: Path) -> None:

@@ -113,3 +113,4 @@ def test_a_machine_without_slurm_is_told_so(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="no squeue on PATH"):
         sweep(tmp_path / "s", engine_name="slurm")
+    assert not (tmp_path / "s").exists()

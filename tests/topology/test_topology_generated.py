@@ -102,6 +102,25 @@ def test_overrides_reach_the_settings_and_then_single_nodes():
         load({"generator": "star", "workers": 2}, overrides={"worker": 4})
 
 
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("wrkers", "override wrkers: unknown key 'wrkers'; did you mean 'workers'?"),
+        ("worker", "override worker: unknown key 'worker'; did you mean 'workers'?"),
+        ("nods.n0.flops", "override nods.n0.flops: unknown key 'nods'; did you mean 'nodes'?"),
+        (
+            "rows",
+            "rows (set by override rows): found a setting of torus, expected one of this generator: "
+            "workers, bandwidth, latency, duplex, device",
+        ),
+    ],
+)
+def test_a_wrong_override_is_compared_with_the_settings_of_its_generator(key: str, problem: str):
+    with pytest.raises(UsageError) as refused:
+        load({"generator": "star", "workers": 2}, overrides={key: 4})
+    assert [str(found) for found in refused.value.problems] == [problem]
+
+
 def test_an_experiment_names_one_in_its_topology_and_sets_it_from_outside():
     source = {
         "topology": {"generator": "star", "workers": 2},

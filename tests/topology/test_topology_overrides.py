@@ -88,3 +88,8 @@ def test_a_setting_of_a_generator_for_a_topology_with_nodes_says_what_has_it() -
         "{generator: star, workers: 8}: this one lists its nodes and links"
     )
     assert len(load({"generator": "star", "workers": 2}, overrides={"workers": 9}).workers) == 9
+
+
+def test_a_misspelt_setting_of_a_generator_says_so_too() -> None:
+    with pytest.raises(UsageError, match="found 'wrkers', similar to 'workers', a setting of generators, expected a"):
+        load("smolcluster", overrides={"wrkers": 9})

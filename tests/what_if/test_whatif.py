@@ -248,3 +248,10 @@ def test_what_is_asked_wrongly_is_refused_before_anything_runs(tmp_path: Path) -
     (tmp_path / "other" / "thesis.txt").write_text("mine")
     with pytest.raises(UsageError, match="other things in it"):
         ask(tmp_path, {}, out=tmp_path / "other")
+
+
+def test_a_workload_without_accuracy_is_not_asked_for_more_steps(tmp_path: Path) -> None:
+    document = {**TIMED, "workload": {"name": "quadratic"}}
+    told = r"\(no evaluation of this workload gives accuracy\); what helps is a workload with accuracy, or another goal"
+    with pytest.raises(RunError, match=told):
+        simcluster.whatif(document, "time-to-accuracy=0.9", seeds=1, jobs=1, out=tmp_path / "w", report=False)

@@ -22,6 +22,7 @@ def misuse_of(error: Any) -> Problem:
         return Problem("command", message, "")
     if kind == "NoSuchOption":
         options = [option for param in command.params for option in (*param.opts, *param.secondary_opts)]
+        options = [option for option in options if option.startswith("-")]  # arguments have names, too
         return Problem(error.option_name, "unknown option", nearest(error.option_name, [*options, "--help"]))
     param = getattr(error, "param", None)
     if kind == "MissingParameter" and param is not None:

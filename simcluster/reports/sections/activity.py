@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
+from simcluster.runs.folder import topology_of
 from simcluster.runs.record import Span
 from simcluster.runs.spans import Rest
 from simcluster.runs.trace import Band, bands
@@ -35,11 +36,9 @@ class Activity:
 
 def activity_of(run: RunFolder) -> Activity:
     """Return the activity of *run*."""
-    from simcluster.topology import load
-
     elapsed_s = run.summary["elapsed_s"]
     # The nodes of a large run on which nothing happened are not in its summary: the others have later ranks.
-    of_rank = load(run.config["topology"]).workers if "resting" in run.summary else run.summary["nodes"]
+    of_rank = topology_of(run).workers if "resting" in run.summary else run.summary["nodes"]
     names = [escape(name) for name in of_rank]
     return Activity(names, run.spans, elapsed_s, run.rests, bands(run.summary.get("faults", ()), elapsed_s))
 

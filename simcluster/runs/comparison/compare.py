@@ -18,6 +18,7 @@ import numpy as np
 from simcluster.errors import UsageError
 from simcluster.runs.comparison.prediction import Predicted, PredictedMemory, links, memory, phases
 from simcluster.runs.comparison.settings import ABSENT, Setting, differences
+from simcluster.runs.folder import topology_of
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
@@ -141,12 +142,10 @@ class Pair:
     @cached_property
     def is_elsewhere(self) -> bool:
         """Whether the measured run had all nodes on one machine while the predicted cluster has several."""
-        from simcluster.topology import load
-
         both = self.predicted_and_measured
         if both is None or not both[1].summary.get("one_machine"):
             return False
-        return not load(both[0].config["topology"]).is_one_machine
+        return not topology_of(both[0]).is_one_machine
 
     @property
     def elapsed_ratio(self) -> float | None:
@@ -191,9 +190,7 @@ class Pair:
         both = self.predicted_and_measured
         if both is None:
             return {}
-        from simcluster.topology import load
-
-        topology = load(both[0].config["topology"])
+        topology = topology_of(both[0])
         return links(*both, topology) if both[0].summary["nodes"].keys() == both[1].summary["nodes"].keys() else {}
 
     @cached_property

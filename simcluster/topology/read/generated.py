@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any, get_args
@@ -48,7 +48,8 @@ def expand(
     if make is None:
         expected = f"the name of a generator: {nearest(str(name), MAKERS)}"
         raise UsageError(document.problem((GENERATOR,), expected=expected))
-    if problems := _check(document, inspect.signature(make).parameters):
+    settings = inspect.signature(make).parameters
+    if problems := [*_check(document, settings), *_unknown(rest, settings)]:
         raise UsageError(problems)
     try:
         given = {key: data[key] for key in data if data[key] is not None and key not in (GENERATOR, *OF_ALL)}
@@ -65,9 +66,12 @@ def expand(
 
 def _check(document: Document, settings: Mapping[str, inspect.Parameter]) -> list[Problem]:
     """Return what is wrong with the settings, except what only building the topology can tell."""
-    known, found = (GENERATOR, *OF_ALL, *settings), "unknown key"
-    unknown = [key for key in document.data if key not in known]
-    problems = [document.problem((key,), found=found, expected=nearest(key, known), at_key=True) for key in unknown]
+    known, problems = (GENERATOR, *OF_ALL, *settings), []
+    for key in [key for key in document.data if key not in known]:
+        found, expected = "unknown key", nearest(key, known)
+        if makers := [name for name, make in MAKERS.items() if key in inspect.signature(make).parameters]:
+            found, expected = f"a setting of {', '.join(makers)}", f"one of this generator: {', '.join(settings)}"
+        problems.append(document.problem((key,), found=found, expected=expected, at_key=True))
     for key, parameter in settings.items():
         value = document.data.get(key)
         if value is None:
@@ -76,6 +80,16 @@ def _check(document: Document, settings: Mapping[str, inspect.Parameter]) -> lis
         elif wrong := _wrong(key, value, parameter):
             problems.append(document.problem((key,), expected=wrong))
     return problems
+
+
+def _unknown(overrides: Mapping[str, Any], settings: Iterable[str]) -> list[Problem]:
+    """Return a problem for each of *overrides* that belongs neither to the generator nor to what it makes."""
+    known, firsts = (GENERATOR, *settings, *OF_ALL, "nodes", "links"), {key: key.split(".")[0] for key in overrides}
+    return [
+        Problem(f"override {key}", f"unknown key {first!r}", nearest(first, known))
+        for key, first in firsts.items()
+        if first not in known
+    ]
 
 
 def _wrong(key: str, value: Any, parameter: inspect.Parameter) -> str:

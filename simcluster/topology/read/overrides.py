@@ -11,7 +11,7 @@ from typing import Any
 
 from simcluster.documents.yaml import Document, parse_value
 from simcluster.documents.yaml_build import KeyPath
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import Problem, UsageError, closest, nearest
 from simcluster.topology.read.conditions import BackgroundBlock, JitterBlock, RateTraceBlock
 from simcluster.topology.read.devices import ACCELERATOR_KEYS, STRAGGLER_KEYS
 from simcluster.topology.read.generated import GENERATOR, SETTINGS
@@ -63,11 +63,13 @@ def _path(document: Document, key: str) -> KeyPath:
         _check_keys(key, rest, LAUNCH_KEYS)
         return (first, *rest)
     if first not in ("nodes", "links"):
-        if first in (GENERATOR, *SETTINGS):
+        known, made = (*whole, "launch", "nodes", "links"), (GENERATOR, *SETTINGS)
+        if (meant := closest(first, (*made, *known))) in made:
             example = f"{{{GENERATOR}: star, workers: 8}}"
             expected = f"a topology from one, such as {example}: this one lists its nodes and links"
-            raise UsageError(Problem(f"override {key}", f"{first!r}, a setting of generators", expected))
-        raise _unknown(key, first, (*whole, "launch", "nodes", "links"))
+            found = f"{first!r}, {'' if first == meant else f'similar to {meant!r}, '}a setting of generators"
+            raise UsageError(Problem(f"override {key}", found, expected))
+        raise _unknown(key, first, known)
     if not rest or not rest[0]:
         raise UsageError(Problem(f"override {key}", "", f"{first}.NAME.KEY=VALUE"))
     name, *keys = rest

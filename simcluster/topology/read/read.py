@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -20,7 +18,7 @@ from simcluster.documents.values import Schema, Value, block, only, schema_of
 from simcluster.documents.yaml import Document
 from simcluster.documents.yaml import load as load_yaml
 from simcluster.documents.yaml import loads as loads_yaml
-from simcluster.errors import MOST_CHARACTERS, MOST_COMPARED, MOST_PROBLEMS, UsageError
+from simcluster.errors import MOST_PROBLEMS, UsageError, closest
 from simcluster.topology.model.model import Topology
 from simcluster.topology.model.routing import cut_off
 from simcluster.topology.read import foreign
@@ -195,5 +193,4 @@ def _check_reach(reading: Reading, nodes: Mapping[str, Part], given: list[Ends |
 def _meant(end: str | None, nodes: Mapping[str, Part]) -> str | None:
     if end is None or end in nodes:
         return end
-    options = list(islice(nodes, MOST_COMPARED))
-    return next(iter(difflib.get_close_matches(end[:MOST_CHARACTERS], options, n=1, cutoff=0.5)), None)
+    return closest(end, nodes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -111,26 +111,11 @@ MOST_RESTARTS = 1_000_000
 def read_options(job: ClusterJob) -> tuple[Options, bytes]:
     """Return the options of *job* and the key of the run. Raise UsageError with all problems."""
     problems: list[Problem] = []
-    given = _known(job.options, problems)
-    options = Options(**given)
-    for name, most in POSITIVE.items():
-        value = getattr(options, name)
-        if value is not None and not 0 < value <= most:
-            expected = f"more than 0 and at most {most:.15g}{' s' * name.endswith('_s')}"
-            problems.append(Problem(name, describe(value), expected))
-    least_s, workers = 2 * options.heartbeat_s, options.min_workers
-    if 0 < options.dead_s <= MOST_DEAD_S and options.dead_s < least_s:
-        problems.append(Problem("dead_s", repr(options.dead_s), f"at least two heartbeats, {least_s:g}"))
-    for name in ("max_restarts", "revivals"):
-        if not 0 <= (count := getattr(options, name)) <= MOST_RESTARTS:
-            problems.append(Problem(name, describe(count), f"0 or more, and at most {MOST_RESTARTS}"))
-    if workers is not None and not 1 <= workers <= max(1, len(job.names)):
+    options, workers = _read(job.options, problems), job.options.get("min_workers")
+    if isinstance(workers, int) and not 1 <= workers <= max(1, len(job.names)):
         problems.append(Problem("min_workers", describe(workers), f"from 1 to {len(job.names)}, or nothing: all"))
     if options.tmux and shutil.which(TMUX) is None:
         problems.append(Problem("tmux", "no tmux on this machine", "tmux to be installed, or no --tmux"))
-    for option in options.ssh_options:
-        if not isinstance(option, str) or "=" not in option:
-            problems.append(Problem("ssh_options", repr(option), "KEY=VALUE, as ssh's -o takes it"))
     _collect(problems, way_to_start)
     _collect(problems, lambda: _check_endpoint(options, any(job.remotes), problems))
     _check_nodes(job, options, problems)
@@ -140,6 +125,34 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
     if options.limit_s is None and job.time_s is not None:
         options = replace(options, limit_s=job.time_s + GRACE_S)
     return options, key
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Raise UsageError listing every option that is invalid for any job."""
+    problems: list[Problem] = []
+    _read(given, problems)
+    if problems:
+        raise UsageError(problems)
+
+
+def _read(given: Mapping[str, Any], problems: list[Problem]) -> Options:
+    """Return the options that are *given*; add what is wrong with them, whatever the job, to *problems*."""
+    options = Options(**_known(given, problems))
+    for name, most in POSITIVE.items():
+        value = getattr(options, name)
+        if value is not None and not 0 < value <= most:
+            expected = f"more than 0 and at most {most:.15g}{' s' * name.endswith('_s')}"
+            problems.append(Problem(name, describe(value), expected))
+    least_s = 2 * options.heartbeat_s
+    if 0 < options.dead_s <= MOST_DEAD_S and options.dead_s < least_s:
+        problems.append(Problem("dead_s", repr(options.dead_s), f"at least two heartbeats, {least_s:g}"))
+    for name in ("max_restarts", "revivals"):
+        if not 0 <= (count := getattr(options, name)) <= MOST_RESTARTS:
+            problems.append(Problem(name, describe(count), f"0 or more, and at most {MOST_RESTARTS}"))
+    for option in options.ssh_options:
+        if not isinstance(option, str) or "=" not in option:
+            problems.append(Problem("ssh_options", repr(option), "KEY=VALUE, as ssh's -o takes it"))
+    return options
 
 
 def _key(job: ClusterJob, options: Options, problems: list[Problem]) -> bytes:
@@ -193,7 +206,7 @@ def check_coordinator(coordinator: str, tls: str | None, plain_http: bool, key: 
         raise UsageError(problems)
 
 
-def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
+def _known(given: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
     """Return the options that exist and have the right type; add the others to *problems*."""
     types: dict[str, tuple[type, ...]] = {
         **dict.fromkeys(("key_file", "token_file", "tls", "ssh_config"), (str, Path, NoneType)),
