@@ -99,7 +99,8 @@ def sweep(
 
 def _print(done: PlannedSweep) -> None:
     frame = done.table
-    columns = ["seed", *done.columns, *(name for name in SHOWN if name in frame and frame[name].notna().any())]
+    measured = (name for name in SHOWN if name in frame and frame[name].notna().any())
+    columns = list(dict.fromkeys(("seed", *done.columns, *measured)))  # a seed may be swept, too
     print(frame[columns].head(SHOWN_ROWS).to_string(index=False))
     if len(frame) > SHOWN_ROWS:
         print(f"... and {len(frame) - SHOWN_ROWS} more")

@@ -1,4 +1,4 @@
-"""Options that would do nothing say so."""
+"""Options that would do nothing say so, and a table says nothing twice."""
 
 from __future__ import annotations
 
@@ -32,3 +32,11 @@ def test_a_sweep_of_several_points_says_nothing(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.output
     assert "note:" not in done.output
+
+
+def test_a_swept_seed_is_one_column(tmp_path: Path) -> None:
+    given = ["sweep", "quickstart", *SMALL[:4], "--out", str(tmp_path / "out"), "--jobs", "1", "--set", "seed=1,2"]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[0].split().count("seed") == 1
+    assert (tmp_path / "out" / "report.html").read_text().count('<th scope="col">seed</th>') == 1

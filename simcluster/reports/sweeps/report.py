@@ -136,7 +136,8 @@ def _convergence(figures: Mapping[str, go.Figure], plots: SweepPlots) -> str:
 
 
 def _table(table: pd.DataFrame, keys: Sequence[str]) -> str:
-    columns = ["seed", *keys, *(name for name in SHOWN if name in table and table[name].notna().any())]
+    measured = (name for name in SHOWN if name in table and table[name].notna().any())
+    columns = list(dict.fromkeys(("seed", *keys, *measured)))  # a seed may be swept, too
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     rows = "".join(
         "<tr>" + "".join(f"<td>{escape(_cell(name, row[name]))}</td>" for name in columns) + "</tr>"
