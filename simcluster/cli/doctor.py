@@ -40,9 +40,7 @@ def doctor(
             autocompletion=names_of("topologies"),
         ),
     ] = None,
-    timeout: Annotated[
-        float, Option(metavar="SECONDS", min=0.1, max=3600, help="The time that each machine has to answer.")
-    ] = 30.0,
+    timeout: Annotated[float, Option(metavar="SECONDS", help="The time that each machine has to answer.")] = 30.0,
     compute: Compute = None,
     ssh_config: SshConfig = None,
     ssh_options: SshOptions = None,

@@ -22,7 +22,12 @@ EXPECTED = "a model and a loss that torch.func.vmap takes: no dropout, no buffer
 
 def check_batched(plan: Experiment, options: Mapping[str, Any]) -> None:
     """Raise UsageError if *options* ask for gradients in groups and *plan* cannot have any."""
-    if options.get("batched") is not True:
+    if "batched" not in options:
+        return
+    if plan.backend != "sim":
+        found = f"an option of the simulator, on {plan.backend}"
+        raise UsageError(Problem("batched", found, "backend: sim, the only one with this option"))
+    if options["batched"] is not True:
         return
     size = len(plan.topology.workers)
     if plan.numerics == "none":

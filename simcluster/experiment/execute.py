@@ -30,7 +30,6 @@ from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.needed import predict_memory
 from simcluster.experiment.node import remember
-from simcluster.experiment.options import check_options
 from simcluster.experiment.preflight import check_memory, warn_of_misspelt
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.fit import left_out
@@ -75,7 +74,6 @@ def run_plan(
     folder = folder_of(plan, out)
     check_folder(folder)
     given = dict(options or {})
-    check_options(plan.backend, given)
     check_compute(plan, given)
     plan = settled(plan, given)
     needed = check_memory(plan)

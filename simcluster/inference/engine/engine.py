@@ -65,7 +65,8 @@ class Engine:
             answers = tasks.create_task(self._answers(through))
             await self._batches(through)
             orders.cancel()
-            answers.cancel()
+            answers.cancel()  # no token is to come, and the last stage may end before its end has left here
+            await through.end()
 
     async def _orders(self) -> None:
         scheduler, sink = self._scheduler, self._sink
@@ -96,7 +97,6 @@ class Engine:
             if scheduler.is_empty:
                 self._tell(through)
             await self._changed.wait()
-        await through.end()
 
     async def _answers(self, through: Through) -> None:
         while True:

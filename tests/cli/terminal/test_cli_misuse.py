@@ -24,7 +24,6 @@ import pytest
         (["run"], "EXPERIMENT: found nothing, expected an experiment file, or the name of a shipped one\n"),
         (["flows", "--seed", "-1"], "--seed: found '-1', expected at least 0\nsee: simcluster flows --help"),
         (["bench", "collective", "--seed", "-1"], "--seed: found '-1', expected at least 0\n"),
-        (["doctor", "--timeout", "-1"], "--timeout: found '-1', expected at least 0.1\n"),
         (["report", "a", "--jso"], "--jso: unknown option; expected one of --help\nsee: simcluster report --help"),
         (["topology", "draw", "star-8-gigabit", "--out", "a.png"], "--out: found a.png, expected a file that ends in"),
         (["verify", "edp", "--nodes", "2000"], "--nodes: found [2000], expected world sizes of at least 1 and at most"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from simcluster.inference.engine.stage import UNKNOWN, TimedStage
 from simcluster.inference.plan.shape import PRESETS, Shape
 from simcluster.inference.plan.times import exchanged_bytes
 from simcluster.inference.request import Request
+from simcluster.payload import Sendable, as_payload
 from simcluster.transport import Transport
 from tests.inference.engine.counting import Counting, Desk
 from tests.support import clusters
@@ -89,6 +91,25 @@ def test_the_desk_is_told_of_every_end_once_and_of_the_load() -> None:
     assert (last.running, last.waiting, last.cache_share, last.preemptions) == (0, 0, 0.0, 0)
     assert [node.name for node in last.nodes] == ["n0", "n1"]
     assert all(node.sent_bytes > 0 for node in last.nodes)
+
+
+class HearsLate(Counting):
+    """Real nodes may hear that a message has left after its receiver has ended."""
+
+    async def send(self, to: int, tag: str, content: Sendable) -> None:
+        await super().send(to, tag, content)
+        if not as_payload(content).tensors:
+            await asyncio.sleep(1.0)
+
+
+def test_a_last_stage_that_ends_before_the_first_hears_that_its_end_has_left_is_not_lost() -> None:
+    desk = Desk([Request("0", (0,) * 7, 5)])
+
+    async def body(node: Transport) -> None:
+        await staged(HearsLate(node, Counter()), (0, 3, 6), desk)
+
+    clusters.run(clusters.star(2), body, body)
+    assert desk.ends == {"0": ("length", "")}
 
 
 async def replicated(
