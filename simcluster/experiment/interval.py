@@ -26,6 +26,9 @@ from simcluster.runs.record import RunRecord
 from simcluster.topology.replicas import replica, rounds_of
 
 LEVEL = 0.9
+REPLICAS = "replicas"
+"""The option of the simulator that is taken before its backend sees the others."""
+
 TIMED = {"numerics": "none", "evaluate_consensus": None, "observe": None}
 """Settings of an experiment that only needs timing."""
 
@@ -33,9 +36,9 @@ TIMED = {"numerics": "none", "evaluate_consensus": None, "observe": None}
 def take_option(plan: Experiment, options: dict[str, Any]) -> int:
     """Take the number of replicas out of *options*; the default is the number of calibration rounds, 0 without any."""
     rounds = rounds_of(plan.topology) if plan.backend == "sim" else 0
-    if "replicas" not in options or plan.backend != "sim":
+    if REPLICAS not in options or plan.backend != "sim":
         return rounds
-    wanted = options.pop("replicas")
+    wanted = options.pop(REPLICAS)
     if type(wanted) is not int or wanted < 0 or wanted == 1:
         raise UsageError(Problem("replicas", repr(wanted), "0 for no interval, or a whole number of at least 2"))
     if wanted and not rounds:

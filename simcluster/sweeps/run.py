@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ import yaml
 from simcluster.documents.captured.source import write_sources
 from simcluster.documents.user_code import refuse_while_loading
 from simcluster.errors import Problem, UsageError, in_short
-from simcluster.experiment.options import check_options
+from simcluster.experiment.interval import REPLICAS
 from simcluster.experiment.read.experiment import own_code
 from simcluster.experiment.read.given import (
     AnyAlgorithm,
@@ -138,9 +139,7 @@ def sweep(
         algorithm=block_of("algorithm", algorithm), workload=block_of("workload", workload), home=home,
     )  # fmt: skip
     processes = checked_jobs(jobs)
-    _check_target(target)
-    for name in dict.fromkeys(point.document["backend"] for point in points):
-        check_options(name, options or {})
+    _check(points, target or {}, options or {})
     folder = home(points[0].document["name"])
     check_folder(folder, (folder / SWEEP).is_file(), "a sweep's folder", (POINTS,), (LOGS,), (SOURCE,))
     done = PlannedSweep(folder, points, target)
@@ -191,8 +190,12 @@ def _given(values: Mapping[str, Any]) -> list[Axis]:
     return [Axis((key,), tuple((value_at(key, value),) for value in found)) for key, found in values.items()]
 
 
-def _check_target(target: Mapping[str, float] | None) -> None:
-    for name, value in (target or {}).items():
+def _check(points: Sequence[Point], target: Mapping[str, float], options: Mapping[str, Any]) -> None:
+    """Raise UsageError for *options* that some backend of the *points* does not have, and for a wrong *target*."""
+    for backend in dict.fromkeys(point.document["backend"] for point in points):
+        own = {name: value for name, value in options.items() if (backend, name) != ("sim", REPLICAS)}
+        import_module(f"simcluster_backends.{backend}").check_options(own)
+    for name, value in target.items():
         if name not in ("loss", "accuracy") or isinstance(value, bool) or not isinstance(value, (int, float)):
             raise UsageError(Problem("--target", f"{name}={value!r}", "accuracy=NUMBER or loss=NUMBER"))
         if not math.isfinite(value) or (name == "accuracy" and not 0 < value <= 1):
