@@ -34,7 +34,7 @@ def figure(
     ] = None,
 ) -> None:
     """Draw one figure of a run, a sweep or a what-if to a file."""
-    from simcluster.cli.figure_names import about, check_named, draw_named, figures_of
+    from simcluster.cli.figure_names import about, check_named, figures_of
 
     figures = figures_of(folder, others or [])
     if name is None:
@@ -45,7 +45,7 @@ def figure(
     if out is None or out.suffix.lower() not in SUFFIXES:
         found = str(out) if out is not None else "nothing"
         raise UsageError(Problem("--out", found, f"a file that ends in {', '.join(SUFFIXES)}"))
-    drawn = draw_named(figures, name, given)
+    drawn = figures[name](**given)
     if out.suffix.lower() == ".html":
         from simcluster.reports.html_page import page, section
 

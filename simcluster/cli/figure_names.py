@@ -67,12 +67,6 @@ def check_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, A
         raise UsageError(problems)
 
 
-def draw_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, Any]) -> go.Figure:
-    """Draw the figure *name* with *settings* as keyword arguments. Raise UsageError with everything wrong."""
-    check_named(figures, name, settings)
-    return figures[name](**settings)
-
-
 def about(draw: Draw) -> str:
     """Return a figure's one-sentence description and its settings."""
     text = " ".join((inspect.getdoc(_function(draw)) or "").replace("*", "").split())

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from simcluster.cli.app import app
-from simcluster.cli.figure_names import draw_named, figures_of
+from simcluster.cli.figure_names import check_named, figures_of
 from simcluster.errors import UsageError
 from simcluster.reports.plots import RunPlots
 from simcluster.reports.sweeps.plots import SweepPlots
@@ -39,15 +39,15 @@ def test_every_figure_of_the_classes_can_be_named(runs: list[Path]) -> None:
 
 
 def test_settings_reach_the_figure(runs: list[Path]) -> None:
-    figure = draw_named(figures_of(runs[0]), "convergence", {"x": "bytes", "panels": ["loss"]})
+    figure = figures_of(runs[0])["convergence"](x="bytes", panels=["loss"])
     assert figure.layout.xaxis.title.text == "bytes sent (MB)"
     assert {trace.name for trace in figure.data} == {"training, each node", "evaluated at rank 0"}
 
 
 def test_several_runs_are_drawn_together(runs: list[Path]) -> None:
     figures = figures_of(runs[0], runs[1:])
-    assert len(draw_named(figures, "convergence", {"x": "step", "panels": ["loss"]}).data) == 2
-    assert "the whole run" in {trace.name for trace in draw_named(figures, "predicted_measured", {}).data}
+    assert len(figures["convergence"](x="step", panels=["loss"]).data) == 2
+    assert "the whole run" in {trace.name for trace in figures["predicted_measured"]().data}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_several_runs_are_drawn_together(runs: list[Path]) -> None:
 )
 def test_what_is_wrong_is_told(runs: list[Path], name: str, settings: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        draw_named(figures_of(runs[0]), name, settings)
+        check_named(figures_of(runs[0]), name, settings)
 
 
 def test_an_answered_question_is_drawn_from_its_file(tmp_path: Path) -> None:

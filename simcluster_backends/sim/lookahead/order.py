@@ -72,7 +72,7 @@ def _next(run: Run, origins: Origins, departed: Floats) -> tuple[Origins, Floats
 def _with_room(course: Course, last: Run, to: Ints, origins: Origins, arriving: Origins) -> Origins:
     """Return the *origins* of the messages of the round after *last*, in which ranks send *to* others.
 
-    A message to a full inbox begins when the one before is taken. That is as it arrives, before the receiver goes on.
+    A message to a full inbox begins when the one before is taken. That is as it arrives, before the receiver continues.
     """
     fills = messages_B(course.rounds, last.number, course.ranks) >= course.limit_B
     again = fills & (to == last.leg.to) & (to != NO_RANK)

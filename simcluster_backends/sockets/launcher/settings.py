@@ -111,8 +111,9 @@ MOST_RESTARTS = 1_000_000
 def read_options(job: ClusterJob) -> tuple[Options, bytes]:
     """Return the options of *job* and the key of the run. Raise UsageError with all problems."""
     problems: list[Problem] = []
-    options, workers = _read(job.options, problems), job.options.get("min_workers")
-    if isinstance(workers, int) and not 1 <= workers <= max(1, len(job.names)):
+    options = _read(job.options, problems)
+    workers = options.min_workers
+    if workers is not None and not 1 <= workers <= max(1, len(job.names)):
         problems.append(Problem("min_workers", describe(workers), f"from 1 to {len(job.names)}, or nothing: all"))
     if options.tmux and shutil.which(TMUX) is None:
         problems.append(Problem("tmux", "no tmux on this machine", "tmux to be installed, or no --tmux"))
