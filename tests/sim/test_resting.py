@@ -84,10 +84,15 @@ def test_a_message_is_kept_no_longer_than_its_client_trains(tmp_path: Path, monk
     kept: list[int] = []
     drop = Replica.drop_weights
 
+    def messages() -> list[Message]:
+        gc.collect()
+        return [found for found in gc.get_objects() if isinstance(found, Message) and found.tag in ("call", "push")]
+
     def dropped(replica: Replica) -> None:
         drop(replica)
-        kept.append(sum(isinstance(found, Message) and found.tag in ("call", "push") for found in gc.get_objects()))
+        kept.append(len(messages()) - len(of_other_tests))
 
+    of_other_tests = messages()
     monkeypatch.setattr(Replica, "drop_weights", dropped)
     trained(tmp_path / "run", 40, numerics="real")
     assert len(kept) == 15
