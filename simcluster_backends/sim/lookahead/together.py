@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -12,9 +12,9 @@ from simcluster_backends.sim.lookahead.attempts import Attempts
 from simcluster_backends.sim.lookahead.awaited import Awaited
 from simcluster_backends.sim.lookahead.course import Course
 from simcluster_backends.sim.lookahead.events import ends_of, has_flows, woken_by
-from simcluster_backends.sim.lookahead.firsts import LastFirsts, firsts_of
 from simcluster_backends.sim.lookahead.held import Beginning, Held, resume
 from simcluster_backends.sim.lookahead.order import leaving_order
+from simcluster_backends.sim.lookahead.outlook import Outlooks, firsts_of
 from simcluster_backends.sim.lookahead.paths import Floats, Ints, Paths
 from simcluster_backends.sim.lookahead.traffic import is_by_message, record
 from simcluster_backends.sim.lookahead.values import hand_over
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from simcluster.rounds import Rounds
     from simcluster_backends.sim.lookahead.held import Entry
+    from simcluster_backends.sim.lookahead.outlook import Outlook
     from simcluster_backends.sim.loop.event_loop import SimLoop
     from simcluster_backends.sim.members import Members
     from simcluster_backends.sim.membership import Membership
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
 PATIENCE = 100
 """Events of each rank, at most, that the ranks that are held wait for."""
 
+FEWEST = 12
+"""Messages of a round, on average, from which on the rounds of a schedule without values are computed.
+
+A round takes about as long to compute as ten of its messages to simulate (docs/performance.md). With values it is the
+same time either way, whatever the number of ranks.
+"""
+
 
 class Together:
     """The nodes that have entered a schedule. *members* has the current incarnation of each rank.
@@ -41,12 +49,14 @@ class Together:
     compute, and send and receive nothing. If anything else is about to happen, all that are held begin first.
     """
 
+    fewest: ClassVar[float] = FEWEST
+
     def __init__(
         self, loop: SimLoop, members: Members, streams: Streams, membership: Membership, routes: Routes
     ) -> None:
         self._loop, self._members, self._streams = loop, members, streams
         self._membership, self._routes = membership, routes
-        self._held, self._firsts = Held(loop, self._begin_soon), LastFirsts()
+        self._held, self._outlooks = Held(loop, self._begin_soon), Outlooks()
         self._begins = False  # those that were held
         self.entered = self._held.entered
         """By rank, the nodes that are held."""
@@ -76,8 +86,14 @@ class Together:
             return False
         if rounds.sends is not None and rounds.group is not None:
             return False
-        firsts, place = self._firsts.of(rounds, self._size(rounds)), self._place(rank, rounds)
-        return bool(firsts.waits[place] or firsts.takes_time[place])
+        (waits, takes_time), messages = self._outlook(rounds)
+        if rounds.sends is None and messages < self.fewest:
+            return False
+        place = self._place(rank, rounds)
+        return bool(waits[place] or takes_time[place])
+
+    def _outlook(self, rounds: Rounds) -> Outlook:
+        return self._outlooks.of(rounds, self._size(rounds))
 
     def _size(self, rounds: Rounds) -> int:
         return len(self._members) if rounds.group is None else len(rounds.group)
@@ -154,7 +170,7 @@ class Together:
         """Return whether all that are held would only have waited for a message of one that is not."""
         if (rounds := self._common()) is None:
             return False
-        waits = self._firsts.of(rounds, self._size(rounds)).waits
+        waits = self._outlook(rounds).firsts.waits
         return all(waits[self._place(rank, rounds)] for rank in self.entered)
 
     def _common(self) -> Rounds | None:

@@ -25,7 +25,13 @@ from simcluster_backends.sim.transport import SimTransport
 from tests.support.clusters import IDEAL
 
 
-class Skipping(Together):
+class Computing(Together):
+    """Computes the rounds of few ranks, too."""
+
+    fewest = 0
+
+
+class Skipping(Computing):
     """Remembers what it left out."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -43,7 +49,7 @@ class Never(Together):
         return 0
 
 
-class Declining(Together):
+class Declining(Computing):
     def _skip_rounds(self) -> bool:
         return False
 

@@ -17,8 +17,7 @@ from simcluster.payload import Message, pack
 from simcluster.topology import Link, Node, Topology
 from simcluster.transport import Accelerated, Cost, Transport
 from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.lookahead import Together
-from tests.sim.lookahead.oracle import SCHEDULES, Declining, Never, nothing, now, same, spans, uneven_star
+from tests.sim.lookahead.oracle import SCHEDULES, Computing, Declining, Never, nothing, now, same, spans, uneven_star
 from tests.support.clusters import IDEAL, star
 
 LEAVING_S = 997 * 4 / 125e6
@@ -132,7 +131,7 @@ def test_a_rank_with_work_of_its_own_gets_a_message_of_a_held_one_in_time() -> N
     simulated = spans(star(3), body, Never)
     assert [span.kind for span in simulated[2]][:3] == ["recv", "send", "compute"]
     assert spans(star(3), body, Declining) == simulated
-    assert spans(star(3), body, Together) == simulated
+    assert spans(star(3), body, Computing) == simulated
 
 
 @pytest.mark.parametrize("schedule", ["ring", "tree_near", "pairwise_reduce_scatter", "halving_far"])

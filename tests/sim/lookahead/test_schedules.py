@@ -19,7 +19,19 @@ from simcluster.rounds import Rounds
 from simcluster.topology import Link, Node, Topology
 from simcluster.transport import ANY, Transport
 from simcluster_backends.sim.lookahead import Together, order
-from tests.sim.lookahead.oracle import ROUNDS, SCHEDULES, links_of, nothing, now, outcome, same, uneven_star
+from tests.sim.lookahead.oracle import (
+    ROUNDS,
+    SCHEDULES,
+    Computing,
+    Never,
+    Skipping,
+    links_of,
+    nothing,
+    now,
+    outcome,
+    same,
+    uneven_star,
+)
 from tests.support.clusters import IDEAL, complete, star
 
 
@@ -125,6 +137,31 @@ def test_folds_are_computed_until_a_rank_that_nothing_folds_into_may_leave(sched
     assert same(star(6), body) == [rounds - 2] * 6
 
 
+@pytest.mark.parametrize(
+    ("schedule", "size", "is_computed"),
+    [
+        ("ring", 11, False),  # 11 messages a round
+        ("ring", 12, True),
+        ("pairwise_reduce_scatter", 11, False),
+        ("pairwise_reduce_scatter", 12, True),
+        ("tree_near", 32, False),  # 62 messages in 10 rounds
+        ("tree_near", 64, False),  # 126 in 12
+        ("tree_near", 128, True),  # 254 in 14
+    ],
+)
+def test_rounds_of_few_messages_are_simulated(schedule: str, size: int, is_computed: bool) -> None:
+    async def body(node: Transport) -> float:
+        await SCHEDULES[schedule](node, 16000, "s")
+        return now()
+
+    class Counting(Skipping):
+        fewest = Together.fewest
+
+    (ends, _), together = outcome(star(size), body, Counting)
+    assert (max(together.left_out) > 0) == is_computed
+    assert ends == outcome(star(size), body, Never)[0][0]
+
+
 def test_an_all_gather_of_unequal_vectors_is_simulated() -> None:
     async def body(node: Transport) -> list[int]:
         found = await ring_all_gather(node, nothing(1000 + (node.rank == 2)), "s")
@@ -205,7 +242,7 @@ def test_ranks_go_on_by_rank_after_more_messages_than_an_order_is_found_for(
     most: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(order, "MOST", most)
-    (ends, _), _ = outcome(star(4), pushing_after("ring"), Together)
+    (ends, _), _ = outcome(star(4), pushing_after("ring"), Computing)
     assert ends[0] == expected
 
 
