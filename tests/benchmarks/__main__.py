@@ -57,7 +57,7 @@ def _details() -> None:
     print("\na message of a schedule that is computed, without values: CPU time, and that over one as simulated")
     for op, schedule in messages.COMPUTED:
         few_rounds = op == "all_reduce" and schedule != "ring"
-        for nodes in (64, 1024, 1536) if few_rounds else (64, 96):
+        for nodes in (8, 16, 32, 64, 1024, 1536) if few_rounds else (8, 16, 32, 64, 96):
             cost_us, ratio = messages.computed_over_simulated(op, schedule, nodes)
             print(f"  {schedule}, {op}, {nodes:>5} nodes: {cost_us:.1f} us, {ratio:.2f}")
     print(f"\n1,000 flows at once among 64 hosts: {contention.thousand_flows_s():.2f} s")

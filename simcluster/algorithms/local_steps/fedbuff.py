@@ -55,9 +55,9 @@ async def fedbuff(
 
     *server_learning_rate*: eta_g. *damping*: `root` divides a change by sqrt(1 + staleness). *max_staleness*: the
     server rejects staler changes; None accepts all. *compression*: of what workers send. *server_trains*: false for a
-    server that only serves. *concurrency*: the number of workers that train at a time (M_c), drawn for each round among
-    the others; each of these places makes as many rounds as a rank would, and no rank makes more. None for all workers.
-    What is left in the buffer makes a last, smaller step. Ranks survive the loss of a worker.
+    server that only serves. *concurrency*: the number of workers that train at a time (M_c), at most all, drawn for
+    each round among the others; each of these places makes as many rounds as a rank would, and no rank makes more. None
+    for all workers. What is left in the buffer makes a last, smaller step. Ranks survive the loss of a worker.
     """
     K = min(buffer, len(trainers(node.size, server_trains)))
     codec = Codec(compression, node.rng, "push", replica.parameters)
