@@ -160,8 +160,8 @@ class Transport(Protocol):
 
         Raises PeerLost if *source* is gone, dead or done, and no message from it is left to match; the reason of a peer
         that ended its algorithm is simcluster.errors.ENDED. With source=ANY, each peer's death is raised once, by one
-        pending or later recv(ANY), and the end of peers only when none is left; `peers` shows them from then on. Raises
-        ValueError for a rank that does not exist or is this node's own.
+        pending or later recv(ANY), before messages that arrive later, and the end of peers only when none is left;
+        `peers` shows them from then on. Raises ValueError for a rank that does not exist or is this node's own.
         """
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:

@@ -168,6 +168,34 @@ def recv_from_any_is_told_of_each_loss_once_and_of_no_good_end(run_bodies: RunBo
     run(run_bodies, waiter, dies, dies, ends, lives)
 
 
+def recv_from_any_is_told_of_a_loss_though_messages_never_cease(run_bodies: RunBodies) -> None:
+    async def busy(node: Transport) -> None:
+        await node.send(1, "die", None)
+        for _ in range(200):
+            await asyncio.sleep(A_MOMENT_S)
+            try:
+                await node.recv(ANY, "more")
+            except PeerLost as lost:
+                assert lost.rank == 1
+                break
+            await node.send(2, "one more", True)
+        else:
+            raise AssertionError("recv has returned 200 messages since rank 1 was lost, and not raised that")
+        await node.send(2, "one more", False)
+
+    async def dies(node: Transport) -> None:
+        await node.recv(0, "die")
+        raise Crash
+
+    async def always_ahead(node: Transport) -> None:
+        for _ in range(2):
+            await node.send(0, "more", None)
+        while (await node.recv(0, "one more"))["value"]:
+            await node.send(0, "more", None)
+
+    run(run_bodies, busy, dies, always_ahead)
+
+
 def recv_from_any_ends_when_nobody_is_left(run_bodies: RunBodies) -> None:
     async def waiter(node: Transport) -> None:
         for _ in range(2):  # every time, not once

@@ -48,7 +48,7 @@ class Inbox:
         self._on_room, self._listen, self._on_told, self._life_of = on_room, listen, on_told, life_of
         self._ask = ask
         self._told: set[int] = set()  # only for membership tests
-        self._untold: list[int] = []  # the dead not yet raised by any recv(ANY)
+        self._untold: list[tuple[int, int]] = []  # the dead not yet raised by any recv(ANY), and arrivals until then
         self._to_come: set[int] = set()  # ranks that have never been there; only counted
         self._peers: tuple[int, ...] | None = None  # until *lost* changes
         self.is_closed = False  # then messages are dropped
@@ -90,9 +90,11 @@ class Inbox:
 
         *on_wait* is called with the future that this waits on, if any: failing it with a PeerLost fails this call.
         """
-        if not isinstance(source, Any_):
+        if isinstance(source, Any_):
+            self._listen(source)  # a loss comes before later messages
+        else:
             self.check_peer(source)
-        while (message := self.mailbox.take(source, tag)) is None:
+        while (message := self.mailbox.take(source, tag, self._until(source))) is None:
             self._listen(source)
             if not self._misses(source):
                 return await self._arrival(source, tag, on_wait)
@@ -126,7 +128,7 @@ class Inbox:
         for receiver in self.mailbox.waiting_for(rank):
             fail(receiver, self.error(rank))
         if reason != ENDED:
-            self._untold.append(rank)
+            self._untold.append((rank, self.mailbox.arrivals))
         self._tell_any()
         return True
 
@@ -146,7 +148,7 @@ class Inbox:
         self._to_come.discard(rank)
         self.lost.pop(rank, None)
         self._peers = None
-        self._untold = [other for other in self._untold if other != rank]
+        self._untold = [each for each in self._untold if each[0] != rank]
         self.mailbox.drop(rank)
 
     def unread(self) -> list[str]:
@@ -187,8 +189,12 @@ class Inbox:
         elif (error := receiver.exception()) is None:
             self.put(receiver.result(), again=True)
         elif isinstance(source, Any_) and isinstance(error, PeerLost) and error.reason != ENDED:
-            self._untold.insert(0, error.rank)  # another recv(ANY) must raise it
+            self._untold.insert(0, (error.rank, 0))  # another recv(ANY) must raise it
             self._tell_any()
+
+    def _until(self, source: int | Any_) -> int | None:
+        """Return how many arrivals a recv from *source* looks at before a loss; None for all of them."""
+        return self._untold[0][1] if self._untold and isinstance(source, Any_) else None
 
     def _misses(self, source: int | Any_) -> bool:
         """Return whether a recv from *source* must raise; with no peer left, every recv(ANY) must."""
@@ -204,7 +210,7 @@ class Inbox:
     def _loss(self, source: int | Any_) -> PeerLost:
         """Return the error for *source*; for ANY the next unreported loss, or the last again if no peer is left."""
         if isinstance(source, Any_):
-            return self.error(self._untold.pop(0) if self._untold else next(reversed(self.lost)))
+            return self.error(self._untold.pop(0)[0] if self._untold else next(reversed(self.lost)))
         return self.error(source)
 
     def _tell_any(self) -> None:

@@ -68,8 +68,13 @@ class Mailbox(Generic[R]):
         self._count(message, +1)
         return None
 
-    def take(self, source: int | Any_, tag: str | Any_) -> Message | None:
-        """Remove and return the earliest queued message that matches, if any."""
+    @property
+    def arrivals(self) -> int:
+        """The number of messages that have ever arrived, which is that of the last one."""
+        return self._arrivals
+
+    def take(self, source: int | Any_, tag: str | Any_, until: int | None = None) -> Message | None:
+        """Remove and return the earliest queued message that matches, if any; with *until*, none that came later."""
         if not self._queues:
             return None
         if not isinstance(source, Any_) and not isinstance(tag, Any_):
@@ -90,6 +95,8 @@ class Mailbox(Generic[R]):
                 return None
             key = earliest[1]
         queue = self._queues[key]
+        if until is not None and queue[0].arrival > until:
+            return None
         message = queue.popleft()
         if queue:
             self._note_first(queue[0])

@@ -208,3 +208,28 @@ def test_peers_are_those_that_are_not_lost_and_come_back_when_found() -> None:
         assert inbox.peers is inbox.peers, "a barrier sees by the object whether anything has changed"
 
     with_inbox(test)
+
+
+def test_a_loss_is_raised_after_what_came_before_it_and_before_what_came_later() -> None:
+    async def test(inbox: Inbox) -> list[Any]:
+        inbox.put(message(2, number=1))
+        inbox.lose(1, "dead")
+        inbox.put(message(2, number=2))
+        inbox.put(message(3, "u", number=3))
+        takes = [inbox.take(2, "t"), inbox.take(ANY, "u"), inbox.take(ANY, "t"), inbox.take(ANY, ANY)]
+        return [await outcomes(asyncio.create_task(take)) for take in takes]
+
+    # The first names its source, and gets the first message of that; "u" came after the loss, and is there afterwards.
+    assert with_inbox(test) == [[1], ["lost 1"], [2], [3]]
+
+
+def test_a_loss_that_nobody_has_taken_is_raised_before_later_messages() -> None:
+    async def test(inbox: Inbox) -> list[Any]:
+        waiting = asyncio.create_task(inbox.take(ANY, "t"))
+        await asyncio.sleep(0)
+        inbox.lose(1, "dead")
+        waiting.cancel()  # it has been failed, and does not hear of it
+        inbox.put(message(2, number=2))
+        return [await outcomes(waiting), await outcomes(asyncio.create_task(inbox.take(ANY, "t")))]
+
+    assert with_inbox(test) == [["cancelled"], ["lost 1"]]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PATIENCE = 100
 """Events of each rank, at most, that the ranks that are held wait for."""
 
-FEWEST = 12
+FEWEST = 10
 """Messages of a round, on average, from which on the rounds of a schedule without values are computed.
 
 A round takes about as long to compute as ten of its messages to simulate (docs/performance.md). With values it is the

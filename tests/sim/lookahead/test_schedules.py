@@ -140,13 +140,12 @@ def test_folds_are_computed_until_a_rank_that_nothing_folds_into_may_leave(sched
 @pytest.mark.parametrize(
     ("schedule", "size", "is_computed"),
     [
-        ("ring", 11, False),  # 11 messages a round
-        ("ring", 12, True),
-        ("pairwise_reduce_scatter", 11, False),
-        ("pairwise_reduce_scatter", 12, True),
+        ("ring", 9, False),  # 9 messages a round
+        ("ring", 10, True),
+        ("pairwise_reduce_scatter", 9, False),
+        ("pairwise_reduce_scatter", 10, True),
         ("tree_near", 32, False),  # 62 messages in 10 rounds
-        ("tree_near", 64, False),  # 126 in 12
-        ("tree_near", 128, True),  # 254 in 14
+        ("tree_near", 64, True),  # 126 in 12
     ],
 )
 def test_rounds_of_few_messages_are_simulated(schedule: str, size: int, is_computed: bool) -> None:
