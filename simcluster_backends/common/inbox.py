@@ -26,8 +26,9 @@ class Inbox:
     """The messages sent to one node and not yet received. *lost* maps every peer that is gone to the reason.
 
     ENDED means that the peer ended its algorithm; any other reason, that it died. *on_room* is called with the source
-    of each queued message once received; *listen* with the source of a recv that is about to wait, and may call `lose`
-    if there is news; *on_told* with a peer when its loss is first raised, after which it may be `found` again.
+    of each queued message once received; *listen* with the source of a recv that is about to wait, or with ANY before a
+    message is taken, and may call `lose` if there is news; *on_told* with a peer when its loss is first raised, after
+    which it may be `found` again.
     *life_of* returns the incarnation of a peer in use here. *ask* is called with source, tag and receiver of a wait.
     """
 
@@ -90,12 +91,9 @@ class Inbox:
 
         *on_wait* is called with the future that this waits on, if any: failing it with a PeerLost fails this call.
         """
-        if isinstance(source, Any_):
-            self._listen(source)  # a loss comes before later messages
-        else:
+        if not isinstance(source, Any_):
             self.check_peer(source)
-        while (message := self.mailbox.take(source, tag, self._until(source))) is None:
-            self._listen(source)
+        while (message := self._queued(source, tag)) is None:
             if not self._misses(source):
                 return await self._arrival(source, tag, on_wait)
             await asyncio.sleep(0)
@@ -192,9 +190,14 @@ class Inbox:
             self._untold.insert(0, (error.rank, 0))  # another recv(ANY) must raise it
             self._tell_any()
 
-    def _until(self, source: int | Any_) -> int | None:
-        """Return how many arrivals a recv from *source* looks at before a loss; None for all of them."""
-        return self._untold[0][1] if self._untold and isinstance(source, Any_) else None
+    def _queued(self, source: int | Any_, tag: str | Any_) -> Message | None:
+        """Remove and return the message that a recv gets at once, if any; otherwise all losses so far are known."""
+        if isinstance(source, Any_):
+            self._listen(source)
+            return self.mailbox.take(source, tag, self._untold[0][1] if self._untold else None)
+        if (message := self.mailbox.take(source, tag)) is None:
+            self._listen(source)
+        return message
 
     def _misses(self, source: int | Any_) -> bool:
         """Return whether a recv from *source* must raise; with no peer left, every recv(ANY) must."""

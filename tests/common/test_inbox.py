@@ -223,7 +223,7 @@ def test_a_loss_is_raised_after_what_came_before_it_and_before_what_came_later()
     assert with_inbox(test) == [[1], ["lost 1"], [2], [3]]
 
 
-def test_a_loss_that_nobody_has_taken_is_raised_before_later_messages() -> None:
+def test_a_loss_whose_recv_was_cancelled_is_raised_before_later_messages() -> None:
     async def test(inbox: Inbox) -> list[Any]:
         waiting = asyncio.create_task(inbox.take(ANY, "t"))
         await asyncio.sleep(0)

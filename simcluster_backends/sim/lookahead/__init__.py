@@ -10,8 +10,8 @@ message. Nothing else may happen meanwhile: the rounds from the next event of an
 last round: no node leaves the schedule while rounds of another are still computed.
 
 together.py: which nodes have entered, and whether anything else could happen. events.py: what an event can affect.
-awaited.py: the messages of held nodes that others wait for. outlook.py: what a rank does first in a schedule, and how
-many messages move. held.py: nodes that wait for others, and begin in the past if rounds are not computed. paths.py:
+awaited.py: the messages of held nodes that others wait for. outlook.py: the first act of each rank in a schedule, and
+the number of messages. held.py: nodes that wait for others, and begin in the past if rounds are not computed. paths.py:
 rates and channels between ranks. course.py: when each rank begins each round. order.py: the order of ranks that go on
 at one time. values.py: what each rank then has. traffic.py: nodes' records.
 """

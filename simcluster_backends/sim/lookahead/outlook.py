@@ -1,4 +1,4 @@
-"""What there is to know of a schedule before it begins: the first act of each rank, and how many messages move."""
+"""A schedule before it begins: the first act of each rank, and the number of messages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from simcluster.rounds import Rounds
 
 MOST = 32
+"""Schedules whose outlook is kept."""
 
 SAMPLED = 64
-"""Rounds whose messages are counted; of more rounds, about so many, evenly spread."""
+"""The most rounds whose messages are counted; of a longer schedule half as many or more, evenly spread."""
 
 
 class Firsts(NamedTuple):
@@ -28,20 +29,20 @@ class Firsts(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What ranks do first, and the messages of a round, on average."""
+    """The first acts of the ranks of a schedule, and the messages of a round, on average."""
 
     firsts: Firsts
     messages: float
 
 
 class Outlooks:
-    """The outlooks of the schedules that have been asked for, MOST at a time."""
+    """The outlooks of schedules, each made once; after MOST of them all are forgotten."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Outlook] = {}
 
     def of(self, rounds: Rounds, size: int) -> Outlook:
-        """Return what to expect of *rounds* among *size* ranks."""
+        """Return the outlook of *rounds* among *size* ranks."""
         key = rounds.name, rounds.count, rounds.vector.dtype, size
         if (found := self._known.get(key)) is None:
             if len(self._known) == MOST:
