@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from simcluster.cli.terminal.options import AllowHost, ServeTls
 from simcluster.errors import Problem, UsageError
+from simcluster.process.loading import torch_loads
 from simcluster.process.platforms import need_unix
 
 PlainHttp = Annotated[
@@ -62,7 +63,8 @@ def node(
         if join is not None or token_file is None:
             expected = "no --join with --coordinator" if join is not None else "it: a coordinator requires it"
             raise UsageError(Problem("--join" if join is not None else "--token-file", join or "nothing", expected))
-        attend = _sockets("node.attend").attend_with_files
+        with torch_loads():
+            attend = _sockets("node.attend").attend_with_files
         files = (token_file, key_file, listen, certificates)
         raise typer.Exit(attend(name, coordinator, *files, patience, plain_http))
     if join is None or (key_file is None and tls is None):
@@ -70,7 +72,8 @@ def node(
         raise UsageError([Problem(option, "nothing", "it, or --coordinator and --token-file") for option in missing])
     sockets = _sockets()
     key = sockets.read_key(key_file) if key_file is not None else sockets.OPEN_KEY
-    enter = _sockets("node.process").join
+    with torch_loads():
+        enter = _sockets("node.process").join
     raise typer.Exit(enter(name, join, key, *([listen] if listen else []), tls=certificates))
 
 

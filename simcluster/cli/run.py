@@ -70,6 +70,7 @@ def run(
         tracked(track, silent=as_json) as tracking,
         shown(title, watch=watch, as_json=as_json) as showing,
     ):
+        options.start_early(named, given)
         with torch_loads():
             from simcluster.experiment import run as run_experiment
 
@@ -124,6 +125,7 @@ def resume(
             tracked(track, silent=as_json) as tracking,
             shown(f"{run.name}, resumed", watch=watch, as_json=as_json) as showing,
         ):
+            options.start_early(named, given)
             with torch_loads():
                 from simcluster.experiment.run import resume as resume_run
 

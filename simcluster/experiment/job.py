@@ -42,12 +42,13 @@ class ClusterJob:
 
     *program* is "module:function" of `async def program(node, recorder, config_json) -> NodeRecord`, which every node
     awaits with *config_json* verbatim. If its module has a function `prepare(config_json)`, each node's process calls
-    it first, and the clock starts once all have finished: reading data is not part of a run. *faults* count time from
-    there. *time_s*, if given, is when every node must have ended its algorithm by itself; in real time, a backend drops
-    nodes that have not some time later. *options* are the backend's own settings; it reports unknown ones.
-    *on_progress* is called with (rank, its last step); a *watcher* sees much more, a *follower* every row that nodes
-    record. *rests*: each rank except 0 does nothing until rank 0 first sends to it, and ends with rank 0 (see
-    `Facts.rests`). *about* has name, algorithm, topology and steps, for views of the run.
+    it first, and the clock starts once all have finished: reading data is not part of a run. A function
+    `preloads(config_json)` names other modules that every node imports. *faults* count time from the clock's start.
+    *time_s*, if given, is when every node must have ended its algorithm by itself; in real time, a backend drops nodes
+    that have not some time later. *options* are the backend's own settings; it reports unknown ones. *on_progress* is
+    called with (rank, its last step); a *watcher* sees much more, a *follower* every row that nodes record. *rests*:
+    each rank except 0 does nothing until rank 0 first sends to it, and ends with rank 0 (see `Facts.rests`). *about*
+    has name, algorithm, topology and steps, for views of the run.
     """
 
     names: list[str]

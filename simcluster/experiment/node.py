@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import re
 import traceback
@@ -18,7 +17,7 @@ from simcluster.errors import ENDED, NeedsValues, PeerLost
 from simcluster.experiment.part import OBSERVED_RANK, Part, in_parts
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
-from simcluster.experiment.warm_up import warm_up
+from simcluster.experiment.warm_up import COMPILER, needs_compiler, warm_up
 from simcluster.process.kernels import numerics
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
 from simcluster.process.places import is_own
@@ -58,9 +57,7 @@ pydantic.TypeAdapter(int)
 
 def prepare(config_json: str) -> None:
     """Read the experiment with its code and data, and count costs, before the clock starts; see `ClusterJob`."""
-    # On tensors without values, which costs are counted on, some work makes torch import its compiler: do it now.
-    importlib.import_module("torch._dynamo")
-    warm_up()
+    warm_up(with_compiler=needs_compiler(json.loads(config_json)))
     _empty_bytes[:] = [rss_bytes()]
     experiment = _experiment(config_json)
     size = len(experiment.topology.workers)
@@ -73,6 +70,11 @@ def prepare(config_json: str) -> None:
     # Counting the cost of work takes as long as the work; all replicas of a process share the result.
     replica.gradient_cost(next(replica.batches()))
     replica.apply_cost()
+
+
+def preloads(config_json: str) -> list[str]:
+    """Return the modules, besides this one, that `prepare` imports."""
+    return [COMPILER] if needs_compiler(json.loads(config_json)) else []
 
 
 async def run_node(

@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from simcluster.process.interrupts import Cancellable, CtrlC
 from simcluster.process.platforms import need_unix
+from simcluster.process.starting import way_to_start
 from simcluster_backends.sockets.wire.keys import OPEN_KEY, generate_key, read_key, write_key
 
 if TYPE_CHECKING:
     from simcluster.experiment.job import ClusterJob
     from simcluster.runs.record import RunRecord
 
-__all__ = ["OPEN_KEY", "check_options", "generate_key", "read_key", "run_cluster", "show_report", "write_key"]
+__all__ = [
+    "OPEN_KEY",
+    "check_options",
+    "generate_key",
+    "get_ready",
+    "read_key",
+    "run_cluster",
+    "show_report",
+    "write_key",
+]
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -24,6 +34,18 @@ def check_options(options: Mapping[str, Any]) -> None:
     from simcluster_backends.sockets.launcher.settings import check_options as check
 
     check(options)
+
+
+def get_ready() -> None:
+    """Begin to start the process that forks nodes on this machine, which takes as long as to import torch.
+
+    `run_cluster` does so itself, but waits for it. Raise UsageError as it does.
+    """
+    need_unix("real nodes")
+    way_to_start()
+    from simcluster_backends.sockets.launcher.fork_server import fork_server
+
+    fork_server()
 
 
 def show_report(job: ClusterJob, report: Path) -> None:

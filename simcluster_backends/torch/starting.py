@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 import msgspec
 
@@ -30,6 +30,12 @@ from simcluster_backends.torch.node import take_part
 from simcluster_backends.torch.settings import Options
 
 LEAVE_S = 5.0
+
+_BOOT = (
+    "from simcluster.process.loading import torch_loads\n"
+    "with torch_loads(): from simcluster_backends.torch.starting import live\n"
+    "live()"
+)
 
 
 class Order(msgspec.Struct):
@@ -107,8 +113,8 @@ def _lines_in(file: IO[bytes]) -> Iterator[None]:
 
 
 def _start(order: Order, log: IO[bytes] | int, processes: list[subprocess.Popen[bytes]]) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "simcluster_backends.torch.starting"],
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", _BOOT],
         stdin=subprocess.PIPE,
         stdout=log,
         stderr=log,
@@ -162,7 +168,8 @@ def _leave_with_parent() -> None:
     os._exit(1)
 
 
-if __name__ == "__main__":
+def live() -> NoReturn:
+    """Be a started process; never return."""
     code = obey()
     sys.stdout.flush()
     os._exit(code)  # threads still waiting in gloo would block an orderly exit

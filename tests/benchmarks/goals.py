@@ -90,10 +90,11 @@ def overheads() -> Iterator[float]:
 
 
 def starts() -> Iterator[float]:
-    names = ("list algorithms", "quickstart, 2 steps", "the same, numerics: none")
-    _, listing, *runs = starting.measure(STARTS, names)
+    runs = ("quickstart, 2 steps", "the same, numerics: none", "the same, on sockets", "the same, on torch")
+    names = ("list algorithms", *runs)
+    _, listing, *found = starting.measure(STARTS, names)
     yield listing.cpu_s
-    for run in runs:
+    for run in found:
         yield run.ratio
 
 
@@ -185,6 +186,8 @@ def cases() -> dict[str, Case]:
             Goal("`simcluster list algorithms`", "s", 0.6, 4.4),
             Goal("the quickstart, two steps, over `import torch`", "", 1.7, 1.74),
             Goal("the same with `numerics: none`", "", 1.7, 2.20),
+            Goal("the same with `--backend sockets`, all five nodes", "", None),
+            Goal("the same with `--backend torch`, all five nodes", "", None),
         ),
     )
     found["sweep"] = Case(

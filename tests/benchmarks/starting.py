@@ -24,6 +24,8 @@ COMMANDS = {
     "quickstart, 2 steps": SHORT,
     "the same, --no-report": (*SHORT, "--no-report"),
     "the same, numerics: none": (*SHORT, "--set", "numerics=none"),
+    "the same, on sockets": (*SHORT, "--backend", "sockets"),
+    "the same, on torch": (*SHORT, "--backend", "torch"),
 }
 
 

@@ -29,6 +29,7 @@ from simcluster.cli.terminal.options import (
     TopologyFile,
     names_of,
     real_options,
+    start_early,
 )
 from simcluster.process.loading import torch_loads
 
@@ -92,6 +93,8 @@ def generate(
 
     The text is streamed; the same seed gives the same tokens on every backend and placement.
     """
+    options = real_options(backend, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config)
+    start_early(backend, options)
     with torch_loads():
         from simcluster.inference.models.tokenizer import Detokenizer
         from simcluster.inference.request import Sampling
@@ -105,7 +108,6 @@ def generate(
         model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw,  # type: ignore[arg-type]
         Guessing(guesses, draft, acceptance), chunk_tokens,
     )  # fmt: skip
-    options = real_options(backend, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config)
     cluster = load(topology)
     setup, file = setup_of(asked, cluster)
     text: list[str] = []

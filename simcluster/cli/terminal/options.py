@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -206,6 +207,12 @@ def backend_named(experiment: str | Path, backend: str | None) -> str | None:
     except UsageError:
         return None
     return str(data.get("backend") or "sim") if isinstance(data, dict) else None
+
+
+def start_early(backend: str | None, given: Mapping[str, Any]) -> None:
+    """Let the sockets backend start what forks nodes while this process imports torch, if nodes may be started here."""
+    if backend == "sockets" and not {"rendezvous", "coordinator"} & given.keys():
+        importlib.import_module("simcluster_backends.sockets").get_ready()
 
 
 def overrides(sets: Sequence[str] | None, flag: str = "--set") -> dict[str, Any]:

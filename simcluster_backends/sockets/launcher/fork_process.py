@@ -19,6 +19,7 @@ import signal
 import stat
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from simcluster.errors import SimclusterError
@@ -27,7 +28,6 @@ from simcluster.process.platforms import need_unix
 from simcluster.process.signals import kill_group
 from simcluster.process.starting import way_to_start
 from simcluster_backends.sockets.launcher.logs import log_file
-from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER
 
 SignalName: TypeAlias = Literal["SIGKILL", "SIGSTOP", "SIGCONT"]
 """To end, stop and resume a process; names, since the numbers differ between machines."""
@@ -35,9 +35,11 @@ SignalName: TypeAlias = Literal["SIGKILL", "SIGSTOP", "SIGCONT"]
 
 _NODE = "simcluster_backends.sockets.node.process"
 _FRESH = (
-    "import json, sys; request = json.loads(open(0, 'rb', closefd=False).readline()); "
-    "sys.path[:] = request['here']['path']; "
-    "from simcluster_backends.sockets.launcher.fork_process import live; live(request)"
+    "import json, sys; request = json.loads(open(0, 'rb', closefd=False).readline())\n"
+    "sys.path[:] = request['here']['path']\n"
+    "from simcluster.process.loading import torch_loads\n"
+    "with torch_loads(): from simcluster_backends.sockets.launcher.fork_process import live\n"
+    "live(request)"
 )
 
 
@@ -80,7 +82,6 @@ def serve() -> None:
 def _load() -> None:
     """Load what every node needs."""
     use_one_thread()
-    importlib.import_module("torch._dynamo")  # see `prepare` in simcluster.experiment.node
     importlib.import_module(_NODE)
     gc.collect()
     gc.freeze()
@@ -105,23 +106,31 @@ def _obey(
         return
     need_unix("nodes")
     number = request.pop("spawn")
-    preload = request.pop("preload", "")
+    preloads = request.pop("preloads", [])
     if way_to_start(request["here"]["environment"]) == "spawn":
         pid = _spawn(request)
     else:
         if _NODE not in sys.modules:
             _load()
-        if preload and preload not in sys.modules:
-            try:
-                importlib.import_module(preload)
-            except Exception:
-                traceback.print_exc()  # the node fails at the same import and reports it
+        _preload(preloads)
         pid = os.fork()
         if pid == 0:
             selector.close()
             _become_node(private, **request)
     children[pid] = number
     _answer(private[0], {"of": number, "pid": pid})
+
+
+def _preload(modules: Sequence[str]) -> None:
+    """Import those of *modules* that are missing, so that nodes need not."""
+    missing = [module for module in modules if module not in sys.modules]
+    for module in missing:
+        try:
+            importlib.import_module(module)
+        except Exception:
+            traceback.print_exc()  # the node fails at the same import and reports it
+    if missing:
+        gc.freeze()
 
 
 def _spawn(request: dict[str, Any]) -> int:
@@ -167,6 +176,8 @@ def _become_node(private: list[int], here: dict[str, Any], log_file: str | None,
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         code = importlib.import_module(_NODE).join(key=bytes.fromhex(key), **request)
     except SimclusterError as error:
+        from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER  # which imports torch
+
         if RUN_IS_OVER not in str(error):
             print(f"error: {type(error).__name__}: {error}")
     except BaseException:

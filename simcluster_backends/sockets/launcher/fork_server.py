@@ -26,8 +26,10 @@ from simcluster.errors import RunError
 from simcluster_backends.sockets.launcher.fork_process import SignalName, signal_group
 
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(open(0, 'rb', buffering=0, closefd=False).readline()); "
-    "from simcluster_backends.sockets.launcher.fork_process import serve; serve()"
+    "import json, sys; sys.path[:] = json.loads(open(0, 'rb', buffering=0, closefd=False).readline())\n"
+    "from simcluster.process.loading import torch_loads\n"
+    "with torch_loads(): from simcluster_backends.sockets.launcher.fork_process import serve\n"
+    "serve()"
 )
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _MEMORY = {
@@ -109,6 +111,8 @@ class ForkServer:
     def close(self) -> None:
         """End the server and all its children."""
         self._closing = True
+        if next(self._numbers) == 0:  # it has no children, and may still be importing torch
+            self._process.kill()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import importlib
 import urllib.parse
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob
@@ -108,7 +110,7 @@ class Starters:
     async def _fork(self, members: Sequence[Member], rendezvous: str) -> None:
         """Fork a node for each of *members*. Raise RunError if the fork server is gone."""
         self._server = fork_server()
-        module, starts = self._job.program.partition(":")[0], []
+        preloads, starts = _preloads(self._job), []
         for member in members:
             member.exited = False
             start = self._server.spawn(
@@ -119,7 +121,7 @@ class Starters:
                 key=self._key.hex(),
                 tls=str(self._tls) if self._tls is not None else None,
                 log_file=self.logs.file(member.name),
-                preload=module if module.startswith("simcluster.") else "",
+                preloads=preloads,
             )
             start.add_done_callback(partial(self._started, member))
             self._starts.append((member, start))
@@ -157,3 +159,13 @@ def _contents(job: ClusterJob) -> dict[str, bytes]:
     if size_bytes > ORDER_LIMIT_BYTES // 2:
         raise UsageError(Problem("own code", f"{size_bytes} bytes", f"at most {ORDER_LIMIT_BYTES // 2} to be sent"))
     return contents
+
+
+def _preloads(job: ClusterJob) -> list[str]:
+    """Return the modules that every node of *job* imports, none of them the user's."""
+    name = job.program.partition(":")[0]
+    if not name.startswith("simcluster."):
+        return []
+    module: Any = importlib.import_module(name)
+    more: Callable[[str], list[str]] = getattr(module, "preloads", lambda _: [])
+    return [name, *more(job.config_json)]

@@ -14,7 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from simcluster.cli.terminal.options import start_early
+from simcluster_backends import sockets
 from simcluster_backends.sockets import generate_key, write_key
+from simcluster_backends.sockets.launcher.fork_server import ForkServer
 from tests.support.socket_runs import ROOT, Running, free_port, gone, hand_started, job, pids_in, wait_for
 
 
@@ -32,6 +35,31 @@ def launched(program: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_fork_server_without_nodes_is_killed_since_it_may_still_be_importing_torch() -> None:
+    server = ForkServer()
+    server.close()
+    assert server._process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("backend", "options", "starts"),
+    [
+        ("sockets", {}, True),
+        ("sockets", {"rendezvous": "127.0.0.1:52300"}, False),
+        ("sockets", {"coordinator": "https://127.0.0.1:52400"}, False),
+        ("sim", {}, False),
+        (None, {}, False),
+    ],
+)
+def test_a_command_whose_nodes_may_start_here_starts_their_fork_server_first(
+    backend: str | None, options: dict[str, str], starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[bool] = []
+    monkeypatch.setattr(sockets, "get_ready", lambda: begun.append(True))
+    start_early(backend, options)
+    assert begun == [True] * starts
 
 
 @pytest.mark.parametrize(
