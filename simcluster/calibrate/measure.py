@@ -24,6 +24,7 @@ from torch import Tensor
 from simcluster.calibrate import samples
 from simcluster.calibrate.rehearsal import MOST_STEPS, pattern_of, rehearse
 from simcluster.calibrate.samples import BOTH, BURST, FILL, ROUND, SENDS, STREAM, SWAP_MESSAGES, sample_name
+from simcluster.experiment.node import preloads as preloads_of_experiment
 from simcluster.experiment.node import prepare as prepare_experiment
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
@@ -61,6 +62,11 @@ STAT, STEAL_COLUMN = Path("/proc/stat"), 8
 def prepare(config_json: str) -> None:
     """Read the workload before the clock starts."""
     prepare_experiment(json.dumps(json.loads(config_json)["experiment"]))
+
+
+def preloads(config_json: str) -> list[str]:
+    """Return the modules, besides this one, that `prepare` imports."""
+    return preloads_of_experiment(json.dumps(json.loads(config_json)["experiment"]))
 
 
 async def measure(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:

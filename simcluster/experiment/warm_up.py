@@ -18,17 +18,24 @@ from simcluster.workloads import Workload, sgd
 COMPILER = "torch._dynamo"
 """Torch's compiler. Torch imports it by itself in the midst of a run, which takes about as long as to import torch."""
 
+PLAIN = frozenset({
+    "ad_psgd", "all_reduce_dp", "choco_sgd", "d_psgd", "edp", "gradient_tracking", "k_async", "k_sync", "sgp", "softsync",
+    "ssp", "sync_ps",
+})  # fmt: skip
+"""Algorithms that leave all arithmetic to the replica, unless they compress or take the model layer by layer."""
+
 
 def needs_compiler(document: Mapping[str, Any]) -> bool:
     """Return whether torch may import its compiler in a run of the resolved *document*.
 
-    It does for fake tensors, on which parts of a model are counted, for some work without values, for what codecs cost,
-    and for torch's own optimizers, which only user code has.
+    It does where costs are counted on tensors without values, which are those of parts of a model, of layers, of codecs
+    and of an algorithm's own arithmetic on many numbers, and for its own optimizers, which only user code has.
     """
     algorithm = document["algorithm"]
-    in_parts = facts_of(ALGORITHMS.get(algorithm.get("name", ""))).phases is not None
-    compresses = algorithm.get("compression", "none") != "none"
-    return in_parts or compresses or document["numerics"] != "real" or bool(own_code(document))
+    if document["numerics"] != "real" or own_code(document) or algorithm["name"] not in PLAIN:
+        return True
+    is_layered = facts_of(ALGORITHMS[algorithm["name"]]).layered(algorithm)
+    return is_layered or algorithm.get("compression", "none") != "none"
 
 
 def warm_up(*, with_compiler: bool) -> None:

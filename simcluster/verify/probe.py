@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from simcluster.experiment.node import prepare, run_node
+from simcluster.experiment.node import preloads, prepare, run_node
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Sendable, as_payload, body_bytes
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.transport import ANY, Any_, Transport
 
-__all__ = ["PROGRAM", "TAKEN", "TENSOR_BYTES", "prepare", "run_counted"]
+__all__ = ["PROGRAM", "TAKEN", "TENSOR_BYTES", "preloads", "prepare", "run_counted"]
 
 PROGRAM: Final = "simcluster.verify.probe:run_counted"
 

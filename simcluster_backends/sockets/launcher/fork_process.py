@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import gc
 import importlib
 import json
 import logging
@@ -24,6 +23,7 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 from simcluster.errors import SimclusterError
 from simcluster.process.intra_op import use_one_thread
+from simcluster.process.loading import compiler_loads, torch_loads
 from simcluster.process.platforms import need_unix
 from simcluster.process.signals import kill_group
 from simcluster.process.starting import way_to_start
@@ -35,11 +35,9 @@ SignalName: TypeAlias = Literal["SIGKILL", "SIGSTOP", "SIGCONT"]
 
 _NODE = "simcluster_backends.sockets.node.process"
 _FRESH = (
-    "import json, sys; request = json.loads(open(0, 'rb', closefd=False).readline())\n"
-    "sys.path[:] = request['here']['path']\n"
-    "from simcluster.process.loading import torch_loads\n"
-    "with torch_loads(): from simcluster_backends.sockets.launcher.fork_process import live\n"
-    "live(request)"
+    "import json, sys; request = json.loads(open(0, 'rb', closefd=False).readline()); "
+    "sys.path[:] = request['here']['path']; "
+    "from simcluster_backends.sockets.launcher.fork_process import live; live(request)"
 )
 
 
@@ -81,10 +79,9 @@ def serve() -> None:
 
 def _load() -> None:
     """Load what every node needs."""
-    use_one_thread()
-    importlib.import_module(_NODE)
-    gc.collect()
-    gc.freeze()
+    with torch_loads():
+        use_one_thread()
+        importlib.import_module(_NODE)
 
 
 def _all_there_is() -> tuple[bytes, bool]:
@@ -122,15 +119,13 @@ def _obey(
 
 
 def _preload(modules: Sequence[str]) -> None:
-    """Import those of *modules* that are missing, so that nodes need not."""
-    missing = [module for module in modules if module not in sys.modules]
-    for module in missing:
-        try:
-            importlib.import_module(module)
-        except Exception:
-            traceback.print_exc()  # the node fails at the same import and reports it
-    if missing:
-        gc.freeze()
+    """Import *modules*, so that nodes need not."""
+    with compiler_loads():
+        for module in modules:
+            try:
+                importlib.import_module(module)
+            except Exception:
+                traceback.print_exc()  # the node fails at the same import and reports it
 
 
 def _spawn(request: dict[str, Any]) -> int:

@@ -26,10 +26,8 @@ from simcluster.errors import RunError
 from simcluster_backends.sockets.launcher.fork_process import SignalName, signal_group
 
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(open(0, 'rb', buffering=0, closefd=False).readline())\n"
-    "from simcluster.process.loading import torch_loads\n"
-    "with torch_loads(): from simcluster_backends.sockets.launcher.fork_process import serve\n"
-    "serve()"
+    "import json, sys; sys.path[:] = json.loads(open(0, 'rb', buffering=0, closefd=False).readline()); "
+    "from simcluster_backends.sockets.launcher.fork_process import serve; serve()"
 )
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _MEMORY = {
