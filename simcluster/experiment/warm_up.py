@@ -19,8 +19,8 @@ COMPILER = "torch._dynamo"
 """Torch's compiler. Torch imports it by itself in the midst of a run, which takes about as long as to import torch."""
 
 PLAIN = frozenset({
-    "ad_psgd", "all_reduce_dp", "choco_sgd", "d_psgd", "edp", "gradient_tracking", "k_async", "k_sync", "sgp", "softsync",
-    "ssp", "sync_ps",
+    "ad_psgd", "all_reduce_dp", "choco_sgd", "d_psgd", "edp", "gradient_tracking", "k_async", "k_sync", "sgp",
+    "softsync", "ssp", "sync_ps",
 })  # fmt: skip
 """Algorithms that leave all arithmetic to the replica, unless they compress or take the model layer by layer."""
 
