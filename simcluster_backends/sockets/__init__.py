@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simcluster.errors import UsageError
 from simcluster.process.interrupts import Cancellable, CtrlC
 from simcluster.process.platforms import need_unix
 from simcluster.process.starting import way_to_start
@@ -39,10 +40,13 @@ def check_options(options: Mapping[str, Any]) -> None:
 def get_ready() -> None:
     """Begin to start the process that forks nodes on this machine, which takes as long as to import torch.
 
-    `run_cluster` does so itself, but waits for it. Raise UsageError as it does.
+    `run_cluster` does so itself, but waits for it. Do nothing where that would be refused.
     """
-    need_unix("real nodes")
-    way_to_start()
+    try:
+        need_unix("real nodes")
+        way_to_start()
+    except UsageError:
+        return
     from simcluster_backends.sockets.launcher.fork_server import fork_server
 
     fork_server()
