@@ -109,7 +109,7 @@ class ForkServer:
     def close(self) -> None:
         """End the server and all its children."""
         self._closing = True
-        if next(self._numbers) == 0:  # it has no children, and may still be importing torch
+        if not self._on_exit:  # it has no children, and may still be importing torch
             self._process.kill()
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -13,11 +13,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from simcluster.cli.app import app
 from simcluster.cli.terminal.options import start_early
+from simcluster.errors import UsageError
 from simcluster_backends import sockets
 from simcluster_backends.sockets import generate_key, write_key
 from simcluster_backends.sockets.launcher.fork_server import ForkServer
+from simcluster_backends.torch import starting
 from tests.support.socket_runs import ROOT, Running, free_port, gone, hand_started, job, pids_in, wait_for
 
 
@@ -60,6 +64,38 @@ def test_a_command_whose_nodes_may_start_here_starts_their_fork_server_first(
     monkeypatch.setattr(sockets, "get_ready", lambda: begun.append(True))
     start_early(backend, options)
     assert begun == [True] * starts
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "quickstart", "--set", "stop.steps=-1"],
+        ["resume", "no-such-run"],
+        ["generate", "no-such-topology", "--model", "smollm2", "--prompt", "Hello"],
+    ],
+    ids=lambda command: str(command[0]),
+)
+def test_the_fork_server_starts_before_a_command_finds_what_is_wrong(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[bool] = []
+    monkeypatch.setattr(sockets, "get_ready", lambda: begun.append(True))
+    with pytest.raises(UsageError):
+        CliRunner().invoke(app, [*command, "--backend", "sockets"], catch_exceptions=False)
+    assert begun == [True]
+
+
+LOADS = {
+    "the fork server": "from simcluster_backends.sockets.launcher.fork_process import _load; _load()",
+    "a rank of torch": starting._BOOT.removesuffix("live()"),
+}
+
+
+@pytest.mark.parametrize("code", LOADS.values(), ids=LOADS)
+def test_no_garbage_is_looked_for_while_a_started_process_imports_torch(code: str) -> None:
+    count = "import gc, sys; looks = []; gc.callbacks.append(lambda *_: looks.append('torch' in sys.modules))\n"
+    check = "\nassert 'torch' in sys.modules and gc.isenabled() and not any(looks), sum(looks)"
+    subprocess.run([sys.executable, "-c", count + code + check], check=True, cwd=ROOT)
 
 
 @pytest.mark.parametrize(
