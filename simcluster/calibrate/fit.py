@@ -31,6 +31,9 @@ class Value:
     low: float
     high: float
 
+    def times(self, factor: float) -> Value:
+        return Value(self.value * factor, self.low * factor, self.high * factor)
+
 
 @dataclass(frozen=True)
 class WayFit:

@@ -192,20 +192,27 @@ class _Meter:
         sizes = {peer: min(weights_bytes, SWAP_MESSAGES * most) for peer, most in self._largest.items()}
 
         async def gradient() -> Any:
+            since_s = time.thread_time()
             batch = next(batches)
-            return (await self._piece(replica, replica.gradient_cost(batch), replica.loss_and_gradients, batch))[1]
+            cost = replica.gradient_cost(batch)
+            return (await self._piece(replica, since_s, cost, replica.loss_and_gradients, batch))[1]
 
         async def apply(gradients: Any) -> None:
-            await self._piece(replica, replica.apply_cost(), replica.apply, gradients)
+            await self._piece(replica, time.thread_time(), replica.apply_cost(), replica.apply, gradients)
 
         pattern = pattern_of(self._number)
-        swap_s, step_s = await rehearse(self.node, self.recorder.now, pattern, sizes, gradient, apply)
+        spent = time.thread_time if self._shared else float
+        swap_s, step_s, handled_s = await rehearse(
+            self.node, self.recorder.now, pattern, sizes, gradient, apply, spent=spent
+        )
         largest = max(sizes.values(), default=0)
         device = replica.parameters[0].device
         if device.type != CPU:
             self._note(samples.ON, device.type, device.index or 0, 1.0)
         self._note(samples.SWAP, pattern, largest, swap_s)
         self._note(samples.STEP, pattern, largest, step_s)
+        if self._shared:
+            self._note(samples.HANDLED, pattern, largest, handled_s)
 
     async def _round(self, peer: int, body: Tensor) -> float:
         start_s = self.recorder.now()
@@ -263,10 +270,11 @@ class _Meter:
                 case "end":
                     return
 
-    async def _piece(self, replica: Any, cost: Cost, work: Callable[..., Any], *args: Any) -> Any:
+    async def _piece(self, replica: Any, since_s: float, cost: Cost, work: Callable[..., Any], *args: Any) -> Any:
         start_s = self.recorder.now()
         if self._shared and replica.parameters[0].device.type == CPU:
             result, work_s = await self.node.compute(_timed, work, *args, cost=cost)
+            work_s += time.thread_time() - since_s  # the event loop's: it draws the batch, hands over, and takes back
         else:
             result = await self.node.compute(work, *args, cost=cost)
             work_s = self.recorder.now() - start_s

@@ -44,7 +44,7 @@ async def run(node: Transport, recorder: Recorder, config_json: str) -> NodeReco
             await node.compute(int, cost=cost)
 
     pattern = config["pattern"]
-    swap_s, step_s = await rehearse(node, recorder.now, pattern, sizes, work, work, config["steps"])
+    swap_s, step_s, _ = await rehearse(node, recorder.now, pattern, sizes, work, work, config["steps"])
     for what, seconds in ((SWAP, swap_s), (STEP, step_s)):
         recorder.metric_at(recorder.now(), 0, sample_name(what, pattern, 0), seconds)
     return recorder.finish(None)
@@ -58,13 +58,15 @@ async def rehearse(
     gradient: Callable[[], Awaitable[Any]],
     apply: Callable[[Any], Awaitable[Any]],
     steps: int | None = None,
-) -> tuple[float, float]:
-    """Exchange messages, then take *steps* in a row; return how long the exchange and a step took here.
+    spent: Callable[[], float] = float,
+) -> tuple[float, float, float]:
+    """Exchange messages, then take *steps* in a row.
 
-    *sizes* are the bytes for each peer: a star sends them whole, a ring in shares. TCP starts slowly on a connection
-    that has been idle, as in the first step of a run; in the steps that follow the exchange, connections are in use, as
-    in later steps. By default there are as many as fit into REHEARSED_S: nodes that share cores never repeat a step
-    exactly, so a single one says little about the next.
+    Return the seconds of the exchange, those of a step, and the growth of *spent* during the messages of a step:
+    a clock of CPU time. *sizes* are the bytes for each peer: a star sends them whole, a ring in shares. TCP starts
+    slowly on a connection that has been idle, as in the first step of a run; in the steps that follow the exchange,
+    connections are in use, as in later steps. By default there are as many as fit into REHEARSED_S: nodes that share
+    cores never repeat a step exactly, so a single one says little about the next.
     """
     await _begin_together(node, 1)
     start_s = now()
@@ -73,11 +75,21 @@ async def rehearse(
     fitting = max(1, min(MOST_STEPS, int(REHEARSED_S / max(swapped_s, 1e-9))))
     steps = await _begin_together(node, steps or fitting)
     start_s = now()
+    handled_s = 0.0
     for _ in range(steps):
         found = await gradient()
+        before_s = spent()
         await _swap(node, pattern, sizes, found or ())
+        handled_s += spent() - before_s
         await apply(found)
-    return swapped_s, (now() - start_s) / steps
+    return swapped_s, (now() - start_s) / steps, handled_s / steps
+
+
+def messages_of(pattern: str, size: int, size_bytes: int) -> list[tuple[int, int, int, float]]:
+    """Return (from, to, count, bytes of each) for the messages of a step of *size* nodes that exchange *size_bytes*."""
+    if pattern == RING:
+        return [(rank, (rank + 1) % size, 2 * (size - 1), size_bytes // size) for rank in range(size)]
+    return [way for rank in range(1, size) for way in ((rank, 0, 1, size_bytes), (0, rank, 1, size_bytes))]
 
 
 async def _begin_together(node: Transport, steps: int) -> int:

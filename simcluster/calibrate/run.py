@@ -14,6 +14,7 @@ from typing import Any
 
 from simcluster.calibrate import fit
 from simcluster.calibrate.fit import Value, WayFit, fit_way, middle, quartiles
+from simcluster.calibrate.handling import factor_of_handling
 from simcluster.calibrate.rounds import Rounds, undisturbed
 from simcluster.calibrate.samples import Row, accelerator_of, pairs_of, rows_of, work_of
 from simcluster.errors import Problem, RunError, UsageError
@@ -138,7 +139,18 @@ def fitted(topology: Topology, rows: Sequence[Row], rounds: Rounds, elapsed_s: f
     pairs = pairs_of(rows)
     ways = tuple(fit_way(a, b, pairs[a, b], pairs[b, a]) for a, b in pairs if a < b)
     nodes = {name: _node(name, rank, rows, ways) for rank, name in enumerate(topology.workers)}
+    overheads = [(node.send_overhead_s, node.recv_overhead_s) for node in nodes.values()]
+    factor = factor_of_handling(rows, ways, overheads)
+    nodes = {name: _in_steps(node, factor) for name, node in nodes.items()}
     return Calibration(topology, ways, _links(topology, ways), nodes, elapsed_s, rounds)
+
+
+def _in_steps(node: NodeFit, factor: float) -> NodeFit:
+    """Return *node* with overheads per message as they are in a step: *factor* times those of a burst."""
+    if factor == 1.0 or node.send_overhead_s is None or node.recv_overhead_s is None:
+        return node
+    send, receive = (overhead.times(factor) for overhead in (node.send_overhead_s, node.recv_overhead_s))
+    return replace(node, send_overhead_s=send, recv_overhead_s=receive)
 
 
 def _links(topology: Topology, ways: tuple[WayFit, ...]) -> dict[int, LinkFit]:

@@ -14,7 +14,7 @@ PairSamples: TypeAlias = dict[str, Samples]
 """The samples of one node with another, by what was measured: one of OF_PAIRS."""
 
 ROUND, STREAM, BURST, SENDS, BOTH, FILL, WORK = "round", "stream", "burst", "sends", "both", "fill", "work"
-STEP, SWAP, LATE, STOLEN, ON = "step", "swap", "late", "stolen", "on"
+STEP, SWAP, HANDLED, LATE, STOLEN, ON = "step", "swap", "handled", "late", "stolen", "on"
 OF_PAIRS = (ROUND, STREAM, BURST, SENDS, BOTH, FILL)
 """The first word of a sample's name. "work" and the words after it are not of pairs.
 
@@ -27,6 +27,7 @@ OF_PAIRS = (ROUND, STREAM, BURST, SENDS, BOTH, FILL)
 - work: a piece of work of this kind and N FLOPs.
 - step: a rehearsed step of this pattern, with messages of N bytes.
 - swap: only its messages, over connections that have been idle.
+- handled: CPU time of the node's event loop for the messages of a rehearsed step; only on a shared machine.
 - late: the longest delay of the node's event loop in a round.
 - stolen: CPU time stolen by the host of a virtual machine in a round.
 - on: 1, for the accelerator of this kind and number N that did a round's work; absent if the CPU did.
@@ -34,8 +35,9 @@ OF_PAIRS = (ROUND, STREAM, BURST, SENDS, BOTH, FILL)
 
 STREAM_MESSAGES = 3
 FILL_MESSAGES = 6
-SWAP_MESSAGES = 2
-"""A rehearsed message is at most this many times the largest single one: buffers are known to hold it."""
+SWAP_MESSAGES = 4
+"""A rehearsed message is at most this many times the largest single one. It takes up to a second then: long enough that
+messages of unequal links meet as in training, where a switch keeps bytes for a link that is busy for a while."""
 BURST_MESSAGES = 50
 
 

@@ -26,7 +26,7 @@ from simcluster.experiment.checkpointing import (
     restart_of,
 )  # fmt: skip
 from simcluster.experiment.compute import check_compute, nodes_here, settled
-from simcluster.experiment.interval import intervals, take_option
+from simcluster.experiment.interval import doubts_of, intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.needed import predict_memory
 from simcluster.experiment.node import remember
@@ -108,6 +108,7 @@ def run_plan(
         record.extra["one_machine"] = len(nodes_here(plan, given)) == len(plan.topology.workers)
         if replicas and record.error is None and begins_with is None:
             record.extra["intervals"] = intervals(plan, job, replicas)
+            record.extra[SHARED] += doubts_of(plan.topology)
         finished = Run(write_run(folder, plan.document, plan.topology, record, __version__, samples=samples))
         if report:
             from simcluster.reports.report import write_report

@@ -12,6 +12,7 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,10 @@ from simcluster.experiment.node import remember
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
 from simcluster.rng import numpy_stream
+from simcluster.runs import words
+from simcluster.runs.doubts import MISFIT, Warned, warned
 from simcluster.runs.record import RunRecord
+from simcluster.topology import Topology
 from simcluster.topology.replicas import replica, rounds_of
 
 LEVEL = 0.9
@@ -31,6 +35,9 @@ REPLICAS = "replicas"
 
 TIMED = {"numerics": "none", "evaluate_consensus": None, "observe": None}
 """Settings of an experiment that only needs timing."""
+
+LEAST_MISFIT, MOST_MISFIT = 0.87, 1.15
+"""A calibration whose rehearsed steps took another share of their prediction is a doubt about every prediction."""
 
 
 def take_option(plan: Experiment, options: dict[str, Any]) -> int:
@@ -60,6 +67,19 @@ def intervals(plan: Experiment, job: ClusterJob, count: int) -> dict[str, dict[s
     if len(known_s) == len(found):
         keys["step_interval_s"] = interval(known_s)
     return keys
+
+
+def doubts_of(topology: Topology) -> list[Warned]:
+    """Return a warning if the steps that the calibration of *topology* rehearsed took far from their predicted time."""
+    middle = median(topology.misfit) if topology.misfit else 1.0
+    if LEAST_MISFIT <= middle <= MOST_MISFIT:
+        return []
+    text = (
+        f"the model explains {words.share(1 / middle)} of the measured time: steps that the calibration of "
+        f"{topology.name} rehearsed took {middle:.2f} times their prediction; the interval includes that, the time "
+        "does not"
+    )
+    return [warned(MISFIT, text)]
 
 
 def interval(values: Sequence[float]) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def _times(pair: Pair) -> str:
         return f"{a} and {b}{ratio}"
     expected = inside = ""
     if pair.interval is not None:
-        a, low, high = (words.seconds(pair.interval[side]) for side in ("expected", "low", "high"))
+        low, high = (words.seconds(pair.interval[side]) for side in ("low", "high"))
         expected = f" ({low} to {high} with {words.share(pair.interval['level'])})"
         inside = f", which lies {'inside' if pair.interval['inside'] else 'outside'}"
     where = " on one machine" if pair.is_elsewhere else ""
@@ -139,8 +139,7 @@ def _compared(pair: Pair) -> str:
     if predicted["steps"] != measured["steps"] or {predicted["status"], measured["status"]} != {"done"}:
         return ""
     what = f"{words.count(measured['steps'])} steps of {measured['algorithm']} on {measured['topology']}"
-    predicted_s = pair.interval["expected"] if pair.interval is not None else predicted["elapsed_s"]
-    times = f"predicted {words.seconds(predicted_s)}, measured {words.seconds(measured['elapsed_s'])}"
+    times = f"predicted {words.seconds(predicted['elapsed_s'])}, measured {words.seconds(measured['elapsed_s'])}"
     return f"Compared: {what}, {times}, measured / predicted {pair.elapsed_ratio:.3f}"
 
 

@@ -20,6 +20,7 @@ NOT_FINITE: Final = "not_finite"
 SHARED: Final = "shared_state"
 NO_STEP: Final = "no_step"
 UNTRAINED: Final = "untrained"
+MISFIT: Final = "misfit"
 
 LOSSES = ("loss", "eval_loss")
 MOST_PLACES, MOST_TEXT = 10, 1000

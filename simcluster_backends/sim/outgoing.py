@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Outgoing(msgspec.Struct, eq=False):
     """A message on its way out: *injected* is done when its last byte has left, at *left_s*. It may be of star.py.
 
-    *take_back* is its stream's `withdraw`. *partner* is the receiver of the same exchange, which fails with it. No
-    sender waits for a message that *is_held* by a send buffer.
+    *take_back* is its stream's `withdraw`. *partner* is the receiver of the same exchange, which fails with it. For a
+    message that *is_held* by a send buffer, a sender waits only for its own overhead: *on_prepared* is called then.
     """
 
     message: Message
@@ -31,13 +31,37 @@ class Outgoing(msgspec.Struct, eq=False):
     partner: Waiting | None = None
     left_s: float = 0.0
     is_held: bool = False
+    on_prepared: Callable[[], None] | None = None
 
     def withdraw(self) -> None:
         self.take_back(self)
 
 
+class Held:
+    """A message in a send buffer, as its sender sees it: *injected* is done when its overhead has passed.
+
+    It cannot be withdrawn: the operating system has it.
+    """
+
+    def __init__(self, outgoing: Outgoing, now: Callable[[], float]) -> None:
+        self.size_bytes, self.left_s = outgoing.size_bytes, now()
+        self.injected: asyncio.Future[None] = asyncio.Future(loop=outgoing.injected.get_loop())
+        self.partner: Waiting | None = None
+        self._now = now
+        outgoing.on_prepared = self._prepared
+        outgoing.injected.add_done_callback(lambda _: self._prepared())  # also if an end is gone before
+
+    def _prepared(self) -> None:
+        if not self.injected.done():
+            self.left_s = self._now()
+            self.injected.set_result(None)
+
+    def withdraw(self) -> None:
+        """Leave the message where it is."""
+
+
 class SendBuffer:
-    """Room for *size_bytes* of messages to each peer. A send returns at once, before the message has left, if it fits.
+    """Room for *size_bytes* of messages to each peer. If a message fits, its send does not wait until it has left.
 
     The system still sends what a finished process left in it.
     """

@@ -78,6 +78,8 @@ class Stream:
         if outgoing in self._preparing:  # else it was withdrawn or an end is gone
             self._preparing.remove(outgoing)
             self._enqueue(outgoing)
+            if outgoing.on_prepared is not None:
+                outgoing.on_prepared()
 
     def _enqueue(self, outgoing: Outgoing) -> None:
         """Inject *outgoing* if nothing is before it and nothing holds it back, else let it wait."""
@@ -187,6 +189,10 @@ class Stream:
     def is_plain(self) -> bool:
         """Whether bandwidth and latency alone decide when its messages arrive."""
         return self.gate is None and self.receiver.rendezvous is None and self.way.is_plain
+
+    def prepares(self, outgoing: Outgoing) -> bool:
+        """Return whether the sender's overhead of *outgoing* has not passed yet."""
+        return outgoing in self._preparing
 
     def withdraw(self, outgoing: Outgoing) -> None:
         """Withdraw *outgoing*, a cancelled send: unless it has left completely, none of it arrives."""

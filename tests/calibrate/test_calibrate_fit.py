@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.calibrate.fit import WayFit, bottlenecks, least_bandwidths, middle, quartiles, spread_over_links
+from simcluster.calibrate.fit import Value, WayFit, bottlenecks, least_bandwidths, middle, quartiles, spread_over_links
 from simcluster.calibrate.fit import fit_way as fit_both
+from simcluster.calibrate.handling import factor_of_handling
 from simcluster.calibrate.samples import (
     BURST_MESSAGES,
     FILL_MESSAGES,
+    HANDLED,
     OF_PAIRS,
     STREAM_MESSAGES,
     PairSamples,
+    Row,
     pairs_of,
     rows_of,
     sample_name,
@@ -164,3 +167,17 @@ def test_samples_come_back_from_a_nodes_record_as_they_were_noted() -> None:
     assert list(pairs) == [(1, 2), (1, 3)]
     assert (pairs[1, 2]["round"], pairs[1, 3]["burst"]) == ({1024: [0.5, 0.6]}, {0: [0.1]})
     assert work_samples_of(rows, 1) == {"mnist_mlp/gradient": {1_000_000: [0.01]}}
+
+
+@pytest.mark.parametrize(("pattern", "spent_s", "expected"), [("ring", 1.2e-3, 2.0), ("star", 0.8e-3, 2.25)])
+def test_messages_in_steps_take_more_of_the_processor_than_in_a_burst(
+    pattern: str, spent_s: float, expected: float
+) -> None:
+    # Two nodes, 0.1 ms to send and 0.1 ms to receive, 1 GB/s. 200 kB keep a core busy for 0.2 ms at either end.
+    # Ring: each sends two shares of 100 kB, 4 messages in all, 0.8 ms of overheads and 0.8 ms of bytes: of 2.4 ms of
+    # both event loops, 1.6 ms remain. Star: one message each way, 0.4 ms and 0.8 ms: of 1.7 ms, 0.9 ms remain.
+    spent = {"ring": [spent_s, spent_s], "star": [spent_s, 0.9e-3]}[pattern]
+    rows = [Row(rank, 0, sample_name(HANDLED, pattern, 200_000), seconds) for rank, seconds in enumerate(spent)]
+    way, overhead = fit_way(samples(1e-3, 1e9)), Value(1e-4, 1e-4, 1e-4)
+    assert factor_of_handling(rows, [way], [(overhead, overhead)] * 2) == pytest.approx(expected)
+    assert factor_of_handling([], [way], [(overhead, overhead)] * 2) == 1.0

@@ -135,6 +135,13 @@ def test_a_wrong_spread_is_refused(at: tuple[Any, ...], value: Any, expected: st
     assert expected in str(caught.value)
 
 
+@pytest.mark.parametrize(("misfit", "said"), [(2.0, "explains 50 % of the measured time"), (1.1, None)])
+def test_a_model_that_misses_much_of_the_time_says_so(misfit: float, said: str | None, tmp_path: Path) -> None:
+    document = copy.deepcopy(CLUSTER) | {"misfit": [misfit] * 19}
+    warnings = predicted(tmp_path, document).warnings
+    assert [said in row["text"] for row in warnings] == ([True] if said else [])
+
+
 def measured(simulated: Path, folder: Path, elapsed_s: float) -> simcluster.Run:
     """The folder of a run on sockets that took *elapsed_s*."""
     shutil.copytree(simulated, folder)

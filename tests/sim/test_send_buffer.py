@@ -54,6 +54,23 @@ def test_what_finds_room_returns_at_once_and_arrives_no_sooner() -> None:
     assert sends([M, M], 2 * M) == ([0.0, 0.0], [1.01, 2.01])
 
 
+def test_a_sender_waits_for_its_own_overhead() -> None:
+    async def sender(node: Transport) -> list[float]:
+        returned = []
+        for _ in range(2):
+            await node.send(1, "t", block(M))
+            returned.append(now())
+        return returned
+
+    async def receiver(node: Transport) -> None:
+        for _ in range(2):
+            await node.recv(0, "t")
+
+    topology = with_nodes(pair(M, 0.01), send_buffer_bytes=2 * M, send_overhead_s=0.25)
+    returned, _ = run(topology, sender, receiver)
+    assert returned == [0.25, 0.5]
+
+
 def test_what_finds_no_room_waits_until_it_has_left_and_room_comes_back() -> None:
     # the second does not fit beside the first; when it has left, both have, and the third finds room
     assert sends([M, M, M], M) == ([0.0, 2.0, 2.0], [1.01, 2.01, 3.01])

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-
 from simcluster.errors import UsageError
 from simcluster.runs.comparison.prediction import Predicted, PredictedMemory, links, memory, phases
 from simcluster.runs.comparison.settings import ABSENT, Setting, differences
@@ -149,28 +147,24 @@ class Pair:
 
     @property
     def elapsed_ratio(self) -> float | None:
-        """Measured over predicted time, or b's over a's; None if the lower one is 0.
-
-        On a calibrated topology, the predicted time is that which the interval expects.
-        """
+        """Measured over predicted time, or b's over a's; None if the lower one is 0."""
         below, above = self.predicted_and_measured or (self.a, self.b)
-        below_s = self.interval["expected"] if self.interval else below.summary["elapsed_s"]
+        below_s = below.summary["elapsed_s"]
         return above.summary["elapsed_s"] / below_s if below_s else None
 
     @property
     def interval(self) -> dict[str, Any] | None:
         """The simulated run's interval for the measured time: level, low, expected, high, inside; None if it has none.
 
-        Only a run on a calibrated topology has one. *expected* is the midhinge of the replicas, the mean of their
-        quartiles. Rounds of a calibration rehearse two patterns in turn, so replicas gather around two times; a median
-        lies at either, as a single round decides.
+        Only a run on a calibrated topology has one. *expected* is the time of the simulated run itself.
         """
         both = self.predicted_and_measured
         told = both[0].summary.get("elapsed_interval_s") if both else None
         if both is None or told is None:
             return None
-        low, high, expected_s = told["low"], told["high"], float(np.quantile(told["replicas"], (0.25, 0.75)).mean())
-        inside = low <= both[1].summary["elapsed_s"] <= high
+        low, high = told["low"], told["high"]
+        expected_s, measured_s = (run.summary["elapsed_s"] for run in both)
+        inside = low <= measured_s <= high
         return {"level": told["level"], "low": low, "expected": expected_s, "high": high, "inside": inside}
 
     @cached_property
