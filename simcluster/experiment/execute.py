@@ -19,7 +19,6 @@ from simcluster.documents.captured.source import copy_sources, write_sources
 from simcluster.documents.own_frames import own_frames
 from simcluster.documents.user_code import files_of
 from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
-from simcluster.experiment.batched import check_batched, warn_if_alone
 from simcluster.experiment.checkpointing import (
     conclude,
     keeping_of,
@@ -81,7 +80,6 @@ def run_plan(
         raise UsageError(Problem("portable", "true with numerics: none", "numerics: real, since nothing is computed"))
     if stay_portable() and not given.get("portable"):
         log.warning("this process keeps the portable kernels that an earlier run asked for; a new process has its own")
-    check_batched(plan, given)
     warn_of_misspelt(plan)
     write_sources(plan.own_code)
     if begins_with is not None:  # perhaps in another folder
@@ -101,7 +99,6 @@ def run_plan(
     try:
         samples = conclude(record, plan, keeping)
         predict_memory(record, needed)
-        warn_if_alone(record)
         record.extra[SHARED] = state.warnings(record)
         record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
         record.extra["portable"] = job.options.get("portable", False)

@@ -55,18 +55,6 @@ def take_over(parameter: nn.Parameter, live: Sequence[Tensor], place: int, given
     return True
 
 
-def share_memory(tensors: Sequence[Tensor]) -> bool:
-    """Return whether all *tensors*, of one shape and dtype, are the same memory, as late copies of one tensor are."""
-    first, *others = tensors
-    where, strides = _address(first), first.stride()
-    return all(_address(other) == where and other.stride() == strides for other in others)
-
-
-def _address(tensor: Tensor) -> int:
-    """Return where the values of *tensor* are, without making its late copy; older versions of torch make it."""
-    return tensor.const_data_ptr() if hasattr(tensor, "const_data_ptr") else tensor.data_ptr()
-
-
 def _references(live: Sequence[Tensor], place: int) -> int:
     """Return the references to *live[place]*: an array of numpy on its memory is one."""
     return sys.getrefcount(live[place])

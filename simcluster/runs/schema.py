@@ -54,14 +54,6 @@ class Checkpoints(Struct):
     failed: list[Row] = []
 
 
-class Batched(Struct):
-    """The small gradients of a run: all, those that were computed in groups, the largest group."""
-
-    gradients: Count
-    together: Count
-    largest: Count
-
-
 class Resumed(Struct):
     step: Count
     time_s: Seconds
@@ -164,7 +156,6 @@ class Summary(Struct):
     checkpoints: Checkpoints | UnsetType = UNSET
     resumed: Resumed | UnsetType = UNSET
     replay: Row | UnsetType = UNSET
-    batched: Batched | UnsetType = UNSET
     left_out: list[Word] = []
     lost: dict[str, Word] = {}
     faults: list[FaultRow] = []

@@ -26,7 +26,7 @@ CONSENSUS = "eval_consensus"
 """The metric computed from copies of weights: |x_i - mean|^2 of node i, the consensus distance."""
 
 AS_THEY_ARE = (
-    *("samples", "checkpoints", "resumed", "replay", "portable", "batched"),
+    *("samples", "checkpoints", "resumed", "replay", "portable"),
     *("one_machine", "left_out", "lost", "faults", "restarts"),
 )
 """Keys that a run has only where there is something to say."""

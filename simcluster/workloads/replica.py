@@ -26,7 +26,6 @@ from simcluster.workloads.data.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.data.streams import joined, stream
 from simcluster.workloads.evaluation import Evaluable
 from simcluster.workloads.global_rng import borrowed, drawn_from
-from simcluster.workloads.grouped import Grouped
 from simcluster.workloads.initial.deferred import Deferred, Refuses
 from simcluster.workloads.initial.tape import Unrecordable
 from simcluster.workloads.layers.held import Held
@@ -150,16 +149,6 @@ class Replica(Evaluable):
     def _loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
         loss, gradients = differentiate(self._model, self._counter.loss, self._trainable, batch)
         return loss.item(), separate(gradients)
-
-    @property
-    def grouped(self) -> Grouped | None:
-        """What computes `loss_and_gradients` of several replicas at once; None if this one computes nothing, or holds
-        its model in parts.
-        """
-        if self._deferred is not None or not self.computes:
-            return None
-        counter = self._counter  # shares what it finds with those of other seeds, which draw other frozen weights
-        return counter.once(("grouped", self._seed), "the model", lambda: Grouped(counter.a_model(), counter.loss))
 
     def try_out(self) -> None:
         """Compute the loss of the first batch, for errors before a run. Buffers may change: do not train afterwards.

@@ -18,7 +18,6 @@ from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.common.waiting import wait_in_words, waiting_at
 from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.lookahead import Together
-from simcluster_backends.sim.loop.batched import Waiting
 from simcluster_backends.sim.loop.clock import Endless, collected_rarely
 from simcluster_backends.sim.loop.event_loop import Drained, SimLoop
 from simcluster_backends.sim.loop.tasks import SimTask
@@ -55,7 +54,6 @@ class Cluster:
     """The workers of *topology*, in rank order, subject to *faults*.
 
     *inbox_bytes* and *model* default to the topology's. *rests*: each rank except 0 rests until it is sent a message.
-    *batched*: gradients are computed in groups.
     """
 
     def __init__(
@@ -68,11 +66,9 @@ class Cluster:
         threads: int = 1,
         faults: Disturbance | None = None,
         rests: bool = False,
-        batched: bool = False,
     ) -> None:
         self.topology, self.seed, self._rests = topology, seed, rests
         self.loop = SimLoop(threads, len(topology.workers))  # type: ignore[abstract]  # rejects by name any call that leaves the simulation
-        self.loop.gradients = Waiting() if batched else None
         self.network = Network(self.loop.clock)
         self.routes = Routes(topology, seed, self.loop.clock, self.network, MODELS[model or topology.network])
         self.membership = Membership(len(topology.workers), self._latency_s)

@@ -62,7 +62,7 @@ __all__ = ["Cluster", "run_bodies", "run_cluster", "verdict_of"]
 OPTIONS = {"inbox_bytes": (0, 2**50), "threads": (1, 4096), "dead_s": LIMITS_S, "max_restarts": (0, 1_000_000)}
 """Name -> (least, most); integer limits demand an integer value."""
 
-SWITCHES = ("batched", "portable")
+SWITCHES = ("portable",)
 """Options that are true or false."""
 
 
@@ -126,8 +126,6 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
         record.samples = record.samples or [Ledger().notes()]  # a node that never began has drawn nothing
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
     extra = {"lost": verdict_of(cluster).lost, "faults": faults.log.rows(), "noticed": unowned}
-    if cluster.loop.gradients is not None:
-        extra["batched"] = cluster.loop.gradients.told()
     return RunRecord(records, elapsed_s, time.perf_counter() - started, error, extra)
 
 

@@ -184,11 +184,8 @@ class SimTransport(Node[Outgoing | Held, Any]):
                 member.device_lock.give()
 
     def _begin(self, work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], cost: Cost) -> Outcome[Any]:
-        waiting, workers = self._loop.gradients, self._loop.workers
-        if waiting is not None and (gradient := waiting.ask(work, args, kwargs, cost)) is not None:
-            return workers.defer(self._member, gradient)
         hand_over = cost.flops >= LEAST_FLOPS and _is_of_a_replica(work)
-        return workers.begin(self._member, partial(work, *args, **kwargs), hand_over=hand_over)
+        return self._loop.workers.begin(self._member, partial(work, *args, **kwargs), hand_over=hand_over)
 
     def record(self, *, step: int, **metrics: float) -> None:
         self._loop.progress()

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple, TypeAlias
 
-from tests.benchmarks import batched, cohort, contention, overhead, pages, starting, sweeping, whole_runs
+from tests.benchmarks import cohort, contention, overhead, pages, starting, sweeping, whole_runs
 from tests.support.browser import CHROMIUM
 from tests.support.root import ROOT
 
@@ -154,12 +154,6 @@ def cases() -> dict[str, Case]:
             for name, most, before in (("sync_ps", 1.3, 1.73), ("all_reduce_dp", 1.6, 2.71), ("edp", 1.3, 1.96))
         ),
     )
-    for size in batched.SIZES:
-        found[f"batched {size}"] = Case(
-            partial(_batched, size),
-            tuple(Goal(f"{case.name}, {size} nodes, `batched` over without", "", 1) for case in batched.cases_of(size)),
-            LONG_S,
-        )
     found["cohort"] = Case(
         lambda: list(cohorts()),
         (
@@ -230,10 +224,6 @@ def _messages(algorithm: str, size: int) -> list[float]:
 
 def _one_by_one(size: int) -> list[float]:
     return [contention.one_by_one_us(size)]
-
-
-def _batched(size: int) -> list[float]:
-    return [found.ratio for found in batched.ratios(size, 3)]
 
 
 def _whole_run(name: str) -> list[float]:

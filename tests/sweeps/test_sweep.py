@@ -234,9 +234,9 @@ def test_a_target_that_no_point_reaches_is_noted(command: Any) -> None:
     ("wrong", "words"),
     [
         ({"engine_name": "cloud"}, "engine_name: found 'cloud', expected local, dask"),
-        ({"options": {"batchd": True}}, "batchd: unknown option of the simulator; did you mean 'batched'"),
+        ({"options": {"portble": True}}, "portble: unknown option of the simulator; did you mean 'portable'"),
         ({"options": {"threads": 0}}, "threads: found 0, expected a whole number of at least 1"),
-        ({"options": {"batched": True}, "backend": "sockets"}, "batched: unknown option of the sockets backend"),
+        ({"options": {"threads": 2}, "backend": "sockets"}, "threads: unknown option of the sockets backend"),
         (
             {"options": {"limt_s": 3}, "backend": "sockets"},
             "unknown option of the sockets backend; did you mean",

@@ -105,8 +105,8 @@ BackendOptions = Annotated[
     Option(
         "--option",
         metavar="KEY=VALUE",
-        help="A setting of the backend, e.g. threads=2 (sim): compute in two threads; batched=true (sim): compute "
-        "small gradients in groups, with other rounding; limit_s=600 or loop_s=900 (sockets): timeouts of the run; "
+        help="A setting of the backend, e.g. threads=2 (sim): compute in two threads; "
+        "limit_s=600 or loop_s=900 (sockets): timeouts of the run; "
         "portable=true: the same bits on different x86-64 CPUs. May be repeated.",
     ),
 ]

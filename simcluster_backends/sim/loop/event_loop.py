@@ -16,16 +16,13 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from simcluster.errors import UsageError
 from simcluster_backends.sim.loop.callbacks import Frozen, Handle, Timer, owner_of_task
 from simcluster_backends.sim.loop.clock import Alarm, Clock, Endless
 from simcluster_backends.sim.loop.tasks import Owned, SimTask
 from simcluster_backends.sim.loop.workers import Workers
-
-if TYPE_CHECKING:
-    from simcluster_backends.sim.loop.batched import Waiting
 
 T = TypeVar("T")
 
@@ -65,7 +62,6 @@ class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self, threads: int = 1, nodes: int = 1) -> None:
         self.clock = Clock(0.0)
         self.workers = Workers(threads)
-        self.gradients: Waiting | None = None  # with the option `batched`
         self._ready: deque[Handle | Timer] = deque()
         self.clock.ready = self._ready
         self.frozen = Frozen(self._ready)

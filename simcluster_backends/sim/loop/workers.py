@@ -95,11 +95,6 @@ class Workers:
         self._waiting.put(piece)
         return piece
 
-    def defer(self, owner: object, piece: Piece[T]) -> Piece[T]:
-        """Leave *piece* to its `wait`, which `join` calls."""
-        self.under_way[owner] = piece
-        return piece
-
     def join(self, owner: object) -> None:
         """Wait for the piece of *owner* in progress, if any."""
         piece = self.under_way.pop(owner, None)
