@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from simcluster.compute import Travel
 from simcluster.topology import Topology
 from simcluster.workloads import Replica
 from simcluster.workloads.costs.memory import Memory
@@ -65,7 +66,7 @@ class Facts:
 
     *places*: chooses the ranks of its stages for `order: auto`; None if there is no such setting. Its last argument:
     whether all ranks must hold one. *evenly*: why all batches must have one size; empty if averages weigh by samples.
-    *idle*: whether a rank, out of a world size, takes no part. *rests*: whether each rank except 0 that starts with the
+    *running*: how running statistics travel with its messages (simcluster.compute.running). *idle*: whether a rank, out of a world size, takes no part. *rests*: whether each rank except 0 that starts with the
     run does nothing until rank 0 first sends to it, and ends with rank 0: a simulator need not start it before.
     *working*: the most ranks on which anything happens, out of a world size, in a run of that many steps in which no
     rank is lost. *keeps_shapes*: whether it changes no tensor's shape in place: replicas without values then share
@@ -90,6 +91,7 @@ class Facts:
     rests: Callable[[Settings], bool] = never
     working: Callable[[int, int, Settings], int] = lambda size, steps, settings: size
     keeps_shapes: bool = False
+    running: Travel = "peers"
 
     def __call__(self, algorithm: Algorithm) -> Algorithm:
         """Attach these facts to *algorithm*, as its decorator."""

@@ -11,7 +11,8 @@ import torch
 from simcluster.algorithms.facts import facts_of
 from simcluster.checkpoints.keeper import Holder
 from simcluster.checkpoints.shard import restore
-from simcluster.compute import HOST, OnDevice
+from simcluster.collectives import share_statistics
+from simcluster.compute import HOST, OnDevice, StatisticsExchange
 from simcluster.errors import ENDED, TIME_IS_UP, PeerLost
 from simcluster.experiment.measurements import Copies, Evaluations, Observed
 from simcluster.experiment.read.experiment import Experiment
@@ -24,6 +25,9 @@ from simcluster.runs.doubts import OUTSIDE
 from simcluster.runs.recorder import Pace, Recorder
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+
+STATISTICS = "running statistics"
+"""The tag of those that travel only at the end."""
 
 OBSERVED_RANK = 0
 """The rank in a group that is evaluated and represents the run: the parameter server, or any of several equals."""
@@ -131,10 +135,31 @@ class Part:
         if not is_over:
             observe = experiment.observe
             seen: Any = node if self._device == HOST else OnDevice(node, self._device)
+            exchange, is_late = self._exchange(seen)
+            seen = seen if exchange is None or is_late else exchange
             seen = Observed(seen, self.replica, self._recorder, observe) if observe.block else seen
             await experiment.algorithm(seen, self.replica, **experiment.algorithm_settings)
+            if exchange is not None and is_late:
+                exchange.look()
+                await share_statistics(exchange, STATISTICS)
+            if exchange is not None:
+                exchange.settle()
         self._recorder.record.is_through = True
         self._recorder.end_algorithm()
+
+    def _exchange(self, node: Transport) -> tuple[StatisticsExchange | None, bool]:
+        """Return what makes the replica's running statistics, if it has some, travel with *node*'s messages.
+
+        And whether they travel only at the end, since sums come steps after those that they would join.
+        """
+        replica, facts = self.replica, facts_of(self._experiment.algorithm)
+        if facts.running == "none" or node.size == 1 or not replica.running:
+            return None, False
+        exchange = StatisticsExchange(node, replica, facts.running, replica.batch_sizes)
+        if facts.in_step and facts.apart(self._experiment.algorithm_settings) > 0:
+            return exchange, True
+        replica.settle_statistics = exchange.settle
+        return exchange, False
 
     def regrouped(self, decision: Decision, step: int, batches: int) -> None:
         row: dict[str, Any] = {"time_s": self._recorder.now(), "step": step}
