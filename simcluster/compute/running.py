@@ -60,6 +60,7 @@ class StatisticsExchange(Forwarding):
         self._has_trained = False  # since what came was last blended in
         self._came: dict[int, Sequence[Tensor]] = {}
         self._mean: list[Tensor] | None = None
+        self._left = self.own  # those that left last
         self._blends = 0
         self._sent: dict[int, int] = {}  # the blends before the last message to each rank
 
@@ -71,7 +72,7 @@ class StatisticsExchange(Forwarding):
             kind = Payload if isinstance(content, Later) else type(content)
             assert kind in (Payload, Lent, Given)
             content = kind((*content.tensors, *self.own), content.values)
-            self._sent[to], self.has_met = self._blends, True
+            self._sent[to], self.has_met, self._left = self._blends, True, self.own
         await self._node.send(to, tag, content)
 
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
@@ -147,34 +148,45 @@ class StatisticsExchange(Forwarding):
 
     def _blend(self) -> Callable[[list[Tensor]], list[Tensor]] | None:
         """Return what makes this rank's statistics from those before and all that came, which is then used up."""
-        mean, came, has_trained = self._mean, dict(sorted(self._came.items())), self._has_trained
+        mean, came, left = self._mean, dict(sorted(self._came.items())), self._left
         self._mean, self._came = None, {}
-        if mean is None and not came:
-            return None
-        self._blends += bool(came)
-        if mean is not None and not came:
-            return lambda _: mean
-        if self._travel == "server" and self.rank != SERVER:
-            answer = list(came[SERVER])
-            return lambda _: answer
-        weights, share = dict.fromkeys(came, 1.0), 1.0
-        if self._travel == "server":
-            weights = {rank: float(self._samples[rank]) for rank in came}
-            # Blends since a worker was last sent some are its staleness; the longer ago, the less its own count.
-            share = sum(1 / (self._blends - self._sent.get(rank, 0)) for rank in came) / len(came)
-            self._has_trained = False
-        counts = self._travel != "server" or has_trained
-        own_weight = float(self._samples[self.rank]) if self._travel == "server" else 1.0
+        if not came:
+            return None if mean is None else lambda _: mean
+        self._blends += 1
+        if self._travel == "peers":
+            return lambda now: _with_peers(mean or now, left, [came[rank] for rank in came])
+        if self.rank == SERVER:
+            return self._blend_of_server(came)
+        answer = list(came[SERVER])
+        return lambda _: answer
+
+    def _blend_of_server(self, came: dict[int, Sequence[Tensor]]) -> Callable[[list[Tensor]], list[Tensor]]:
+        """Return what blends in the workers' statistics that *came*, the mean with the server's own if it trains."""
+        # Blends since a worker was last sent some are its staleness; the longer ago, the less its own count.
+        share = sum(1 / (self._blends - self._sent.get(rank, 0)) for rank in came) / len(came)
+        ranks = ([SERVER] if self._has_trained else []) + list(came)
+        weights = [float(self._samples[rank]) for rank in ranks]
+        self._has_trained = False
 
         def blended(now: list[Tensor]) -> list[Tensor]:
-            now = mean or now
-            parts, by_rank = dict(came), dict(weights)
-            if counts:
-                parts[self.rank], by_rank[self.rank] = now, own_weight
-            found = weighted_mean([parts[rank] for rank in sorted(parts)], [by_rank[rank] for rank in sorted(parts)])
+            found = weighted_mean([came.get(rank, now) for rank in ranks], weights)
             return found if share == 1 else [mine.lerp(other, share) for mine, other in zip(now, found, strict=True)]
 
         return blended
+
+
+def _with_peers(now: list[Tensor], left: Sequence[Tensor], came: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """Return the mean of those that *left* and that *came*, moved as far as training has moved *now* since they left.
+
+    So a rank's own training counts in full, though that of the others' same step comes a message later. The result
+    stays between the least and the largest of all.
+    """
+    parts = [left, *came]
+    found = weighted_mean(parts, [1.0] * len(parts))
+    for place, (into, mine, before) in enumerate(zip(found, now, left, strict=True)):
+        each = torch.stack([mine, *(part[place] for part in parts)])
+        into.add_(mine - before).clamp_(each.amin(0), each.amax(0))
+    return found
 
 
 def weighted_mean(parts: Sequence[Sequence[Tensor]], weights: Sequence[float]) -> list[Tensor]:
