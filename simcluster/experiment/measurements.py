@@ -24,6 +24,9 @@ from simcluster.workloads import Replica
 
 _NAMES = {"loss": LOSS, "accuracy": ACCURACY}
 
+FAR = 0.05
+"""The difference of two accuracies from which on running statistics do not fit the weights."""
+
 SNAPSHOTS = 2
 """The weights of this many evaluations may be held at a time: one is evaluated, one waits."""
 
@@ -108,6 +111,15 @@ class Evaluations(_Periodic):
         self.keep()
         if self._error is not None:
             raise self._error
+
+    def check_statistics(self) -> str:
+        """Return how far the last evaluation is from one that needs no running statistics; empty if not far."""
+        by_batch = self._replica.evaluate_by_batch() if self._values else {}
+        for name, is_far in (("accuracy", lambda own, other: own < other - FAR), ("loss", lambda own, other: own > 2 * other)):
+            if name in by_batch:
+                own, other = self._values[name], by_batch[name]
+                return f"held-out {name} {own:.3g}, and {other:.3g}" if is_far(own, other) else ""
+        return ""
 
     def keep(self) -> None:
         """Record the results known by now."""

@@ -14,6 +14,7 @@ from simcluster.checkpoints.shard import restore
 from simcluster.collectives import share_statistics
 from simcluster.compute import HOST, OnDevice, StatisticsExchange
 from simcluster.errors import ENDED, TIME_IS_UP, PeerLost
+from simcluster.experiment.algorithm_watch import AlgorithmWatch
 from simcluster.experiment.measurements import Copies, Evaluations, Observed
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.fault_plans.kinds import Fault, NodeFault, may_lose
@@ -21,7 +22,7 @@ from simcluster.overlays.hearing import heard
 from simcluster.regroup.memory import Capture, Memory, put_back
 from simcluster.regroup.messages import Decision
 from simcluster.regroup.supervisor import Supervisor
-from simcluster.runs.doubts import OUTSIDE
+from simcluster.runs.doubts import OUTSIDE, STALE_STATISTICS
 from simcluster.runs.recorder import Pace, Recorder
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -54,6 +55,7 @@ class Part:
         self._may_stand = may_stand(node.rank, experiment.faults, self._late)
         self.evaluations: Evaluations | None = None
         self._copies: Copies | None = None
+        self._watch: AlgorithmWatch | None = None
         record = recorder.record
         record.is_through = record.ended_well = False
         record.trained = recorder.restored is not None
@@ -106,6 +108,8 @@ class Part:
             self._look()  # the time was up before any group began
         if self.evaluations is not None and self.stands_for_the_run:
             await self.evaluations.finish(finished_s)
+            if self.replica.computes and (found := self.evaluations.check_statistics()):
+                self._recorder.record.notice(STALE_STATISTICS, found, "")
 
     def keep_evaluations(self) -> None:
         """Record the evaluations that are known, without making others."""
@@ -138,6 +142,8 @@ class Part:
             exchange, is_late = self._exchange(seen)
             seen = seen if exchange is None or is_late else exchange
             seen = Observed(seen, self.replica, self._recorder, observe) if observe.block else seen
+            if "path" in experiment.document["algorithm"]:
+                seen = self._watch = AlgorithmWatch(seen, self.replica, self._recorder.record)
             await experiment.algorithm(seen, self.replica, **experiment.algorithm_settings)
             if exchange is not None and is_late:
                 exchange.look()
@@ -173,6 +179,9 @@ class Part:
     def _notice(self) -> None:
         """Record what the replica has seen of the algorithm that looks wrong, and whether its weights changed."""
         record, replica = self._recorder.record, self.replica
+        if self._watch is not None:
+            self._watch.end()
+            self._watch = None
         for (method, at), count in replica.outside.items():
             record.notice(OUTSIDE, method, at, count)
         replica.outside.clear()

@@ -197,6 +197,7 @@ class Replica(Evaluable):
         Tensors of *parameters* that are late copies are not copied: see `simcluster.process.late_copies`.
         """
         self._check_shapes("parameters", parameters)
+        self.loads += 1
         live = self.parameters
         for place, given in enumerate(parameters):
             if not take_over(self._trainable[place], live, place, given):
