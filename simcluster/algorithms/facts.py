@@ -66,11 +66,11 @@ class Facts:
 
     *places*: chooses the ranks of its stages for `order: auto`; None if there is no such setting. Its last argument:
     whether all ranks must hold one. *evenly*: why all batches must have one size; empty if averages weigh by samples.
-    *running*: how running statistics travel with its messages (simcluster.compute.running). *idle*: whether a rank, out of a world size, takes no part. *rests*: whether each rank except 0 that starts with the
+    *idle*: whether a rank, out of a world size, takes no part. *rests*: whether each rank except 0 that starts with the
     run does nothing until rank 0 first sends to it, and ends with rank 0: a simulator need not start it before.
     *working*: the most ranks on which anything happens, out of a world size, in a run of that many steps in which no
     rank is lost. *keeps_shapes*: whether it changes no tensor's shape in place: replicas without values then share
-    their tensors.
+    their tensors. *running*: how running statistics travel with its messages (simcluster.compute.running).
     """
 
     copies: Callable[[int, int, Settings], float] | None = None

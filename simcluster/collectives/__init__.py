@@ -19,8 +19,10 @@ from simcluster.collectives.operations import (
 )
 from simcluster.collectives.schedules import SCHEDULES
 from simcluster.collectives.subgroup import subgroup
+from simcluster.collectives.with_statistics import AllReduce
 
-naive_all_reduce, ring_all_reduce = SCHEDULES["all_reduce"]["naive"], SCHEDULES["all_reduce"]["ring"]
+naive_all_reduce: AllReduce = SCHEDULES["all_reduce"]["naive"]
+ring_all_reduce: AllReduce = SCHEDULES["all_reduce"]["ring"]
 
 __all__ = [
     "SCHEDULES",

@@ -1,5 +1,4 @@
-"""All-reduces of vectors that a replica's running statistics join, in the same messages: see simcluster.compute.running.
-"""
+"""All-reduces that a replica's running statistics join, in the same messages: see simcluster.compute.running."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def _tree(file: str) -> ast.Module | None:
 
 
 def update_line(file: str, function: str, line: int) -> int | None:
-    """Return the line of *function* in *file* that changes tensors in place, the last one before *line* if there is one.
+    """Return the line of *function* in *file* that changes tensors in place, the last before *line* if any is.
 
     None if no line is known to; 0 if all that is known only loads values.
     """
@@ -46,14 +46,15 @@ def _updates(body: ast.AST) -> Iterator[tuple[int, bool]]:
         for name in ast.walk(loop.target)
         if isinstance(name, ast.Name)
     }
-    waiting = list(ast.iter_child_nodes(body))
+    waiting: list[ast.AST] = list(ast.iter_child_nodes(body))
     while waiting:
         node = waiting.pop()
         if isinstance(node, (*_FUNCTIONS, ast.Lambda)):
             continue
         waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.AugAssign):  # of a number, if the name is neither a loop's nor a part of something
-            if not isinstance(node.target, ast.Name) or node.target.id in looped:
+            target = node.target
+            if not isinstance(target, ast.Name) or target.id in looped:
                 yield node.lineno, False
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             method = node.value.func.attr if isinstance(node.value.func, ast.Attribute) else ""
@@ -61,9 +62,16 @@ def _updates(body: ast.AST) -> Iterator[tuple[int, bool]]:
                 yield node.lineno, method in LOADS
 
 
-def argument_line(file: str, name: str, value: object) -> int | None:
-    """Return the first line of *file* that passes *value* as *name*."""
+def argument_line(file: str, name: str, value: object, function: str) -> int | None:
+    """Return the first line of *function* in *file*, or else of all of it, that passes *value* as *name*."""
     tree = _tree(file)
-    keywords = [node for node in ast.walk(tree) if isinstance(node, ast.keyword)] if tree is not None else []
-    given = [key for key in keywords if key.arg == name and isinstance(key.value, ast.Constant)]
-    return min((key.value.lineno for key in given if key.value.value == value), default=None)
+    bodies = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)] if tree is not None else []
+    places: list[ast.AST] = [body for body in bodies if body.name == function]
+    for place in [*places, *([tree] if tree is not None else [])]:
+        keywords = [node for node in ast.walk(place) if isinstance(node, ast.keyword) and node.arg == name]
+        lines = [
+            key.value.lineno for key in keywords if isinstance(key.value, ast.Constant) and key.value.value == value
+        ]
+        if lines:
+            return min(lines)
+    return None

@@ -30,6 +30,7 @@ from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.needed import predict_memory
 from simcluster.experiment.node import remember
+from simcluster.experiment.odd_values import odd_values
 from simcluster.experiment.preflight import check_memory, warn_of_misspelt
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.fit import left_out
@@ -103,6 +104,7 @@ def run_plan(
         predict_memory(record, needed)
         warn_if_alone(record)
         record.extra[SHARED] = state.warnings(record)
+        record.extra["odd"] = odd_values(plan)
         record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
         record.extra["portable"] = job.options.get("portable", False)
         record.extra["one_machine"] = len(nodes_here(plan, given)) == len(plan.topology.workers)

@@ -115,11 +115,12 @@ class Evaluations(_Periodic):
     def check_statistics(self) -> str:
         """Return how far the last evaluation is from one that needs no running statistics; empty if not far."""
         by_batch = self._replica.evaluate_by_batch() if self._values else {}
-        for name, is_far in (("accuracy", lambda own, other: own < other - FAR), ("loss", lambda own, other: own > 2 * other)):
-            if name in by_batch:
-                own, other = self._values[name], by_batch[name]
-                return f"held-out {name} {own:.3g}, and {other:.3g}" if is_far(own, other) else ""
-        return ""
+        name = "accuracy" if "accuracy" in by_batch else "loss"
+        if name not in by_batch:
+            return ""
+        own, other = self._values[name], by_batch[name]
+        is_far = own < other - FAR if name == "accuracy" else own > 2 * other
+        return f"held-out {name} {own:.3g}, and {other:.3g}" if is_far else ""
 
     def keep(self) -> None:
         """Record the results known by now."""

@@ -22,7 +22,7 @@ from simcluster.overlays.hearing import heard
 from simcluster.regroup.memory import Capture, Memory, put_back
 from simcluster.regroup.messages import Decision
 from simcluster.regroup.supervisor import Supervisor
-from simcluster.runs.doubts import OUTSIDE, STALE_STATISTICS
+from simcluster.runs.doubts import IN_PLACE, OUTSIDE, STALE_STATISTICS
 from simcluster.runs.recorder import Pace, Recorder
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -187,6 +187,7 @@ class Part:
         replica.outside.clear()
         if replica.computes:
             moved = replica.steps_taken > 0 or replica.changes() != self._initial_changes
+            moved = moved or any(row.kind == IN_PLACE for row in record.noticed)
             record.changed = bool(record.changed) or moved
 
     def _make(self, node: Transport, capture: Capture | None) -> None:

@@ -73,10 +73,11 @@ def _noticed(record: RunRecord) -> Iterator[Warned]:
                 f"no energy, and on real nodes it blocks the node; write {INSTEAD.get(row.what, '')}"
             )
         elif row.kind == IN_PLACE:
+            how = "finds weights changed" if row.what else "changes weights in place"
             text = (
-                f"{where} finds weights changed" if row.what else f"{where} changes weights in place"
-            ) + f" outside node.compute, {times}: such work takes no virtual time and no energy; put it into a function: "
-            text += "await node.compute(update, replica.parameters, gradients, cost=replica.apply_cost())"
+                f"{where} {how} outside node.compute, {times}: such work takes no virtual time and no energy; put "
+                "it into a function: await node.compute(update, replica.parameters, gradients, cost=replica.apply_cost())"
+            )
         elif row.kind == STALE_STATISTICS:
             text = (
                 f"the running statistics of the model (those of a batch norm) do not fit its final weights: {row.what} "
@@ -101,8 +102,8 @@ def _unread(record: RunRecord) -> Iterator[Warned]:
     for kind, sent in list(found.items())[:MOST_PLACES]:
         at, count = sent[0][1].at, sum(row.times for _, row in sent)
         text = (
-            f"{at or 'the algorithm'} sends messages {kind!r}, {count:,} of them, and no node ever receives one: they take "
-            f"time on the links for nothing; receive them with node.recv(source, {kind!r}), or do not send them"
+            f"{at or 'the algorithm'} sends {count:,} messages with the tag {kind!r} (# is a number), and no node ever "
+            "receives one: they take time on the links for nothing; receive them with node.recv, or do not send them"
         )
         yield warned(UNREAD, text, nodes=[name for name, _ in sent], at=at, count=count)
 

@@ -198,7 +198,10 @@ class Evaluable(Weights):
     _counter: Counter
     _test: Samples | None
     _evaluator: Evaluator | None = None
-    running: list[str]
+
+    @property
+    def running(self) -> Sequence[str]:
+        raise NotImplementedError
 
     def evaluate(self) -> dict[str, float]:
         """Return {"loss", "accuracy"} on the held-out samples; {"loss"} without classes, {} without samples."""

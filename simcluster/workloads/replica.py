@@ -172,7 +172,7 @@ class Replica(Evaluable):
             raise UsageError(Problem("model", found, "a model made on the CPU; or numerics: none"))
         if self._deferred is None:
             with borrowed(0, device=self.device):
-                try_out(self._model, self._counter.loss, self.first_batch())
+                self._counter.counted.loss_sums = try_out(self._model, self._counter.loss, self.first_batch())
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
         """Take one optimizer step with *gradients*, in the order of *parameters*; they are not changed.

@@ -192,6 +192,11 @@ class Workload:
         making = make_model, self.loss_function, self.make_optimizer
         return Counter(*making, self.clip_norm, self.name, self._counted)
 
+    @property
+    def loss_sums(self) -> bool:
+        """Whether the loss was found to be a sum over samples when a batch was tried."""
+        return self._counted.loss_sums
+
     def memory(self, numerics: Numerics = "real") -> Memory:
         """Return the bytes that training takes on one node, whatever the algorithm; counted on a separate model."""
         train, batch = self.train_samples, self._a_batch()

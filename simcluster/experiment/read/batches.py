@@ -79,7 +79,9 @@ def check_regroups(reading: Reading, algorithm: object, workload: Workload, faul
     """Report unequal batches of nodes that *faults* may take out of a group that would form again without them."""
     if facts_of(algorithm).in_step and len(set(workload.batch_sizes)) > 1 and any(map(may_lose, faults)):
         each = f"{min(workload.batch_sizes)} to {max(workload.batch_sizes)} samples per node"
-        expected = "one size for all nodes, which the rest can form a group with; or regroup: false, and a loss ends the run"
+        expected = (
+            "one size for all nodes, which the rest can form a group with; or regroup: false, and a loss ends the run"
+        )
         reading.bad(PATH, expected, f"{each}, and faults that may lose a node")
 
 
