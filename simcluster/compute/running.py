@@ -61,6 +61,7 @@ class StatisticsExchange(Forwarding):
         self._came: dict[int, Sequence[Tensor]] = {}
         self._mean: list[Tensor] | None = None
         self._left = self.own  # those that left last
+        self._base = self.own  # a server's after the last blend
         self._blends = 0
         self._sent: dict[int, int] = {}  # the blends before the last message to each rank
 
@@ -161,16 +162,20 @@ class StatisticsExchange(Forwarding):
         return lambda _: answer
 
     def _blend_of_server(self, came: dict[int, Sequence[Tensor]]) -> Callable[[list[Tensor]], list[Tensor]]:
-        """Return what blends in the workers' statistics that *came*, the mean with the server's own if it trains."""
-        # Blends since a worker was last sent some are its staleness; the longer ago, the less its own count.
-        share = sum(1 / (self._blends - self._sent.get(rank, 0)) for rank in came) / len(came)
-        ranks = ([SERVER] if self._has_trained else []) + list(came)
-        weights = [float(self._samples[rank]) for rank in ranks]
-        self._has_trained = False
+        """Return what blends in the workers' statistics that *came*, and the server's own if it has trained since.
+
+        All that are fresh make a mean. The more blends since a worker was last sent some, the less its own count.
+        """
+        fresh = sum(1 / (self._blends - self._sent.get(rank, 0)) for rank in came) / len(came)
 
         def blended(now: list[Tensor]) -> list[Tensor]:
-            found = weighted_mean([came.get(rank, now) for rank in ranks], weights)
-            return found if share == 1 else [mine.lerp(other, share) for mine, other in zip(now, found, strict=True)]
+            has_trained = not all(map(torch.equal, now, self._base))
+            ranks = ([SERVER] if has_trained else []) + list(came)
+            found = weighted_mean([came.get(rank, now) for rank in ranks], [self._samples[rank] for rank in ranks])
+            if (share := fresh * len(ranks)) < 1:
+                found = [mine.lerp(other, share) for mine, other in zip(self._base, found, strict=True)]
+            self._base = found
+            return found
 
         return blended
 
