@@ -58,7 +58,7 @@ def _updates(body: ast.AST) -> Iterator[tuple[int, bool]]:
                 yield node.lineno, False
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             method = node.value.func.attr if isinstance(node.value.func, ast.Attribute) else ""
-            if method.endswith("_") and not method.endswith("__"):
+            if method == "step" or (method.endswith("_") and not method.endswith("__")):
                 yield node.lineno, method in LOADS
 
 

@@ -87,11 +87,11 @@ class AlgorithmWatch:
         replica = self._replica
         if not replica.computes or replica.is_in_parts:
             return ()
-        firsts = (live.reshape(-1)[:1].tolist() for live in replica.live()[:LOOKED_AT])
-        return replica.loads, replica.changes(), *firsts
+        firsts = (repr(live.reshape(-1)[:1].tolist()) for live in replica.live()[:LOOKED_AT])  # nan is unlike itself
+        return replica.loads + replica.steps_taken, replica.changes(), *firsts
 
     def _look(self) -> None:
-        """Note weights that have changed since the last look, by neither work nor `replica.load`."""
+        """Note weights that have changed since the last look, by neither work, `replica.load` nor `replica.apply`."""
         if self._working or (now := self._weights()) == self._before:
             return
         is_loaded, self._before = bool(now) and now[0] != self._before[0], now

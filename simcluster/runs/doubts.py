@@ -116,7 +116,7 @@ def _as_written(name: str) -> str:
 
 
 def _no_time(record: RunRecord) -> Iterator[Warned]:
-    outside = any(row.kind == OUTSIDE for node in record.nodes for row in node.noticed)
+    outside = any(row.kind in (OUTSIDE, IN_PLACE) for node in record.nodes for row in node.noticed)
     changed = [node.name for node in record.nodes if node.changed]
     if changed and not outside and all(node.compute_s == 0 for node in record.nodes):
         text = (

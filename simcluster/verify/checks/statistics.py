@@ -42,5 +42,7 @@ def travel(subject: Subject) -> str:
         raise NotClaimed("it sends nothing")
     losses = [metric.value for metric in record.nodes[0].metrics if metric.name == LOSS]
     apart, own = losses[-1] ** 0.5, SPREAD * (1 - 1 / size)
-    told = f"N = {size}, {STEPS} steps: rank 0's running mean is {apart:.3g} from that of all samples, its own {own:.3g}"
+    told = (
+        f"N = {size}, {STEPS} steps: rank 0's running mean is {apart:.3g} from that of all samples, its own {own:.3g}"
+    )
     return expect(apart <= NEAR * own, told)
