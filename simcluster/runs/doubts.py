@@ -76,7 +76,8 @@ def _noticed(record: RunRecord) -> Iterator[Warned]:
             how = "finds weights changed" if row.what else "changes weights in place"
             text = (
                 f"{where} {how} outside node.compute, {times}: such work takes no virtual time and no energy; put "
-                "it into a function: await node.compute(update, replica.parameters, gradients, cost=replica.apply_cost())"
+                "it into a function: await node.compute(update, replica.parameters, gradients, "
+                "cost=replica.apply_cost())"
             )
         elif row.kind == STALE_STATISTICS:
             text = (

@@ -1,11 +1,9 @@
-"""A workload whose held-out loss shows the running statistics of a model, and nothing else.
+"""A workload with a held-out loss that shows the running statistics of a model, and nothing else.
 
 Its ranks have unlike samples. The loss is the squared distance of the model's running mean from the mean of all.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +48,7 @@ def _squared(outputs: Tensor, _: Tensor) -> Tensor:
     return outputs.square().mean()
 
 
-def by_size(targets: npt.NDArray[np.generic], parts: int, rng: np.random.Generator) -> Sequence[Indices]:
+def by_size(targets: npt.NDArray[np.generic], parts: int, rng: np.random.Generator) -> list[Indices]:
     """Deal the smallest samples to rank 0, and so on."""
     return np.array_split(np.arange(len(targets)), parts)
 

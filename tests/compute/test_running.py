@@ -16,7 +16,6 @@ from simcluster.results import Run
 from simcluster.topology import star
 from simcluster.verify import running_mean
 from simcluster.verify.checks.statistics import WORKLOAD
-from simcluster.workloads import Workload, sgd
 from tests.workloads.replicas import normalised, replica_of
 
 STATISTICS = {"path": f"{running_mean.__file__}:running_mean"}

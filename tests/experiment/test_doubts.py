@@ -57,15 +57,17 @@ MISTAKES: dict[str, tuple[str, str, str, int]] = {
     ),
     "an optimizer of one's own": (
         "import torch\n\n\n" + BEGIN + "    sgd = torch.optim.SGD(replica.parameters, lr=0.1)\n" + LOOP + WORK
-        + "        for p, g in zip(replica.parameters, gradients):\n            p.grad = g\n        sgd.step()\n" + RECORD,
+        + "        for p, g in zip(replica.parameters, gradients):\n            p.grad = g\n"
+        "        sgd.step()\n" + RECORD,
         "in_place",
         "changes weights in place outside node.compute",
         10,
     ),
     "work that is only called": (
-        "async def algo(node, replica):\n" + LOOP + "        await node.compute(sum, [1.0], cost=replica.apply_cost())\n"
+        BEGIN + LOOP + "        await node.compute(sum, [1.0], cost=replica.apply_cost())\n"
         "        replica.load([p * 0.9 for p in replica.parameters])\n"
-        "        await node.send(1 - node.rank, f'weights/{step}', replica.parameters)\n        node.record(step=step)\n",
+        "        await node.send(1 - node.rank, f'weights/{step}', replica.parameters)\n"
+        "        node.record(step=step)\n",
         "unread",
         "sends 8 messages with the tag 'weights/#' (# is a number), and no node ever receives one",
         5,
@@ -160,7 +162,8 @@ LOSSES = {
 def test_a_loss_that_is_a_sum_over_samples_is_named_with_its_line(loss: str, tmp_path: Path) -> None:
     written, line = LOSSES[loss]
     (tmp_path / "own.py").write_text(
-        "import torch\nfrom functools import partial\nfrom torch import nn\nfrom torch.nn.functional import cross_entropy\n"
+        "import torch\nfrom functools import partial\nfrom torch import nn\n"
+        "from torch.nn.functional import cross_entropy\n"
         f"from simcluster import Workload\ndef make():\n    loss = {written}\n    x = torch.randn(16, 3)\n"
         "    sgd = lambda p: torch.optim.SGD(p, lr=0.01)\n    train = x, (x[:, 0] > 0).long()\n"
         "    return Workload(model=lambda: nn.Linear(3, 2), loss=loss, train=train, optimizer=sgd, batch_size=4)\n"
