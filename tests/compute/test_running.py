@@ -76,12 +76,12 @@ def test_a_run_for_timing_sends_the_same_bytes_in_the_same_time(algorithm: str, 
 def test_a_resumed_run_ends_with_the_statistics_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole", "sync_ps,pull_interval=2", stop={"steps": 8}, checkpoint={"every": 4})
     first = run(tmp_path / "first", "sync_ps,pull_interval=2", stop={"steps": 8}, checkpoint={"every": 4, "keep": 9})
-    resumed = simcluster.resume(first.path, step=4, out=tmp_path / "resumed")
+    resumed = simcluster.resume(first, step=4, out=tmp_path / "resumed")
     assert resumed.summary["loss"] == whole.summary["loss"]
 
 
 def test_the_stages_of_a_pipeline_hand_theirs_to_rank_0(tmp_path: Path) -> None:
-    assert distance(run(tmp_path / "run", "pipeline,order=[1;0]", size=2)) < 1.0
+    assert distance(run(tmp_path / "run", "pipeline,order=[1;0]", size=2)) < 5.0  # of 100 where they stay
 
 
 def test_buffers_that_training_does_not_change_do_not_travel() -> None:
