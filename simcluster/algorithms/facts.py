@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from simcluster.compute import Travel
 from simcluster.topology import Topology
 from simcluster.workloads import Replica
 from simcluster.workloads.costs.memory import Memory
@@ -69,7 +70,7 @@ class Facts:
     run does nothing until rank 0 first sends to it, and ends with rank 0: a simulator need not start it before.
     *working*: the most ranks on which anything happens, out of a world size, in a run of that many steps in which no
     rank is lost. *keeps_shapes*: whether it changes no tensor's shape in place: replicas without values then share
-    their tensors.
+    their tensors. *running*: how running statistics travel with its messages (simcluster.compute.running).
     """
 
     copies: Callable[[int, int, Settings], float] | None = None
@@ -90,6 +91,7 @@ class Facts:
     rests: Callable[[Settings], bool] = never
     working: Callable[[int, int, Settings], int] = lambda size, steps, settings: size
     keeps_shapes: bool = False
+    running: Travel = "peers"
 
     def __call__(self, algorithm: Algorithm) -> Algorithm:
         """Attach these facts to *algorithm*, as its decorator."""

@@ -3,10 +3,8 @@
 docs/collectives.md says what each schedule costs and when it wins.
 """
 
-from simcluster.collectives import naive, ring
 from simcluster.collectives.exchange import exchange
 from simcluster.collectives.flat import flatten, unflatten
-from simcluster.collectives.on_host import on_host
 from simcluster.collectives.operations import (
     all_gather,
     all_reduce,
@@ -17,11 +15,14 @@ from simcluster.collectives.operations import (
     reduce,
     reduce_scatter,
     scatter,
+    share_statistics,
 )
 from simcluster.collectives.schedules import SCHEDULES
 from simcluster.collectives.subgroup import subgroup
+from simcluster.collectives.with_statistics import AllReduce
 
-naive_all_reduce, ring_all_reduce = on_host(naive.naive_all_reduce), on_host(ring.ring_all_reduce)
+naive_all_reduce: AllReduce = SCHEDULES["all_reduce"]["naive"]
+ring_all_reduce: AllReduce = SCHEDULES["all_reduce"]["ring"]
 
 __all__ = [
     "SCHEDULES",
@@ -38,6 +39,7 @@ __all__ = [
     "reduce_scatter",
     "ring_all_reduce",
     "scatter",
+    "share_statistics",
     "subgroup",
     "unflatten",
 ]

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from simcluster.collectives.schedules import find
+from simcluster.compute import exchange_of
 from simcluster.transport import Transport
 
 
@@ -80,6 +81,13 @@ async def all_reduce(
         settings["divisor"], divisor = divisor, 1
     total: Tensor = await run(node, tensor.reshape(-1), tag, **settings)
     return (total if divisor == 1 or total.is_meta else total.div_(divisor)).view(tensor.shape)
+
+
+async def share_statistics(node: Transport, tag: str) -> None:
+    """Give every rank the mean of all ranks' running statistics, where nothing else is summed that they could join."""
+    exchange = exchange_of(node)
+    if exchange is not None:
+        await all_reduce(node, exchange.own[0].new_empty(0), tag)
 
 
 async def all_to_all(

@@ -10,6 +10,7 @@ from simcluster.collectives.bandwidth_aware import bandwidth_aware_all_reduce
 from simcluster.collectives.halving_doubling import halving_all_reduce, halving_reduce_scatter
 from simcluster.collectives.on_host import on_host
 from simcluster.collectives.recursive_doubling import doubling_all_gather, doubling_all_reduce, doubling_barrier
+from simcluster.collectives.with_statistics import with_statistics
 from simcluster.errors import Problem, UsageError, nearest
 
 Schedule = Callable[..., Any]
@@ -66,8 +67,13 @@ _ON_HOST: Final[Mapping[str, Mapping[str, Schedule]]] = {
     "scatter": {"naive": naive.naive_scatter, "binomial": binomial.binomial_scatter},
 }
 
+
+def _whole(op: str, schedule: Schedule) -> Schedule:
+    return with_statistics(on_host(schedule)) if op == "all_reduce" else on_host(schedule)
+
+
 SCHEDULES: Final[Mapping[str, Mapping[str, Schedule]]] = {
-    op: {name: on_host(schedule) for name, schedule in there_are.items()} for op, there_are in _ON_HOST.items()
+    op: {name: _whole(op, schedule) for name, schedule in there_are.items()} for op, there_are in _ON_HOST.items()
 }
 """Operation -> schedule -> its function."""
 

@@ -23,6 +23,7 @@ from simcluster.compression.compressor import Layout
 from simcluster.compression.factors import mean_of_factors
 from simcluster.compression.kinds import compressor
 from simcluster.compression.power_sgd import PowerSgd
+from simcluster.compute import exchange_of
 from simcluster.payload import pack
 from simcluster.transport import Cost, Transport
 
@@ -153,13 +154,21 @@ async def swap(node: Transport, outgoing: Sequence[Sequence[Tensor]], tag: str) 
 
     With m bytes to each of p ranks, latency a and bandwidth B: a + (p-1) m/B on a full-duplex star.
     """
-    others = [rank for rank in range(node.size) if rank != node.rank]
+    exchange, others = exchange_of(node), [rank for rank in range(node.size) if rank != node.rank]
+    if exchange is not None:
+        node, joining = exchange.plain, exchange.leave()
+        outgoing = [[*tensors, *joining] for tensors in outgoing]
     async with asyncio.TaskGroup() as group:
         for peer in others:
             group.create_task(node.send(peer, tag, pack(*outgoing[peer])))
         coming = {peer: group.create_task(node.recv(peer, tag)) for peer in others}
     own = outgoing[node.rank]
-    return [own if rank == node.rank else coming[rank].result().tensors for rank in range(node.size)]
+    came = [own if rank == node.rank else coming[rank].result().tensors for rank in range(node.size)]
+    if exchange is None:
+        return came
+    parts = [exchange.split(tensors, more=1) for tensors in came]
+    exchange.arrive([sum(each[1:], start=each[0]) for each in zip(*(theirs for _, theirs in parts), strict=True)])
+    return [tensors for tensors, _ in parts]
 
 
 @lru_cache(maxsize=64)

@@ -3,17 +3,22 @@
 from simcluster.compute.copies import Leaving, is_on_host, moved, to_host
 from simcluster.compute.node import OnDevice, carries, host_side
 from simcluster.compute.place import HOST, device_of, name_of, synchronise
+from simcluster.compute.running import StatisticsExchange, Travel, exchange_of, unaccompanied
 
 __all__ = [
     "HOST",
     "Leaving",
     "OnDevice",
+    "StatisticsExchange",
+    "Travel",
     "carries",
     "device_of",
+    "exchange_of",
     "host_side",
     "is_on_host",
     "moved",
     "name_of",
     "synchronise",
     "to_host",
+    "unaccompanied",
 ]

@@ -29,6 +29,7 @@ from simcluster.experiment.interval import doubts_of, intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.needed import predict_memory
 from simcluster.experiment.node import remember
+from simcluster.experiment.odd_values import odd_values
 from simcluster.experiment.preflight import check_memory, warn_of_misspelt
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.fit import left_out
@@ -100,6 +101,7 @@ def run_plan(
         samples = conclude(record, plan, keeping)
         predict_memory(record, needed)
         record.extra[SHARED] = state.warnings(record)
+        record.extra["odd"] = odd_values(plan)
         record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
         record.extra["portable"] = job.options.get("portable", False)
         record.extra["one_machine"] = len(nodes_here(plan, given)) == len(plan.topology.workers)

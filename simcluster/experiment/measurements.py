@@ -24,6 +24,9 @@ from simcluster.workloads import Replica
 
 _NAMES = {"loss": LOSS, "accuracy": ACCURACY}
 
+FAR = 0.05
+"""The difference of two accuracies from which on running statistics do not fit the weights."""
+
 SNAPSHOTS = 2
 """The weights of this many evaluations may be held at a time: one is evaluated, one waits."""
 
@@ -108,6 +111,16 @@ class Evaluations(_Periodic):
         self.keep()
         if self._error is not None:
             raise self._error
+
+    def check_statistics(self) -> str:
+        """Return how far the last evaluation is from one that needs no running statistics; empty if not far."""
+        by_batch = self._replica.evaluate_by_batch() if self._values else {}
+        name = "accuracy" if "accuracy" in by_batch else "loss"
+        if name not in by_batch:
+            return ""
+        own, other = self._values[name], by_batch[name]
+        is_far = own < other - FAR if name == "accuracy" else own > 2 * other
+        return f"held-out {name} {own:.3g}, and {other:.3g}" if is_far else ""
 
     def keep(self) -> None:
         """Record the results known by now."""

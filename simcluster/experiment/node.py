@@ -70,6 +70,7 @@ def prepare(config_json: str) -> None:
     # Counting the cost of work takes as long as the work; all replicas of a process share the result.
     replica.gradient_cost(next(replica.batches()))
     replica.apply_cost()
+    _ = replica.running
 
 
 def preloads(config_json: str) -> list[str]:

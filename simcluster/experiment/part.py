@@ -11,8 +11,10 @@ import torch
 from simcluster.algorithms.facts import facts_of
 from simcluster.checkpoints.keeper import Holder
 from simcluster.checkpoints.shard import restore
-from simcluster.compute import HOST, OnDevice
+from simcluster.collectives import share_statistics
+from simcluster.compute import HOST, OnDevice, StatisticsExchange
 from simcluster.errors import ENDED, TIME_IS_UP, PeerLost
+from simcluster.experiment.algorithm_watch import AlgorithmWatch
 from simcluster.experiment.measurements import Copies, Evaluations, Observed
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.fault_plans.kinds import Fault, NodeFault, may_lose
@@ -20,10 +22,13 @@ from simcluster.overlays.hearing import heard
 from simcluster.regroup.memory import Capture, Memory, put_back
 from simcluster.regroup.messages import Decision
 from simcluster.regroup.supervisor import Supervisor
-from simcluster.runs.doubts import OUTSIDE
+from simcluster.runs.doubts import IN_PLACE, OUTSIDE, STALE_STATISTICS
 from simcluster.runs.recorder import Pace, Recorder
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+
+STATISTICS = "running statistics"
+"""The tag of those that travel only at the end."""
 
 OBSERVED_RANK = 0
 """The rank in a group that is evaluated and represents the run: the parameter server, or any of several equals."""
@@ -50,6 +55,7 @@ class Part:
         self._may_stand = may_stand(node.rank, experiment.faults, self._late)
         self.evaluations: Evaluations | None = None
         self._copies: Copies | None = None
+        self._watch: AlgorithmWatch | None = None
         record = recorder.record
         record.is_through = record.ended_well = False
         record.trained = recorder.restored is not None
@@ -102,6 +108,8 @@ class Part:
             self._look()  # the time was up before any group began
         if self.evaluations is not None and self.stands_for_the_run:
             await self.evaluations.finish(finished_s)
+            if self.replica.computes and (found := self.evaluations.check_statistics()):
+                self._recorder.record.notice(STALE_STATISTICS, found, "")
 
     def keep_evaluations(self) -> None:
         """Record the evaluations that are known, without making others."""
@@ -131,10 +139,33 @@ class Part:
         if not is_over:
             observe = experiment.observe
             seen: Any = node if self._device == HOST else OnDevice(node, self._device)
+            exchange, is_late = self._exchange(seen)
+            seen = seen if exchange is None or is_late else exchange
             seen = Observed(seen, self.replica, self._recorder, observe) if observe.block else seen
+            if "path" in experiment.document["algorithm"]:
+                seen = self._watch = AlgorithmWatch(seen, self.replica, self._recorder.record)
             await experiment.algorithm(seen, self.replica, **experiment.algorithm_settings)
+            if exchange is not None and is_late:
+                exchange.look()
+                await share_statistics(exchange, STATISTICS)
+            if exchange is not None:
+                exchange.settle()
         self._recorder.record.is_through = True
         self._recorder.end_algorithm()
+
+    def _exchange(self, node: Transport) -> tuple[StatisticsExchange | None, bool]:
+        """Return what makes the replica's running statistics, if it has some, travel with *node*'s messages.
+
+        And whether they travel only at the end, since sums come steps after those that they would join.
+        """
+        replica, facts = self.replica, facts_of(self._experiment.algorithm)
+        if facts.running == "none" or node.size == 1 or not replica.running:
+            return None, False
+        exchange = StatisticsExchange(node, replica, facts.running, replica.batch_sizes)
+        if facts.in_step and facts.apart(self._experiment.algorithm_settings) > 0:
+            return exchange, True
+        replica.settle_statistics = exchange.settle
+        return exchange, False
 
     def regrouped(self, decision: Decision, step: int, batches: int) -> None:
         row: dict[str, Any] = {"time_s": self._recorder.now(), "step": step}
@@ -148,11 +179,15 @@ class Part:
     def _notice(self) -> None:
         """Record what the replica has seen of the algorithm that looks wrong, and whether its weights changed."""
         record, replica = self._recorder.record, self.replica
+        if self._watch is not None:
+            self._watch.end()
+            self._watch = None
         for (method, at), count in replica.outside.items():
             record.notice(OUTSIDE, method, at, count)
         replica.outside.clear()
         if replica.computes:
             moved = replica.steps_taken > 0 or replica.changes() != self._initial_changes
+            moved = moved or any(row.kind == IN_PLACE for row in record.noticed)
             record.changed = bool(record.changed) or moved
 
     def _make(self, node: Transport, capture: Capture | None) -> None:

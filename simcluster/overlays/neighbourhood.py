@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from simcluster.collectives import flatten, ring_all_reduce, unflatten
+from simcluster.compute import unaccompanied
 from simcluster.errors import ENDED, PeerLost
 from simcluster.overlays.hearing import heard
 from simcluster.overlays.overlay import Overlay
@@ -139,20 +140,21 @@ class Neighbourhood:
         """
         if not every or step % every:
             return {}
-        mean = await self._mean_of_all(replica.parameters if x is None else x, f"consensus/{step}")
+        node = unaccompanied(self.node)  # a look changes nothing
+        mean = await self._mean_of_all(node, replica.parameters if x is None else x, f"consensus/{step}")
         return {"consensus": _squared_distance(replica.parameters, mean)}
 
     async def end_with_mean(self, replica: Replica, x: Sequence[Tensor] | None = None) -> None:
         """Record the distance of *replica* from the mean of all ranks' *x*, and load the mean."""
-        mean = await self._mean_of_all(replica.parameters if x is None else x, "output")
+        mean = await self._mean_of_all(self.node, replica.parameters if x is None else x, "output")
         self.node.record(step=replica.steps, consensus=_squared_distance(replica.parameters, mean))
         replica.load(mean)
 
-    async def _mean_of_all(self, x: Sequence[Tensor], tag: str) -> list[Tensor]:
+    async def _mean_of_all(self, node: Transport, x: Sequence[Tensor], tag: str) -> list[Tensor]:
         """Return the mean, bit-identical on every rank. Raise the first loss if any rank is gone: there is no mean."""
         for lost in self.gone.values():
             raise lost
-        return unflatten(await ring_all_reduce(self.node, flatten(x), tag) / self.node.size, x)
+        return unflatten(await ring_all_reduce(node, flatten(x), tag) / node.size, x)
 
     @property
     def _last_loss(self) -> PeerLost:

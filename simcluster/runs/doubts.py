@@ -21,6 +21,13 @@ SHARED: Final = "shared_state"
 NO_STEP: Final = "no_step"
 UNTRAINED: Final = "untrained"
 MISFIT: Final = "misfit"
+STALE_STATISTICS: Final = "stale_statistics"
+UNREAD: Final = "unread"
+SENT: Final = "sent"
+READ: Final = "read"
+SUMS: Final = "loss_sums"
+ABSURD: Final = "absurd"
+IN_PLACE: Final = "in_place"
 
 LOSSES = ("loss", "eval_loss")
 MOST_PLACES, MOST_TEXT = 10, 1000
@@ -41,7 +48,8 @@ Warned = dict[str, Any]
 def doubts_of(record: RunRecord, *, computes: bool = True) -> list[Warned]:
     """Return the warnings of the run that *record* tells of; *computes*: it has losses, unlike a timing-only run."""
     losses = _not_finite(record.nodes) if computes else ()
-    found = [*_noticed(record), *_no_time(record), *losses, *record.extra.get(SHARED, ())]
+    found = [*_noticed(record), *_no_time(record), *_unread(record), *losses]
+    found += [*record.extra.get(SHARED, ()), *record.extra.get("odd", ())]
     return found + ([] if found and record.error is not None else [*_idle(record)])
 
 
@@ -54,6 +62,8 @@ def _noticed(record: RunRecord) -> Iterator[Warned]:
     by_place: dict[Noticed, list[tuple[str, int]]] = {}
     rows = [(node.name, row) for node in record.nodes for row in node.noticed]
     for name, row in rows + [("", row) for row in record.extra.get("noticed", ())]:
+        if row.kind in (SENT, READ):
+            continue
         by_place.setdefault(row._replace(times=0), []).append((name, row.times))
     for row, found in list(by_place.items())[:MOST_PLACES]:
         names, count = [name for name, _ in found if name], sum(count for _, count in found)
@@ -63,10 +73,41 @@ def _noticed(record: RunRecord) -> Iterator[Warned]:
                 f"{where} calls replica.{row.what} outside node.compute, {times}: such work takes no virtual time and "
                 f"no energy, and on real nodes it blocks the node; write {INSTEAD.get(row.what, '')}"
             )
+        elif row.kind == IN_PLACE:
+            how = "finds weights changed" if row.what else "changes weights in place"
+            text = (
+                f"{where} {how} outside node.compute, {times}: such work takes no virtual time and no energy; put "
+                "it into a function: await node.compute(update, replica.parameters, gradients, "
+                "cost=replica.apply_cost())"
+            )
+        elif row.kind == STALE_STATISTICS:
+            text = (
+                f"the running statistics of the model (those of a batch norm) do not fit its final weights: {row.what} "
+                "with the statistics of the held-out batches; they follow over many steps: see docs/statistics.md"
+            )
         else:
             calls = f"{where} calls {_as_written(row.what)} without await, {times}"
             text = f"{calls}: nothing was done there; write `await` in front of it"
         yield warned(row.kind, text, nodes=names, at=row.at, count=count)
+
+
+def _unread(record: RunRecord) -> Iterator[Warned]:
+    """Yield a warning for each kind of message that a user's algorithm sends and no node ever receives."""
+    if record.error is not None or record.extra.get("lost"):
+        return  # the node that would have received it may have ended
+    rows = [(node.name, row) for node in record.nodes for row in node.noticed]
+    read = {row.what for _, row in rows if row.kind == READ}
+    found: dict[str, list[tuple[str, Noticed]]] = {}
+    for name, row in rows:
+        if row.kind == SENT and row.what not in read:
+            found.setdefault(row.what, []).append((name, row))
+    for kind, sent in list(found.items())[:MOST_PLACES]:
+        at, count = sent[0][1].at, sum(row.times for _, row in sent)
+        text = (
+            f"{at or 'the algorithm'} sends {count:,} messages with the tag {kind!r} (# is a number), and no node ever "
+            "receives one: they take time on the links for nothing; receive them with node.recv, or do not send them"
+        )
+        yield warned(UNREAD, text, nodes=[name for name, _ in sent], at=at, count=count)
 
 
 def _as_written(name: str) -> str:
@@ -77,7 +118,7 @@ def _as_written(name: str) -> str:
 
 
 def _no_time(record: RunRecord) -> Iterator[Warned]:
-    outside = any(row.kind == OUTSIDE for node in record.nodes for row in node.noticed)
+    outside = any(row.kind in (OUTSIDE, IN_PLACE) for node in record.nodes for row in node.noticed)
     changed = [node.name for node in record.nodes if node.changed]
     if changed and not outside and all(node.compute_s == 0 for node in record.nodes):
         text = (

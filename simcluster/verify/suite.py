@@ -19,6 +19,7 @@ from simcluster.verify.checks import (
     mixing,
     one_process,
     silent,
+    statistics,
     survives,
     wire,
 )
@@ -59,6 +60,7 @@ CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
     "shards": _line("shards", data.shards),
     "clipping": _line("clipping", data.clipping),
     "birth": _line("initial weights", data.birth),
+    "statistics": _line("running statistics travel", statistics.travel),
     "work": _line("work in node.compute", silent.work),
     "finite": _line("finite numbers", silent.finite),
     "awaited": _line("everything awaited", silent.awaited),

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from simcluster.errors import Problem
 from simcluster.workloads.data.samples import Batch
-from simcluster.workloads.steps import Loss, outputs_of
+from simcluster.workloads.steps import Loss, outputs_of, own_loss
 
 LONGEST = 60
+
+LEAST, NEAR = 1e-6, 1e-3
+"""A loss of less says nothing about sums; a ratio so near 2 is that of a sum."""
 
 
 def wrong_parts(model: Any, loss: Any, optimizer: Any, schedule: Any) -> list[Problem]:
@@ -61,12 +64,29 @@ def _making(model: nn.Module) -> str:
     return f"lambda: {kind.__name__}(...), or the class {kind.__name__}"
 
 
-def try_out(model: Callable[..., Any], loss: Loss, batch: Batch) -> None:
-    """Compute the loss of *batch* with *model*. Raise ValueError if it is not a scalar.
+def try_out(model: Callable[..., Any], loss: Loss, batch: Batch) -> bool:
+    """Compute the loss of *batch* with *model*; return whether it is a sum over samples, and not a mean. Raise
+    ValueError if it is not a scalar.
 
     Only for a model that is not needed any more: buffers may change.
     """
     with torch.no_grad():
-        value = loss(outputs_of(model, batch.inputs), batch.targets)
-    if value.dim() != 0:
-        raise ValueError(f"the loss has shape {tuple(value.shape)}; expected a scalar, the mean over the batch")
+        outputs = outputs_of(model, batch.inputs)
+        value = loss(outputs, batch.targets)
+        if value.dim() != 0:
+            raise ValueError(f"the loss has shape {tuple(value.shape)}; expected a scalar, the mean over the batch")
+        if loss is own_loss:
+            some = Batch(*batch.each(lambda tensor: tensor[:2]))
+            value, outputs = loss(outputs_of(model, some.inputs), some.targets), None
+            twice = Batch(*some.each(_doubled))
+            again = loss(outputs_of(model, twice.inputs), twice.targets)
+        elif isinstance(outputs, Tensor) and outputs.dim() and len(outputs) == len(batch.targets):
+            again = loss(_doubled(outputs), _doubled(batch.targets))
+        else:
+            return False
+    # A mean over the same samples twice is the same, a sum is twice as large.
+    return abs(value.item()) > LEAST and abs(again.item() / value.item() - 2) < NEAR
+
+
+def _doubled(tensor: Tensor) -> Tensor:
+    return torch.cat([tensor, tensor])

@@ -97,12 +97,15 @@ class Evaluator:
             release(parameter)
 
     def evaluate(
-        self, source: nn.Module | Untrained, trained: Sequence[Tensor] | WeightsFile, takes: bool = False
-    ) -> dict[str, float]:
+        self, source: nn.Module | Untrained, trained: Sequence[Tensor] | WeightsFile, takes: bool = False,
+        running: Sequence[str] = (),
+    ) -> dict[str, float]:  # fmt: skip
         """Evaluate *trained* with the buffers and frozen parameters of *source*; see `evaluated`.
 
         With *takes*, empty the list *trained* while its tensors are copied, so that they are never twice in memory.
+        *running*: the buffers in whose place the statistics of each held-out batch are used.
         """
+        modules = [self._model.get_submodule(name.rpartition(".")[0]) for name in running]
         device = self._device
         with self._lock, torch.no_grad(), borrowed(0, device=device) if self._draws else nullcontext():
             forward: Callable[..., Any] = self._model
@@ -112,7 +115,11 @@ class Evaluator:
             else:
                 copy_into(self._model, source, _emptied(trained) if takes else trained)
             before = drawn_from(device) if self._draws else None
+            for module in modules:
+                module.training = True
             result = evaluated(forward, self._loss, self._samples, device)
+            for module in modules:
+                module.training = False
             if before is not None:
                 self._draws = not torch.equal(before, drawn_from(self._device))
             if takes:
@@ -192,9 +199,20 @@ class Evaluable(Weights):
     _test: Samples | None
     _evaluator: Evaluator | None = None
 
+    @property
+    def running(self) -> Sequence[str]:
+        raise NotImplementedError
+
     def evaluate(self) -> dict[str, float]:
         """Return {"loss", "accuracy"} on the held-out samples; {"loss"} without classes, {} without samples."""
         return self.evaluate_weights(self.parameters if self._gathered is None else self._gathered)
+
+    def evaluate_by_batch(self) -> dict[str, float]:
+        """Return `evaluate` with the statistics of each held-out batch in place of the running ones; {} without any."""
+        if not self.running or self._test is None or len(self._test) % EVALUATION_BATCH == 1 or self._deferred:
+            return {}
+        self._evaluator = self._evaluator or self._make_evaluator()
+        return self._evaluator.evaluate(self._model, self.parameters, running=self.running)
 
     def evaluation(self) -> Callable[[], dict[str, float]]:
         """Return the work of `evaluate` for the present weights, whatever they are when it runs. It runs once."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ from simcluster.workloads.layers.layers import Layer, Layers, check_layered, mod
 from simcluster.workloads.layers.part import Part
 from simcluster.workloads.layers.tensor_shard import Share, TensorShard, share_of
 from simcluster.workloads.optimizers import learning_rate_of
+from simcluster.workloads.running import floating_buffers
 from simcluster.workloads.saved import model_state, optimizer_state, training_state
 from simcluster.workloads.steps import differentiate, separate, take_step
 
@@ -42,9 +43,9 @@ class Replica(Evaluable):
     """One node's share of a Workload; `Workload.replica` makes one.
 
     *names* and *parameters* list the trainable parameters in the model's order; *parameters* are the live weights.
-    Buffers (running means) and frozen parameters stay with the replica: no algorithm sees them. *steps* is the number
-    of batches, the same on every rank, *batch_sizes* the samples of a batch, by rank. Replicas share no mutable state,
-    so they may work concurrently.
+    Frozen parameters and buffers stay with the replica: no algorithm sees them; running statistics travel with its
+    messages (simcluster.compute.running). *steps* is the number of batches, the same on every rank, *batch_sizes* the
+    samples of a batch, by rank. Replicas share no mutable state, so they may work concurrently.
     """
 
     learning_rate: float | None = None
@@ -160,7 +161,7 @@ class Replica(Evaluable):
             raise UsageError(Problem("model", found, "a model made on the CPU; or numerics: none"))
         if self._deferred is None:
             with borrowed(0, device=self.device):
-                try_out(self._model, self._counter.loss, self.first_batch())
+                self._counter.counted.loss_sums = try_out(self._model, self._counter.loss, self.first_batch())
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
         """Take one optimizer step with *gradients*, in the order of *parameters*; they are not changed.
@@ -185,6 +186,7 @@ class Replica(Evaluable):
         Tensors of *parameters* that are late copies are not copied: see `simcluster.process.late_copies`.
         """
         self._check_shapes("parameters", parameters)
+        self.loads += 1
         live = self.parameters
         for place, given in enumerate(parameters):
             if not take_over(self._trainable[place], live, place, given):
@@ -285,6 +287,20 @@ class Replica(Evaluable):
     def held(self, batch: Batch) -> list[Held]:
         """Return what each layer holds between its passes for such a (micro-)batch: see `count_held`."""
         return self._counter.held(batch)
+
+    @cached_property
+    def running(self) -> list[str]:
+        """The names of the model's running statistics: buffers that its forward pass in training changes."""
+        return self._counter.running(self.first_batch()) if floating_buffers(self._model) else []
+
+    def statistics(self) -> list[Tensor]:
+        """Return copies of the running statistics."""
+        return [self._model.get_buffer(name).detach().clone() for name in self.running]
+
+    def load_statistics(self, values: Sequence[Tensor]) -> None:
+        """Overwrite the running statistics."""
+        for name, value in zip(self.running, values, strict=True):
+            self._model.get_buffer(name).detach().copy_(value)
 
     def state(self) -> dict[str, Tensor]:
         """Return copies of everything that training changes: "model.<name>" and "optimizer.<parameter>.<name>"."""

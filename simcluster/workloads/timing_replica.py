@@ -148,6 +148,12 @@ class TimingReplica(Replica):
     def state(self) -> dict[str, Tensor]:
         return self._sketch.state(stepped=self._stepped)
 
+    def first_batch(self) -> Batch:
+        return next(self._batches_of(self.batch_size, 0))
+
+    def statistics(self) -> list[Tensor]:
+        return [meta(self._model.get_buffer(name)) for name in self.running]
+
     def drop_weights(self) -> None:
         """Do nothing: there are no values."""
 

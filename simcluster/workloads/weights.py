@@ -70,6 +70,13 @@ class Weights(Progress):
             self._deferred.fill(self._trainable)
         return self._live
 
+    loads = 0
+    """The calls of `load`."""
+
+    def live(self) -> list[Tensor]:
+        """Return the weights as they are in memory, dropped ones too."""
+        return self._live
+
     def changes(self) -> int:
         """Return a number that grows with every change of the weights."""
         return sum(parameter._version for parameter in self._trainable)

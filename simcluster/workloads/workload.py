@@ -127,12 +127,15 @@ class Workload:
         return replace(self, batch_size=math.gcd(*sizes), batch_sizes=tuple(sizes))
 
     def sizes(self, size: int) -> BatchSizes:
-        """Return the samples per step of each of *size* ranks."""
-        if self.batch_sizes and len(self.batch_sizes) != size:
+        """Return the samples per step of each of *size* ranks. Equal sizes fit a group without some of the ranks."""
+        given = self.batch_sizes
+        if size < len(given) and len(set(given)) == 1:
+            given = given[:size]
+        if given and len(given) != size:
             found, expected = f"{len(self.batch_sizes)} sizes", f"{size}, one per rank"
             raise UsageError(Problem("batch_size", found, expected))
         if size not in self._sizes:
-            self._sizes[size] = BatchSizes(self.batch_sizes or (self.batch_size,) * size)
+            self._sizes[size] = BatchSizes(given or (self.batch_size,) * size)
         return self._sizes[size]
 
     @cached_property
@@ -188,6 +191,11 @@ class Workload:
         make_model = partial(self._initial_model, seed)
         making = make_model, self.loss_function, self.make_optimizer
         return Counter(*making, self.clip_norm, self.name, self._counted)
+
+    @property
+    def loss_sums(self) -> bool:
+        """Whether the loss was found to be a sum over samples when a batch was tried."""
+        return self._counted.loss_sums
 
     def memory(self, numerics: Numerics = "real") -> Memory:
         """Return the bytes that training takes on one node, whatever the algorithm; counted on a separate model."""

@@ -28,6 +28,11 @@ class Report(NamedTuple):
     ended_well: int = 0
     at_s: float = 0.0
 
+    @property
+    def is_death(self) -> bool:
+        """Whether the node is gone, and has not raised."""
+        return self.lost is None and isinstance(self.error, PeerLost)
+
 
 def excuse(report: Report) -> str | None:
     """Return why the node of *report* is lost, or None if its error fails the run.
@@ -58,7 +63,8 @@ class Verdict:
     With *in_order*, reports come in order of occurrence, as only a simulator can ensure, and the first is the cause.
     On real nodes the survivors of a dead node, and theirs in turn, may report before the death is known. So the error
     is the first unplanned death or failure of a node's own code, by the times given with them, since a later one may be
-    reported sooner; else the planned death or cut that a survivor could not do without; else the first report.
+    reported sooner; else the planned death or cut that a survivor could not do without; else the first report. Deaths
+    alone are no error if a node has ended well and none has failed: the others did without them.
 
     *planned* has the ranks that the fault plan kills; *cut_off* returns whether it has cut two ranks off from each
     other. `excuses` decides which reports are not failures. A node that left on request is no failure; one that
@@ -93,7 +99,7 @@ class Verdict:
     def came(self, rank: int, reason: str) -> None:
         """Record that *rank*, which was absent for *reason*, has come."""
         causes = [cause for cause in self._causes if cause.rank == rank]
-        death = next((cause for cause in causes if cause.lost is None and isinstance(cause.error, PeerLost)), None)
+        death = next((cause for cause in causes if cause.is_death), None)
         gone = [cause for cause in causes if cause is death or cause.lost is not None]
         self._causes = [cause for cause in self._causes if cause not in gone]
         self._deaths.pop(rank, None)
@@ -152,6 +158,8 @@ class Verdict:
         cut = {cause.rank: cause.lost for cause in self._causes if cause.is_cut}
         if cut and len(missed) == len(rest) and (missed or not self.any_ended_well):
             return cut[min(cut)]
+        if self.any_ended_well and all(cause.is_death for cause in rest):
+            return None  # no node that is left needed the lost ones
         if rest:
             return rest[0].error if self.in_order else self._likeliest(rest)
         return NobodyLeft(self._by_name(self._deaths)) if self._left and not self.any_ended_well else None

@@ -55,7 +55,9 @@ def conclude(
         if rank in outcomes:
             outcome = _decoder.decode(outcomes[rank])
             nodes.append(put_back(outcome.record, Spool(outcome.content)))
-            if outcome.failure is not None:
+            if outcome.failure is None:
+                verdict.ended_well()
+            else:
                 verdict.failed(rank, outcome.failure, outcome.record.finished_s or 0.0)
                 if outcome.failure.kind == "stopped":
                     verdict.own = verdict.own or run_error(outcome.failure, rank, names)

@@ -94,13 +94,24 @@ def test_who_came_back_and_found_that_the_others_had_ended_is_lost_and_fails_not
     assert verdict.lost == {"b": f"{CRASHED}, and came back too late", "c": "joined too late"}
 
 
-def test_an_unplanned_death_that_was_made_good_too_late_is_still_the_error() -> None:
+def test_deaths_without_which_a_node_ended_well_are_losses_and_no_error() -> None:
+    verdict = Verdict(list("abc"))
+    verdict.died(2, "its process is gone")
+    assert isinstance(verdict.error, PeerLost), "as long as no node has ended well"
+    verdict.ended_well()
+    assert verdict.error is None
+    assert verdict.lost == {"c": "its process is gone"}
+    verdict.failed(1, peer_lost(2))
+    assert isinstance(verdict.error, PeerLost), "a node that is left needed it"
+
+
+def test_an_unplanned_death_that_was_made_good_too_late_is_a_loss() -> None:
     verdict = Verdict(list("ab"))
     verdict.died(1, "its process is gone")
     verdict.came(1, "its process is gone")
     verdict.ended_well()
     verdict.failed(1, Failure("peer_lost", ENDED, 0))
-    assert isinstance(verdict.error, PeerLost)
+    assert verdict.error is None
     assert verdict.lost == {"b": "its process is gone, and came back too late"}
 
 

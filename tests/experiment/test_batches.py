@@ -90,11 +90,27 @@ def test_real_nodes_with_unequal_batches_end_with_the_simulators_bits(tmp_path: 
     assert sockets["samples"] == sim["samples"] == {"used": 96, "lost": 0, "repeated": 0}
 
 
-def test_sizes_belong_to_nodes_so_no_group_is_formed_without_one() -> None:
-    crash = [{"kind": "crash", "node": "n2", "at": "1 ms"}]
+CRASH = [{"kind": "crash", "node": "n2", "at": "1 ms"}]
+
+
+def test_unequal_sizes_belong_to_nodes_so_a_plan_that_loses_one_is_refused_unless_no_group_is_to_form() -> None:
     sizes = {"n0": 8, "n1": 3, "n2": 1}
-    assert can_regroup(read_experiment(document(8, "all_reduce_dp", faults=crash)))
-    assert not can_regroup(read_experiment(document(sizes, "all_reduce_dp", faults=crash)))
+    assert can_regroup(read_experiment(document(8, "all_reduce_dp", faults=CRASH)))
+    with pytest.raises(UsageError, match=r"batch_size: found 1 to 8 samples per node, and faults that may lose a node"):
+        read_experiment(document(sizes, "all_reduce_dp", faults=CRASH))
+    assert not can_regroup(read_experiment(document(sizes, "all_reduce_dp", faults=CRASH, regroup=False)))
+    read_experiment(document(sizes, "sync_ps", faults=CRASH))  # whose server goes on
+    read_experiment(document(sizes, "all_reduce_dp"))
+
+
+def test_equal_sizes_by_node_form_a_group_again_with_the_bits_of_one_number(tmp_path: Path) -> None:
+    given: list[Any] = [8, {"n0": 8, "n1": 8, "n2": 8}]
+    one, by_node = (
+        run(document(size, "all_reduce_dp", faults=CRASH), out=tmp_path / str(number), report=False).summary
+        for number, size in enumerate(given)
+    )
+    assert by_node["regroups"] == one["regroups"]
+    assert by_node["weights_sha256"] == one["weights_sha256"]
 
 
 def test_a_list_of_batch_sizes_is_refused_with_what_is_allowed() -> None:

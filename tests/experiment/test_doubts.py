@@ -37,9 +37,40 @@ MISTAKES: dict[str, tuple[str, str, str, int]] = {
     "weights changed by hand": (
         BEGIN + LOOP + "        for p in replica.parameters:\n"
         "            p.mul_(0.9)\n        node.record(step=step)\n",
-        "no_time",
-        "no device has worked",
-        0,
+        "in_place",
+        "changes weights in place outside node.compute, 8 times",
+        4,
+    ),
+    "a step in place": (
+        BEGIN + "    total = 0\n" + LOOP + WORK + "        total += 1\n"
+        "        for p, g in zip(replica.parameters, gradients):\n            p -= 0.1 * g\n" + RECORD,
+        "in_place",
+        "changes weights in place outside node.compute, 8 times",
+        7,
+    ),
+    "a step in place of the data": (
+        BEGIN + LOOP + WORK + "        for p, g in zip(replica.parameters, gradients):\n"
+        "            p.data.add_(g, alpha=-0.1)\n" + RECORD,
+        "in_place",
+        "such work takes no virtual time",
+        5,
+    ),
+    "an optimizer of one's own": (
+        "import torch\n\n\n" + BEGIN + "    sgd = torch.optim.SGD(replica.parameters, lr=0.1)\n" + LOOP + WORK
+        + "        for p, g in zip(replica.parameters, gradients):\n            p.grad = g\n"
+        "        sgd.step()\n" + RECORD,
+        "in_place",
+        "changes weights in place outside node.compute",
+        10,
+    ),
+    "work that is only called": (
+        BEGIN + LOOP + "        await node.compute(sum, [1.0], cost=replica.apply_cost())\n"
+        "        replica.load([p * 0.9 for p in replica.parameters])\n"
+        "        await node.send(1 - node.rank, f'weights/{step}', replica.parameters)\n"
+        "        node.record(step=step)\n",
+        "unread",
+        "sends 8 messages with the tag 'weights/#' (# is a number), and no node ever receives one",
+        5,
     ),
     "a send without await": (
         BEGIN + LOOP + WORK + APPLY + "        node.rank == 1 and [node.send(0, 'x', gradients)]\n" + RECORD,
@@ -107,6 +138,53 @@ def test_a_mistake_that_ends_well_is_a_warning_with_its_line(
     assert (f"algo.py:{line} " in found["text"]) == bool(line)
     assert [f"warning: {found['text']}"] == caplog.messages
     assert found["text"] in repr(done)
+
+
+def test_weights_that_are_loaded_and_messages_that_are_received_are_no_mistakes(tmp_path: Path) -> None:
+    code = (
+        BEGIN + LOOP + WORK + APPLY + "        await node.send(1 - node.rank, f'weights/{step}', replica.parameters)\n"
+        "        theirs = (await node.recv(tag=f'weights/{step}')).tensors\n"
+        "        for mine, other in zip(replica.parameters, theirs):\n            mine.copy_((mine + other) / 2)\n"
+        + RECORD
+    )
+    assert run(tmp_path, code).warnings == []
+
+
+LOSSES = {
+    "a module": ("nn.CrossEntropyLoss(reduction='sum')", 7),
+    "a partial": ("partial(cross_entropy, reduction='sum')", 7),
+    "a function": ("scaled", 12),
+    "a mean": ("nn.CrossEntropyLoss(label_smoothing=0.1)", 0),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_loss_that_is_a_sum_over_samples_is_named_with_its_line(loss: str, tmp_path: Path) -> None:
+    written, line = LOSSES[loss]
+    (tmp_path / "own.py").write_text(
+        "import torch\nfrom functools import partial\nfrom torch import nn\n"
+        "from torch.nn.functional import cross_entropy\n"
+        f"from simcluster import Workload\ndef make():\n    loss = {written}\n    x = torch.randn(16, 3)\n"
+        "    sgd = lambda p: torch.optim.SGD(p, lr=0.01)\n    train = x, (x[:, 0] > 0).long()\n"
+        "    return Workload(model=lambda: nn.Linear(3, 2), loss=loss, train=train, optimizer=sgd, batch_size=4)\n"
+        "def scaled(outputs, targets):\n    return cross_entropy(outputs, targets) * len(targets)\n"
+    )
+    workload = {"path": f"{tmp_path / 'own.py'}:make"}
+    found = run(tmp_path, "", algorithm="all_reduce_dp", workload=workload).warnings
+    assert [row["kind"] for row in found] == ["loss_sums"] * bool(line)
+    for row in found:
+        assert f"own.py:{line} " in row["text"]
+        assert "the loss is a sum over the samples of a batch" in row["text"]
+
+
+def test_values_that_no_hardware_has_are_named_and_not_refused(tmp_path: Path) -> None:
+    absurd = star(2, device={"flops": "10000000 TFLOP/s"}, bandwidth="1000 Tbps", latency="50 us").document
+    found = [row["text"] for row in run(tmp_path, "", algorithm="all_reduce_dp", topology=absurd).warnings]
+    assert len(found) == 4
+    assert "topology.links.n0-sw.bandwidth: 1000 Tbps is more than any link has, at most 100 Tbps" in found[0]
+    assert "topology.nodes.n0" in found[2]
+    fast = star(2, device="mac-mini-m4", bandwidth="7200 Gbps", latency="1 us").document
+    assert run(tmp_path, "", algorithm="all_reduce_dp", topology=fast, out=tmp_path / "fast").warnings == []
 
 
 def test_the_same_mistakes_are_found_on_real_nodes(tmp_path: Path) -> None:

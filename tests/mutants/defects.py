@@ -14,6 +14,7 @@ BARRIER, SERVER = SERVED + "barrier.py", SERVED + "asynchronous.py"
 PIPELINE = ALGORITHMS + "model_parallel/pipeline.py"
 RING, NAIVE = "simcluster/collectives/ring.py", "simcluster/collectives/naive.py"
 INT8 = "simcluster/compression/int8.py"
+STATISTICS = "simcluster/compute/running.py"
 STEPS, WORKLOAD = "simcluster/workloads/steps.py", "simcluster/workloads/workload.py"
 
 ZERO_SUMS, ACCUMULATOR = REDUCED + "zero_sums.py", REDUCED + "accumulator.py"
@@ -253,6 +254,16 @@ SEEN_IN_PEERS = [
         "43", "sums in order of arrival: not reproducible", BARRIER,
         "for rank in sorted(on_time)", "for rank in on_time",
         "sync_ps", "networks", nodes=(4,),
+    ),
+    Mutant(
+        "16", "a batch norm's running statistics stay with each rank: buffers are not averaged", STATISTICS,
+        "            self._mean = [each / weight for each in sums]", "            self._mean = None",
+        "all_reduce_dp", "statistics",
+    ),
+    Mutant(
+        "16", "a server keeps its own running statistics, whatever its workers send", STATISTICS,
+        "            self._base = found\n", "            found = now\n            self._base = found\n",
+        "sync_ps", "statistics",
     ),
 ]  # fmt: skip
 

@@ -20,7 +20,7 @@ from simcluster.algorithms.data_parallel.zero_sums import Gradient, Sums
 from simcluster.algorithms.data_parallel.zero_weights import Held, Weights
 from simcluster.algorithms.facts import Facts, always, by_samples
 from simcluster.algorithms.steps import Lag, Late, resumable, steps
-from simcluster.collectives import flatten, naive_all_reduce
+from simcluster.collectives import flatten, naive_all_reduce, share_statistics
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
 from simcluster.workloads.layers.part import Part
@@ -29,7 +29,7 @@ from simcluster.workloads.shares import weight_of
 
 @Facts(
     phases=zero_phases, shares=zero_shares, layered=always, whole=lambda settings: settings.get("stage") != 3,
-    evenly=by_samples,
+    evenly=by_samples, running="sums",
 )  # fmt: skip
 async def zero(
     node: Transport,
@@ -67,6 +67,7 @@ async def zero(
         whole = stage < 3 or step == replica.steps or (gather_interval is not None and step % gather_interval == 0)
         if whole:
             await weights.share(f"after {step}")
+            await share_statistics(node, f"statistics/{step}")
         if whole or node.rank:
             stale = {"staleness": min(staleness, step - 1)} if staleness else {}
             node.record(step=step, loss=loss, **stale, **(held.metrics() if step == replica.steps else {}))

@@ -37,6 +37,7 @@ from simcluster.workloads import Replica
     rests=lambda settings: settings.get("concurrency") is not None,
     working=fedbuff_working,
     keeps_shapes=True,
+    running="server",
 )
 async def fedbuff(
     node: Transport,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from simcluster.algorithms.model_parallel.pipeline_plan import Plan
 from simcluster.algorithms.steps import steps
 from simcluster.paths.spool import IN_MEMORY_BYTES
-from simcluster.payload import lend
+from simcluster.payload import lend, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -84,6 +85,7 @@ class Gathering:
     plan: Plan
     ranks: Sequence[int]
     interval: int | None
+    before: list[Tensor]  # the running statistics at the start
 
     def is_due(self, step: int) -> bool:
         """Return whether rank 0 has the whole model after *step*; alone, it always has."""
@@ -98,6 +100,21 @@ class Gathering:
         # A parameter that several ranks share is the same on all of them.
         tag = f"weights/{step}"
         await gather(self.node, self.replica, held, holders.__getitem__, tag, lambda _, parts: parts[-1])
+        if self.before:
+            await self._send_statistics(f"statistics/{step}")
+
+    async def _send_statistics(self, tag: str) -> None:
+        """Send rank 0 the running statistics, each of which only the rank that holds its layer has changed."""
+        now = self.replica.statistics()
+        if self.node.rank:
+            moved = torch.stack([(new != old).any() for new, old in zip(now, self.before, strict=True)])
+            await self.node.send(0, tag, pack(*now, moved))
+            return
+        for rank in (rank for rank in self.ranks if rank):
+            *theirs, moved = (await self.node.recv(rank, tag)).tensors
+            if not moved.is_meta:
+                now = [new if is_new else old for old, new, is_new in zip(now, theirs, moved, strict=True)]
+        self.replica.load_statistics(now)
 
     async def look_on(self) -> None:
         """Hold no stage: rank 0 receives the weights; any other rank ends at once."""

@@ -34,7 +34,7 @@ from simcluster.workloads.layers.part import Part
 
 @Facts(
     phases=pipeline_phases, shares=parted_shares, cut=pipeline_cut, whole=never, evenly=by_samples, places=placed,
-    idle=takes_no_part,
+    idle=takes_no_part, running="none",
 )  # fmt: skip
 async def pipeline(
     node: Transport,
@@ -62,7 +62,7 @@ async def pipeline(
     ranks, m = ranks_of(order, node.size), micro_batches or node.size
     p = len(ranks)
     plan = plan_of(replica, node.size, p, m, schedule, chunks, cuts, flops_per_s, bandwidth_Bps)
-    gathering = Gathering(node, replica, plan, ranks, gather_interval)
+    gathering = Gathering(node, replica, plan, ranks, gather_interval, replica.statistics())
     if node.rank not in ranks:
         return await gathering.look_on()
     line = subgroup(node, ranks)  # in which ranks are counted in the pipeline's order

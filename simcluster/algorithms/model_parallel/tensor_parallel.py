@@ -33,6 +33,7 @@ from simcluster.workloads.layers.tensor_shard import TensorShard
     stays=lambda _: "each rank holds a shard of every layer, cut for this world size",
     whole=never,
     evenly=by_samples,
+    running="none",
 )
 async def tensor_parallel(
     node: Transport,

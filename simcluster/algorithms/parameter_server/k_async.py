@@ -25,6 +25,7 @@ from simcluster.workloads import Replica
     world=served("k"),
     exact=lambda settings: settings.get("k") is None and not settings.get("batch"),
     spares="workers",
+    running="server",
 )
 async def k_async(
     node: Transport, replica: Replica, *, k: PositiveInt | None = None, batch: bool = False, server_trains: bool = True

@@ -27,6 +27,7 @@ from simcluster.workloads import Replica
     world=lambda size, settings: served(None if settings["batch"] else "k")(size, settings),
     exact=lambda settings: settings.get("k") is None and not settings.get("batch"),
     spares="workers",
+    running="server",
 )
 async def k_sync(
     node: Transport, replica: Replica, *, k: PositiveInt | None = None, batch: bool = False, server_trains: bool = True

@@ -20,7 +20,13 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@Facts(copies=stale_copies, world=served(), exact=lambda settings: settings.get("staleness") == 0, spares="workers")
+@Facts(
+    copies=stale_copies,
+    world=served(),
+    exact=lambda settings: settings.get("staleness") == 0,
+    spares="workers",
+    running="server",
+)
 async def ssp(
     node: Transport, replica: Replica, *, staleness: NonNegativeInt | None = 3, server_trains: bool = True
 ) -> None:

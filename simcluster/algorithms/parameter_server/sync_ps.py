@@ -29,6 +29,7 @@ from simcluster.workloads import Replica
     spares="workers",
     evenly=lambda settings: "" if settings.get("server_trains", True) else "a server that only serves draws no batch",
     keeps_shapes=True,
+    running="server",
 )
 async def sync_ps(
     node: Transport,

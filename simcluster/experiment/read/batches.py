@@ -14,6 +14,7 @@ from simcluster.algorithms.facts import facts_of
 from simcluster.documents.limits import MOST_STEPS
 from simcluster.documents.reading import Reading
 from simcluster.errors import nearest
+from simcluster.fault_plans.kinds import Fault, may_lose
 from simcluster.topology import Topology
 from simcluster.topology.model.duration import expected_s
 from simcluster.workloads import Replica, Workload
@@ -72,6 +73,16 @@ def check_weighed(reading: Reading, algorithm: object, settings: Mapping[str, An
         sure = [name for name, known in ALGORITHMS.items() if not facts_of(known).evenly({})]
         expected = f"one number for all nodes, since {why}; or one of {', '.join(sure)}"
         reading.bad(PATH, expected, f"{min(workload.batch_sizes)} to {max(workload.batch_sizes)} samples per node")
+
+
+def check_regroups(reading: Reading, algorithm: object, workload: Workload, faults: Sequence[Fault]) -> None:
+    """Report unequal batches of nodes that *faults* may take out of a group that would form again without them."""
+    if facts_of(algorithm).in_step and len(set(workload.batch_sizes)) > 1 and any(map(may_lose, faults)):
+        each = f"{min(workload.batch_sizes)} to {max(workload.batch_sizes)} samples per node"
+        expected = (
+            "one size for all nodes, which the rest can form a group with; or regroup: false, and a loss ends the run"
+        )
+        reading.bad(PATH, expected, f"{each}, and faults that may lose a node")
 
 
 def _is_number(value: object, least: int) -> bool:

@@ -18,7 +18,7 @@ from simcluster.documents.shipped import shipped_names, shipped_path
 from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.read import batches
-from simcluster.experiment.read.batches import check_weighed
+from simcluster.experiment.read.batches import check_regroups, check_weighed
 from simcluster.experiment.read.blocks import read_algorithm, read_topology, read_workload
 from simcluster.experiment.read.experiment import NAMED, Experiment
 from simcluster.experiment.read.fit import check_cut, check_fit, check_size, count_steps, put_numbers, put_order
@@ -195,6 +195,8 @@ def _read(reading: Reading, of_topology: Mapping[str, Any], home: Home | None) -
     check_fit(reading, top, function, settings)
     if function is not None and workload is not None:
         check_weighed(reading, function, settings, workload)
+        if top.regroup:
+            check_regroups(reading, function, workload, faults)
     if reading.problems:
         raise UsageError(reading.problems)
     assert cluster is not None, "a topology that is missing was a problem"

@@ -23,6 +23,7 @@ from simcluster.workloads.layers.part import PartCost, count_part
 from simcluster.workloads.layers.tensor_shard import PieceCost, Share, share_of
 from simcluster.workloads.operator_costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.running import running_buffers
 from simcluster.workloads.steps import Loss, differentiate, rehearsed, trainable_of
 
 T = TypeVar("T")
@@ -31,13 +32,14 @@ T = TypeVar("T")
 @dataclass
 class Counted:
     """Facts found once for all replicas of a workload: costs, whether the model draws random numbers, whether it can
-    be made and used part by part, and what is wrong with its layers if it can.
+    be made and used part by part, what is wrong with its layers if it can, and whether its loss is a sum over samples.
     """
 
     found: dict[Hashable, Any] = field(default_factory=dict)
     draws: bool | None = None
     in_parts: bool | None = None
     wrong_layers: Problem | None = None
+    loss_sums: bool = False
 
 
 @dataclass(eq=False)
@@ -140,6 +142,14 @@ class Counter:
             return count_memory(self.a_model(), self.loss, self.make_optimizer, like, data)
 
         return self.once(("memory", *_shapes(batch)), "the model and its loss", count)
+
+    def running(self, batch: Batch) -> list[str]:
+        """Return the names of the model's running statistics."""
+
+        def find() -> list[str]:
+            return running_buffers(self.a_model(), self.like_batch(batch))
+
+        return self.once("running", "the model", find)
 
     def once(self, key: Hashable, what: str, work: Callable[[], T]) -> T:
         """Return the result of *work*, which is called *what* and run once for each *key*."""

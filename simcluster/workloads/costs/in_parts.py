@@ -56,6 +56,9 @@ class CounterInParts(Counter):
     def shares(self, batch: Batch, size: int) -> list[PieceCost]:
         return self.sketch().shares(batch, size)
 
+    def running(self, batch: Batch) -> list[str]:
+        return self.sketch().running(batch)
+
     def memory(self, batch: Batch, data: Iterable[Samples]) -> Memory:
         return self.sketch().memory(batch, data)
 

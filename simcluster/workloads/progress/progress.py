@@ -51,6 +51,8 @@ class Progress:
     device = HOST
     """Where the weights and everything computed from them are."""
     drawn_samples: int = 0
+    settle_statistics: Callable[[], None] | None = None
+    """Blends in what has come of running statistics: see simcluster.compute.running."""
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -124,6 +126,8 @@ class Progress:
         Raises Left if this rank is to leave the run: at this point it has nothing unfinished.
         """
         batches = step if batches is None else batches
+        if self.settle_statistics is not None:
+            self.settle_statistics()
         if self.computes:
             self.ledger.settle(batches)
         if self.memory is not None:

@@ -1,0 +1,42 @@
+"""All-reduces that a replica's running statistics join, in the same messages: see simcluster.compute.running."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any
+
+from torch import Tensor
+
+from simcluster.collectives.flat import flatten, unflatten
+from simcluster.compute import StatisticsExchange, exchange_of
+from simcluster.transport import Transport
+
+AllReduce = Callable[..., Coroutine[Any, Any, Tensor]]
+
+
+def with_statistics(all_reduce: AllReduce) -> AllReduce:
+    """Return *all_reduce*, joined by the running statistics of the nodes that have some."""
+
+    @wraps(all_reduce)
+    def run(node: Transport, vector: Tensor, tag: str, **settings: Any) -> Coroutine[Any, Any, Tensor]:
+        exchange = exchange_of(node)
+        if exchange is None or not vector.is_floating_point():
+            return all_reduce(node, vector, tag, **settings)
+        return _joined(all_reduce, exchange, vector, tag, **settings)
+
+    return run
+
+
+async def _joined(
+    all_reduce: AllReduce, exchange: StatisticsExchange, vector: Tensor, tag: str, **settings: Any
+) -> Tensor:
+    node, own = exchange.plain, exchange.leave()
+    if all((each.dtype, each.device) == (vector.dtype, vector.device) for each in own):
+        like = [vector, *own]
+        total, *sums = unflatten(await all_reduce(node, flatten(like), tag, **settings), like)
+    else:
+        total = await all_reduce(node, vector, tag, **settings)
+        sums = unflatten(await all_reduce(node, flatten(own), f"{tag}/statistics", **settings), own)
+    exchange.arrive(sums)
+    return total
