@@ -55,9 +55,9 @@ class RunHome:
             return
         if last_run(self._link) == self._folder and not (self._before and lead(self._link, self._before)):
             self._link.unlink(missing_ok=True)
-        if not set(os.listdir(self._folder)) - {SOURCE}:
-            shutil.rmtree(self._folder)
-        with suppress(OSError):  # others may be there
+        with suppress(OSError):  # other runs may be there
+            if not set(os.listdir(self._folder)) - {SOURCE}:
+                shutil.rmtree(self._folder)
             if self._made_root:
                 self._link.parent.rmdir()
 
@@ -71,9 +71,8 @@ class RunHome:
             _make_room(link)
             found = _numbered(root, f"{link.name}-{changed}" if changed else link.name)
         except OSError as error:
-            raise UsageError(
-                Problem("out", f"{link} cannot be written: {error.strerror}; choose another out", "")
-            ) from None
+            why = f"{link} cannot be written: {error.strerror}; choose another out"
+            raise UsageError(Problem("out", why, "")) from None
         before = last_run(link)
         self._before = before if before != link and before.is_dir() else None
         self._link = link if lead(link, found) else None

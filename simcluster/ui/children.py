@@ -96,9 +96,11 @@ class Child:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with self._process.stdout as printed:
+        assert self._process.stdin is not None
+        with self._process.stdin, self._process.stdout as printed:
             while line := printed.readline(LINE_CHARACTERS):
                 self._lines.append(line.rstrip("\n"))
+            self._process.wait()  # before its input is closed, which would be a Ctrl-C
 
 
 class Children:
