@@ -114,7 +114,7 @@ def latest(
             continue
         return checkpoint
     if not found:
-        expected = "a run with checkpoints, as `--set checkpoint='{every: N}'` keeps them"
+        expected = "a run with checkpoints, which `checkpoint: {every: N}` in its experiment keeps"
         raise CheckpointError(str(folder), "no checkpoints", expected)
     steps = ", ".join(str(checkpoint.step) for checkpoint in found)
     wanted = "a complete checkpoint" + (f" of step {step}" if step is not None else "")
