@@ -88,7 +88,7 @@ def on_command_line() -> Iterator[None]:
 
 
 def in_short(function: Callable[P, T]) -> Callable[P, T]:
-    """Let *function*, which users call, raise our errors without the frames below it: they are no news to users."""
+    """Let *function*, which users call, raise our errors and Ctrl-C without the frames below: they are no news."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -96,6 +96,8 @@ def in_short(function: Callable[P, T]) -> Callable[P, T]:
             return function(*args, **kwargs)
         except SimclusterError as error:
             raise error.with_traceback(None)  # noqa: B904
+        except KeyboardInterrupt as end:
+            raise end.with_traceback(None) from None
 
     return call
 

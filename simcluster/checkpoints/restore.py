@@ -16,7 +16,7 @@ from simcluster.checkpoints.manifest import TRAINING, Manifest, config_sha256
 from simcluster.checkpoints.shard import ALGORITHM, LEDGER, MODEL, OPTIMIZER, Shard, check, own_of, own_trees
 from simcluster.checkpoints.store import Checkpoint
 from simcluster.checkpoints.tree import decode, encode, sharded_in
-from simcluster.documents.captured.source import placeless
+from simcluster.documents.captured.source import placeless_config
 from simcluster.errors import CheckpointError
 from simcluster.workloads.progress.books import closed
 from simcluster.workloads.progress.ledger import Ledger
@@ -39,7 +39,7 @@ class Restored:
 
 def check_same_training(manifest: Manifest, config: Mapping[str, Any]) -> None:
     """Raise CheckpointError, naming the difference, if *config* defines another training."""
-    before, after = _placeless(manifest.config), _placeless(config)
+    before, after = placeless_config(manifest.config), placeless_config(config)
     if config_sha256(before) != config_sha256(after):
         for key in TRAINING:
             then, now = before.get(key), after.get(key)
@@ -48,16 +48,6 @@ def check_same_training(manifest: Manifest, config: Mapping[str, Any]) -> None:
                 raise CheckpointError(key, _short(now, then), expected)
     if manifest.config_sha256 != config_sha256(manifest.config):
         raise CheckpointError("config_sha256", manifest.config_sha256, "the hash of its config")
-
-
-def _placeless(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *config* with captured sources wherever the run's folder is."""
-    return {
-        key: block | {"path": placeless(block["path"])}
-        if isinstance(block, dict) and isinstance(block.get("path"), str)
-        else block
-        for key, block in config.items()
-    }
 
 
 def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> Restored:

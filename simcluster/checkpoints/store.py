@@ -113,7 +113,10 @@ def latest(
             warnings.warn(f"{checkpoint.path.name} is passed over: {error}", CheckpointWarning, stacklevel=2)
             continue
         return checkpoint
-    steps = ", ".join(str(checkpoint.step) for checkpoint in found) or "none"
+    if not found:
+        expected = "a run with checkpoints, which `checkpoint: {every: N}` in its experiment keeps"
+        raise CheckpointError(str(folder), "no checkpoints", expected)
+    steps = ", ".join(str(checkpoint.step) for checkpoint in found)
     wanted = "a complete checkpoint" + (f" of step {step}" if step is not None else "")
     raise CheckpointError(str(folder), f"checkpoints of steps: {steps}", wanted)
 

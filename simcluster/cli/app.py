@@ -35,6 +35,7 @@ from simcluster.cli.track import export
 from simcluster.cli.ui import ui
 from simcluster.cli.verify import verify
 from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere, on_command_line
+from simcluster.paths.last_run import each_once
 from simcluster.process.exits import INTERRUPTED
 from simcluster.process.installed import NO_TORCH
 from simcluster.process.terminal import make_visible
@@ -181,6 +182,7 @@ def compare(
     from simcluster.results import compare as compare_runs
     from simcluster.results import load_run
 
+    runs = each_once(runs)
     if len(runs) < 2:
         raise UsageError(Problem("runs", str(len(runs)), "at least two run folders"))
     comparisons = [compare_runs(load_run(runs[0]), load_run(other)) for other in runs[1:]]

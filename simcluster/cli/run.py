@@ -14,6 +14,7 @@ from simcluster.cli.terminal.options import Json, Report, Sets, overrides, real_
 from simcluster.cli.terminal.show import print_finished, shown, warnings_told
 from simcluster.cli.track import Track, tracked
 from simcluster.errors import Problem, UsageError
+from simcluster.paths.last_run import last_run
 from simcluster.process.loading import torch_loads
 
 EXAMPLES = """\b
@@ -34,7 +35,8 @@ def run(
     seed: Annotated[int | None, Option(metavar="N", help="The seed of all randomness.")] = None,
     compute: options.Compute = None,
     out: Annotated[
-        Path | None, Option(metavar="DIR", help="The run folder; by default in runs/.", rich_help_panel=OUTPUT)
+        Path | None,
+        Option(metavar="DIR", help="The run folder; by default a new one in runs.", rich_help_panel=OUTPUT),
     ] = None,
     report: Report = True,
     rendezvous: options.Rendezvous = None,
@@ -111,6 +113,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Resume a run from its last complete checkpoint."""
+    run = last_run(run)
     named = options.backend_named(run / "config.yaml", backend)
     given = overrides(more_options, "--option") | real_options(
         named, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config, ssh_options=ssh_options,

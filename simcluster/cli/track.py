@@ -13,6 +13,7 @@ from typer import Argument, Option
 
 from simcluster.cli.terminal.help import OUTPUT
 from simcluster.errors import Problem, RunError, UsageError
+from simcluster.paths.last_run import each_once
 
 if TYPE_CHECKING:
     from simcluster.watching.telling import Follower
@@ -45,7 +46,7 @@ def export(
     from simcluster.tracking import check
 
     check(to, into)
-    found = [load_sweep(source) if is_sweep(source) else load_run(source) for source in sources]
+    found = [load_sweep(source) if is_sweep(source) else load_run(source) for source in each_once(sources)]
     for one in found:
         print(one.track(to, into))
 

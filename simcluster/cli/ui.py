@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 import threading
 from collections.abc import Collection
 from pathlib import Path
@@ -44,6 +45,8 @@ def ui(
         raise UsageError(Problem("ui", f"no {', '.join(absent)}", f"it to be installed: {install_extra('api')}"))
     if root.exists() and not root.is_dir():
         raise UsageError(Problem("folder", f"the file {root}", "a folder with runs"))
+    if not root.exists():
+        print(f"note: no folder {root}; an empty one is made", file=sys.stderr)
     from simcluster.ui.app import make_app
     from simcluster.ui.children import Children
     from simcluster.ui.shelf import Shelf

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, get_type_hints
 
 import pydantic
@@ -13,6 +15,10 @@ import pydantic
 from simcluster.documents.limits import MOST_WHOLE
 from simcluster.documents.yaml import describe
 from simcluster.errors import UsageError, nearest
+
+Adapters = Callable[[str], pydantic.TypeAdapter[Any]]
+_adapters: MutableMapping[Callable[..., Any], Adapters] = weakref.WeakKeyDictionary()
+"""By function, the adapters of its settings: a sweep reads the same ones hundreds of times."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +81,14 @@ def validate(
 
     *context* is pydantic's validation context, for types that check a value against its surroundings.
     """
-    keywords, hints = _keywords(function), _hints(function)
+    keywords, adapters = _keywords(function), _adapters_of(function)
     values: dict[str, Any] = {}
     problems = [SettingProblem(name, *_unknown(function, name), unknown=True) for name in given if name not in keywords]
     for name, parameter in keywords.items():
         if name in given:
             try:
-                adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(hints.get(name, Any))
                 # As strict JSON: a list may become a tuple and text a Path, but text is no number.
-                values[name] = adapter.validate_json(json.dumps(given[name]), strict=True, context=context)
+                values[name] = adapters(name).validate_json(json.dumps(given[name]), strict=True, context=context)
             except pydantic.ValidationError as error:
                 problems += _problems(name, given[name], error)
             else:
@@ -95,6 +100,13 @@ def validate(
         else:
             values[name] = parameter.default
     return values, problems
+
+
+def _adapters_of(function: Callable[..., Any]) -> Adapters:
+    if function not in _adapters:
+        hints = _hints(function)
+        _adapters[function] = cache(lambda name: pydantic.TypeAdapter(hints.get(name, Any)))
+    return _adapters[function]
 
 
 def _problems(name: str, given: Any, error: pydantic.ValidationError) -> list[SettingProblem]:

@@ -40,7 +40,7 @@ from simcluster.paths.given_path import given_path
 from simcluster.process.kernels import stay_portable
 from simcluster.results import Run
 from simcluster.runs import words
-from simcluster.runs.destination import check_folder, default_folder
+from simcluster.runs.destination import check_folder
 from simcluster.runs.doubts import SHARED
 from simcluster.runs.folder import LOGS, TRACEBACK
 from simcluster.runs.record import RunRecord
@@ -61,7 +61,7 @@ Output = Callable[[str, str], None]
 def run_plan(
     plan: Experiment,
     *,
-    out: str | Path | None = None,
+    out: str | Path,
     options: Mapping[str, Any] | None = None,
     report: bool = True,
     progress: Progress | None = None,
@@ -71,7 +71,7 @@ def run_plan(
     begins_with: Restored | None = None,
 ) -> Run:
     """Run a *plan* that has been read already; see `run`. *begins_with*: a checkpoint; see `resume`."""
-    folder = folder_of(plan, out)
+    folder = given_path(out)
     check_folder(folder)
     given = dict(options or {})
     check_compute(plan, given)
@@ -157,16 +157,6 @@ def _failure(error: BaseException, finished: Run, plan: Experiment, folder: Path
     for line in (*words.warnings(finished.summary), *_ways_on(plan, folder)):
         failure.add_note(line)
     return failure
-
-
-def folder_of(plan: Experiment, out: str | Path | None) -> Path:
-    """Return the directory of *plan*'s run: *out*, or the default."""
-    return home_of(out, plan.name, plan.algorithm_name, plan.backend, plan.seed)
-
-
-def home_of(out: str | Path | None, name: str, algorithm: str, backend: str, seed: int) -> Path:
-    """Return the directory of a run with these facts: *out*, or the default."""
-    return given_path(out) if out is not None else default_folder(name, algorithm, backend, seed)
 
 
 def _ways_on(plan: Experiment, folder: Path) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,17 @@ from simcluster.experiment.checkpointing import (
     last_before_the_end,
     last_complete,
 )  # fmt: skip
-from simcluster.experiment.execute import Output, Progress, folder_of, home_of, run_plan
+from simcluster.experiment.execute import Output, Progress, run_plan
 from simcluster.experiment.read.given import AnyAlgorithm, AnyExperiment, AnyTopology, AnyWorkload
 from simcluster.experiment.read.read import read_experiment
 from simcluster.fault_plans.plan import planned
 from simcluster.paths.given_path import given_path
+from simcluster.paths.last_run import last_run
 from simcluster.process.kernels import heed_portable
 from simcluster.results import Run
 from simcluster.runs import words
 from simcluster.runs.folder import SUMMARY, read_summary
+from simcluster.runs.home import RunHome
 from simcluster.watching.notebook import notebook_progress
 from simcluster.watching.telling import Follower, Watcher
 
@@ -66,7 +67,7 @@ def run(
     - *workload*: the same, or a Workload.
     - *overrides*: values by dotted key, {"algorithm.pull_interval": 4}; *keys* replace whole blocks: stop={"steps": 3}.
     - *compute*: what every node computes on. *options*: the backend's own.
-    - *out*: the run's directory, by default in `runs/`. *report*: can be skipped for large numbers of runs.
+    - *out*: the run's directory, by default a new one in `runs/`. *report*: can be skipped for large numbers of runs.
     - *progress*: called with (steps done, steps in all); by default, a notebook shows them. *on_output*: called with
       (node, line) for what nodes on other machines print.
     - *watcher*: sees the run live (simcluster.watching) without affecting it. *follower*: sees its rows
@@ -80,20 +81,24 @@ def run(
     """
     refuse_while_loading()
     heed_portable(options or {})
+    given = {"topology": topology, "workload": workload, "compute": compute, **keys}
+    changed = {key: value for key, value in given.items() if value is not None and experiment is not None}
     if experiment is None:
         parts = {"topology": topology, "algorithm": algorithm, "workload": workload}
         experiment = {**{key: part for key, part in parts.items() if part is not None}, **keys}
         topology, algorithm, workload, keys = None, None, None, {}
-    plan = read_experiment(
-        experiment, {**keys, **(overrides or {})}, topology=topology, algorithm=algorithm, workload=workload, seed=seed,
-        backend=backend, compute=compute, faults=planned(), home=partial(home_of, out),
-    )  # fmt: skip
-    check_nothing_to_resume(folder_of(plan, out))
-    with notebook_progress(plan.name, progress) as shown:
-        return told(run_plan(
-            plan, out=out, options=options, report=report, progress=shown, on_output=on_output, watcher=watcher,
-            follower=follower,
-        ))  # fmt: skip
+    with RunHome(out, {**changed, **(overrides or {})}) as home:
+        plan = read_experiment(
+            experiment, {**keys, **(overrides or {})}, topology=topology, algorithm=algorithm, workload=workload,
+            seed=seed, backend=backend, compute=compute, faults=planned(), home=home,
+        )  # fmt: skip
+        folder = home(plan.name, plan.algorithm_name, plan.backend, plan.seed)
+        check_nothing_to_resume(folder)
+        with notebook_progress(plan.name, progress) as shown:
+            return told(run_plan(
+                plan, out=folder, options=options, report=report, progress=shown, on_output=on_output,
+                watcher=watcher, follower=follower,
+            ))  # fmt: skip
 
 
 @in_short
@@ -121,7 +126,7 @@ def resume(
     are those of `run`. Raise UsageError, usually a CheckpointError, before anything is written; RunError as `run` does.
     """
     heed_portable(options or {})
-    folder = run.folder if isinstance(run, Run) else given_path(run, "run")
+    folder = run.folder if isinstance(run, Run) else last_run(given_path(run, "run"))
     if not folder.is_dir():
         raise CheckpointError("run", f"no folder {folder}", "the folder of a run with checkpoints")
     found = last_complete(folder, step)

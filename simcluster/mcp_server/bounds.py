@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from simcluster.catalogue import names
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.paths.last_run import last_run
 from simcluster.ui.children import FOLDER
 
 MOST_CHARACTERS: Final = 20_000
@@ -60,8 +61,8 @@ class Root:
 
     def run(self, handle: str) -> Path:
         """Return the folder of the run *handle*. Raise UsageError if there is none."""
-        folder = self.folder / handle
-        if FOLDER.fullmatch(handle) is None or folder.is_symlink() or not folder.is_dir():
+        folder = last_run(self.folder / handle) if FOLDER.fullmatch(handle) else None
+        if folder is None or folder.is_symlink() or not folder.is_dir():
             raise UsageError(Problem("handle", repr(handle[:100]), "a handle from submit that has a folder"))
         return folder
 

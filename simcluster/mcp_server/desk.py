@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from simcluster.catalogue import KINDS, catalogue
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.mcp_server.bounds import Root, bounded
 from simcluster.process.signals import kill_group
+from simcluster.process.tied import TIED
 from simcluster.runs.folder import SUMMARY, read_summary
 from simcluster.ui.children import Children, Wanted
 
@@ -188,16 +188,15 @@ class Desk:
     def _command(self, words: Sequence[str]) -> tuple[int, str, list[str]]:
         """Return (exit code, output, errors) of a command; one that exceeds the budget is killed, with code 124."""
         with TemporaryFile() as out, TemporaryFile() as err:
-            process = subprocess.Popen(  # noqa: S603 - a list of arguments, each checked by Root
-                [sys.executable, "-m", "simcluster", *words],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self._root.folder, start_new_session=True,
-            )  # fmt: skip
-            try:
-                code = process.wait(self._budget_s)
-            except subprocess.TimeoutExpired:
-                kill_group(process.pid)
-                process.wait()
-                return 124, "", [f"more than the budget of {self._budget_s:g} s"]
+            with subprocess.Popen(  # noqa: S603 - a list of arguments, each checked by Root
+                [*TIED, *words],
+                stdin=subprocess.PIPE, stdout=out, stderr=err, cwd=self._root.folder, start_new_session=True,
+            ) as process:  # fmt: skip
+                try:
+                    code = process.wait(self._budget_s)
+                except subprocess.TimeoutExpired:
+                    kill_group(process.pid)
+                    return 124, "", [f"more than the budget of {self._budget_s:g} s"]
             texts = []
             for file in (out, err):
                 file.seek(0)

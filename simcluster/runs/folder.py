@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import open_file, read
+from simcluster.paths.last_run import last_run
 from simcluster.runs.record import Span
 from simcluster.runs.rows import Rows, read_rows
 from simcluster.runs.schema import summary_of, trace_of
@@ -68,7 +69,7 @@ class RunFolder:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Raise UsageError, naming every missing file, if *folder* is not a complete run directory."""
-        self.folder = Path(folder)
+        self.folder = last_run(folder)
         if not self.folder.is_dir():
             raise UsageError(Problem("run", f"no folder {self.folder}", "a run folder"))
         missing = [name for name in NEEDED if not (self.folder / name).is_file()]

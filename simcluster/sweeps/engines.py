@@ -100,7 +100,6 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
     """Run calls until all are done or the pool breaks; then all calls in flight count as died."""
     forks = way_to_start() == "fork"
     context = multiprocessing.get_context("forkserver" if forks else "spawn")
-    context.set_forkserver_preload(PRELOADED)
     if forks:
         start_fork_server()
     else:
@@ -135,6 +134,7 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
 
 def start_fork_server() -> None:
     """Start the fork server, out of reach of Ctrl-C: neither it nor its workers ever receive one."""
+    forkserver.set_forkserver_preload(PRELOADED)
     resource_tracker.ensure_running()  # which unblocks SIGINT once it is started
     with _main_hidden(), _without_ctrl_c():
         forkserver.ensure_running()

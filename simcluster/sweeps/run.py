@@ -35,13 +35,14 @@ from simcluster.experiment.read.given import (
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import opened, read, write_whole
 from simcluster.process.kernels import heed_portable
+from simcluster.process.starting import way_to_start
 from simcluster.results import Sweep
 from simcluster.runs.destination import check_links, check_writable
 from simcluster.runs.folder import METRIC_COLUMNS, METRICS, SOURCE, SUMMARY, read_summary, read_table
 from simcluster.runs.sweep.sweep_folder import LOGS, POINTS, SWEEP, TABLE_CSV, TABLE_PARQUET
 from simcluster.runs.sweep.swept_columns import columns_of
 from simcluster.sweeps.axes import Axis, read_axes
-from simcluster.sweeps.engines import Engine, checked_jobs, engine
+from simcluster.sweeps.engines import Engine, checked_jobs, engine, start_fork_server
 from simcluster.sweeps.points import DIED, ERROR, Point, is_complete, note, read_points
 from simcluster.watching.notebook import notebook_progress
 
@@ -66,7 +67,7 @@ class PlannedSweep(Sweep):
     """A sweep with *points* known before they run; its table may not be written yet."""
 
     def __init__(self, folder: Path, points: Sequence[Point], target: Mapping[str, float] | None = None) -> None:
-        super().__init__(folder, points[0].document["name"], list(points[0].values))
+        super().__init__(folder, points[0].document["name"], list(points[0].values), len(points))
         self.points = list(points)
         self._target = target
 
@@ -134,11 +135,13 @@ def sweep(
     def home(name: str, *_: object) -> Path:
         return given_path(out, "--out") if out is not None else Path("runs") / f"{name}-sweep"
 
+    processes = checked_jobs(jobs)
+    if engine_name == "local" and processes > 1 and way_to_start() == "fork":
+        start_fork_server()  # it imports while this process reads
     points = read_points(
         experiment, axes, fixed, seeds=seeds, seed=seed, backend=backend, topology=topology, compute=compute,
         algorithm=block_of("algorithm", algorithm), workload=block_of("workload", workload), home=home,
     )  # fmt: skip
-    processes = checked_jobs(jobs)
     _check(points, target or {}, options or {})
     folder = home(points[0].document["name"])
     check_folder(folder, (folder / SWEEP).is_file(), "a sweep's folder", (POINTS,), (LOGS,), (SOURCE,))
@@ -148,13 +151,25 @@ def sweep(
         run_all = None if ended else stack.enter_context(engine(engine_name, processes, folder / LOGS))
         _write_head(folder, axes, fixed, points)
         write_sources(reference for point in points for reference in own_code(point.document))
-        with notebook_progress(f"sweep of {points[0].document['name']}", progress, "runs") as shown:
-            run_missing(done, run_all, dict(options or {}), shown)
+        try:
+            with notebook_progress(f"sweep of {points[0].document['name']}", progress, "runs") as shown:
+                run_missing(done, run_all, dict(options or {}), shown)
+        except KeyboardInterrupt as end:
+            kept = [point for point, place in zip(points, done.folders, strict=True) if is_complete(place)]
+            end.add_note(f"{len(kept)} of {len(points)} points are kept in {folder}; the same command continues")
+            if kept:
+                _write(PlannedSweep(folder, kept, target), report=report)
+            raise
+    _write(done, report=report)
+    return done
+
+
+def _write(done: PlannedSweep, *, report: bool) -> None:
+    """Write the table of *done*, and its pages if *report*."""
     for name, write in ((TABLE_CSV, done.table.to_csv), (TABLE_PARQUET, done.table.to_parquet)):
-        write_whole(folder, name, content=partial(write, index=False))
+        write_whole(done.folder, name, content=partial(write, index=False))
     if report:
         done.write_pages()
-    return done
 
 
 def run_missing(done: PlannedSweep, run_all: Engine | None, options: dict[str, Any], progress: Progress | None) -> None:

@@ -1,4 +1,7 @@
-"""Runs and sweeps that the page has started: each a process of its own, by an argument list and without a shell."""
+"""Runs and sweeps that the page has started: each a process of its own, by an argument list and without a shell.
+
+They end with this process, whichever signal ends it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -17,12 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from simcluster.errors import Problem, UsageError
 from simcluster.process.signals import kill_group
+from simcluster.process.tied import LEAVE_S, TIED
 
 MOST_RUNNING, MOST_KEPT = 4, 64
 LINES, LINE_CHARACTERS = 500, 2000
-STOP_S = 20.0
-"""A process that Ctrl-C has not ended by then is killed."""
-
 FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 Word = Annotated[str, Field(max_length=1000)]
@@ -57,8 +57,8 @@ class Child:
         self.name, self.argv = name, list(argv)
         self._lines: deque[str] = deque(maxlen=LINES)
         self._process = subprocess.Popen(  # noqa: S603 - a list of arguments, checked in `command`
-            [sys.executable, "-m", "simcluster", *self.argv],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [*TIED, *self.argv],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONUNBUFFERED": "1"}, start_new_session=True, text=True, errors="replace",
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -78,7 +78,7 @@ class Child:
     def stop(self) -> None:
         """Press Ctrl-C, and kill it if that does not help."""
         self._process.send_signal(signal.SIGINT)  # does nothing to one that has ended
-        killer = threading.Timer(STOP_S, self._kill)
+        killer = threading.Timer(LEAVE_S, self._kill)
         killer.daemon = True
         killer.start()
 
@@ -96,9 +96,11 @@ class Child:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with self._process.stdout as printed:
+        assert self._process.stdin is not None
+        with self._process.stdin, self._process.stdout as printed:
             while line := printed.readline(LINE_CHARACTERS):
                 self._lines.append(line.rstrip("\n"))
+            self._process.wait()  # before its input is closed, which would be a Ctrl-C
 
 
 class Children:
@@ -141,7 +143,7 @@ class Children:
         for child in running:
             child.stop()
         for child in running:
-            child.wait(STOP_S)
+            child.wait(LEAVE_S)
 
     def _folder(self, wanted: Wanted) -> str:
         """Return the name of the run's folder: the one asked for, or one that is free."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import PARTIAL, listed, open_file, opened
 from simcluster.results import Run, load_run, load_sweep
 from simcluster.runs.folder import LIVE, LOG_SUFFIX, LOGS, REPORT, SUMMARY, TRACEBACK, read_summary, size_of
-from simcluster.runs.sweep.sweep_folder import EXPLORER, POINTS, SWEEP, TABLE_PARQUET
+from simcluster.runs.sweep.sweep_folder import ANSWER, EXPLORER, POINTS, SWEEP, TABLE_PARQUET
 from simcluster.watching.live_file import read_live
 
 MOST_DEPTH, MOST_VISITED, MOST_ROWS = 4, 20_000, 5_000
@@ -23,6 +24,7 @@ LOG_BYTES = 64 << 10
 """The end of a log is shown."""
 
 PAGES = (REPORT, EXPLORER)
+POINT = re.compile("[0-9a-f]{16}")
 
 TOLD = ("name", "algorithm", "topology", "backend", "seed", "status", "steps", "elapsed_s", "loss", "accuracy")
 
@@ -35,7 +37,7 @@ class Shelf:
         self._rows: OrderedDict[tuple[str, int, int], dict[str, Any]] = OrderedDict()
 
     def rows(self, under: str = "") -> list[dict[str, Any]]:
-        """Return a row per run and sweep below *under*, the latest first; the points of a sweep only if it is *under*.
+        """Return a row per run, sweep and what-if below *under*, the latest first; their points only if one is *under*.
 
         Raises UsageError if *under* is no folder here.
         """
@@ -97,7 +99,7 @@ class Shelf:
             parts = waiting.pop(0)
             if parts != start:
                 yield parts
-            if len(parts) - len(start) >= MOST_DEPTH or (parts != start and self._has(parts, SWEEP, SUMMARY, LIVE)):
+            if len(parts) - len(start) >= MOST_DEPTH or (parts != start and self._is_one(parts)):
                 continue
             with suppress(OSError), opened(self.root, *parts) as place:
                 for entry in sorted(os.listdir(place)):
@@ -106,6 +108,17 @@ class Shelf:
                         return
                     if not entry.startswith((".", PARTIAL)) and _is_folder(entry, place):
                         waiting.append((*parts, entry))
+
+    def _is_one(self, parts: tuple[str, ...]) -> bool:
+        """Whether *parts* lead to a run, a sweep or a what-if, below which no others are listed."""
+        return self._has(parts, SWEEP, SUMMARY, LIVE, ANSWER) or bool(self._points(parts))
+
+    def _points(self, parts: tuple[str, ...]) -> list[str]:
+        """Return the names of the points of a sweep or a what-if, which no run of another kind has."""
+        with suppress(OSError):
+            found = listed(self.root, *parts, POINTS)
+            return found if all(map(POINT.fullmatch, found)) else []
+        return []
 
     def _has(self, parts: tuple[str, ...], *names: str) -> bool:
         return any(self._stat(parts, name) is not None for name in names)
@@ -124,6 +137,11 @@ class Shelf:
         if (sweep := self._stat(parts, SWEEP)) is not None:
             return about | self._sweep_row(parts, sweep)
         summary, live = self._stat(parts, SUMMARY), self._stat(parts, LIVE)
+        answer, points = self._stat(parts, ANSWER), self._points(parts)
+        if answer is not None or (points and summary is None):
+            changed = answer or self._stat((*parts, POINTS, points[0]), SUMMARY)
+            told = {"name": parts[-1], "points": len(points), "changed_s": changed.st_mtime if changed else 0.0}
+            return about | told | {"kind": "whatif", "state": "done" if answer else "unfinished", "error": ""}
         if live is not None and (state := self._live_row(parts)) is not None:
             return about | state | {"kind": "run", "changed_s": live.st_mtime}
         if summary is None:
@@ -170,18 +188,16 @@ class Shelf:
         }
 
     def _sweep_row(self, parts: tuple[str, ...], sweep: os.stat_result) -> dict[str, Any]:
-        points = 0
-        with suppress(OSError):
-            points = len(listed(self.root, *parts, POINTS))
-        told = {"kind": "sweep", "name": parts[-1], "points": points, "changed_s": sweep.st_mtime, "error": ""}
+        told: dict[str, Any] = {"kind": "sweep", "name": parts[-1], "points": len(self._points(parts)), "error": ""}
+        told["changed_s"] = sweep.st_mtime
         if (table := self._stat(parts, TABLE_PARQUET)) is None:
             return told | {"state": "unfinished"}
         key = ("/".join(parts), table.st_mtime_ns, table.st_size)
         if key not in self._rows:
             try:
                 found = load_sweep(self.root.joinpath(*parts))
-                self._rows[key] = {"name": found.name, "points": len(found.table), "keys": found.keys}
-                self._rows[key]["state"] = "failed" if found.failed else "done"
+                state = "failed" if found.failed else "done" if len(found.table) >= found.planned else "interrupted"
+                self._rows[key] = {"name": found.name, "points": len(found.table), "keys": found.keys, "state": state}
             except UsageError as error:
                 self._rows[key] = {"state": "damaged", "error": str(error)[:1000]}
         return told | self._rows[key] | {"changed_s": table.st_mtime}

@@ -13,6 +13,7 @@ import msgspec
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.paths.inside import read
+from simcluster.runs.sweep.sweep_folder import ANSWER
 from simcluster.what_if.answer import bottleneck, less, sentences
 from simcluster.what_if.critical_path import CriticalPath, Part
 from simcluster.what_if.effects import Effect, by_price, ranked
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from simcluster.what_if.plots import WhatIfPlots
 
 ANSWER_BYTES = 64 << 20
-ANSWER, TABLE, REPORT = "whatif.json", "whatif.csv", "report.html"
+TABLE, REPORT = "whatif.csv", "report.html"
 
 
 class WhatIf:

@@ -30,17 +30,17 @@ from simcluster.experiment.read.read import read_experiment
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
 from simcluster.runs.folder import SOURCE, RunFolder
-from simcluster.runs.sweep.sweep_folder import LOGS, POINTS
+from simcluster.runs.sweep.sweep_folder import ANSWER, LOGS, POINTS
 from simcluster.sweeps.axes import read_axes
 from simcluster.sweeps.engines import Engine, checked_jobs, engine
-from simcluster.sweeps.points import Point, digest_of
+from simcluster.sweeps.points import Point, digest_of, is_complete
 from simcluster.sweeps.run import PlannedSweep, check_folder, run_missing
 from simcluster.topology import Device
 from simcluster.what_if.critical_path import CriticalPath, critical_path
 from simcluster.what_if.effects import Effect, by_gain, effect, is_part
 from simcluster.what_if.free import free_changes
 from simcluster.what_if.goal import Goal, read_goal
-from simcluster.what_if.outcome import ANSWER, REPORT, TABLE, WhatIf
+from simcluster.what_if.outcome import REPORT, TABLE, WhatIf
 from simcluster.what_if.perturb import Change, Parts, changes, purchases, read_parts
 
 if TYPE_CHECKING:
@@ -122,7 +122,12 @@ def whatif(
     check_folder(folder, ours, "a folder of whatif", (POINTS,), (SOURCE,))
     with engine(engine_name, processes, folder / LOGS) as run_all:
         write_sources(plan.own_code)
-        found = _Asked(read, fixed, plan, wanted, seeds, folder, run_all, progress).answer(for_sale)
+        try:
+            found = _Asked(read, fixed, plan, wanted, seeds, folder, run_all, progress).answer(for_sale)
+        except KeyboardInterrupt as end:
+            kept = sum(map(is_complete, (folder / POINTS).glob("*")))
+            end.add_note(f"{kept} runs are kept in {folder}; the same command continues")
+            raise
     _write(found, report=report)
     return found
 

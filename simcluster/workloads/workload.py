@@ -96,6 +96,8 @@ class Workload:
     _counted: Counted = field(default_factory=Counted, init=False, repr=False)
     _sizes: dict[int, BatchSizes] = field(default_factory=dict, init=False, repr=False)
     _sketches: dict[type[Sketch], Sketch] = field(default_factory=dict, init=False, repr=False)
+    tried: dict[tuple[object, ...], int] = field(default_factory=dict, init=False, repr=False)
+    """Steps of the replicas that were tried out before a run, by all that they depend on."""
 
     def __post_init__(self) -> None:
         problems = wrong_parts(self.model, self.loss, self.optimizer, self.schedule)
@@ -119,7 +121,7 @@ class Workload:
         if self.name:
             return self
         twin = copy.copy(self)
-        twin.__dict__.update(name=name, _counted=Counted(), _sketches={})
+        twin.__dict__.update(name=name, _counted=Counted(), _sketches={}, tried=self.tried)
         return twin
 
     def with_batches(self, sizes: Sequence[int]) -> Workload:

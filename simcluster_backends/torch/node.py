@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib
+import json
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ import msgspec
 import torch
 
 from simcluster.compute import HOST
+from simcluster.documents.captured.source import placeless_config
 from simcluster.errors import LaunchFailed, RunError, SimclusterError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.process.intra_op import one_thread
@@ -57,7 +59,8 @@ def take_part(
     heed_portable({"portable": options.portable})
     with one_thread():
         board = Board(store, place, job.names, fallen)
-        said = "\n".join([job.config_json, job.program, str(job.seed), *job.names])
+        config = json.dumps(placeless_config(json.loads(job.config_json)))  # each process has a folder of its own
+        said = "\n".join([config, job.program, str(job.seed), *job.names])
         digests = board.agree("here", hashlib.sha256(said.encode()).hexdigest(), options.start_s)
         others = [rank for rank, digest in enumerate(digests) if digest != digests[place.rank]]
         if others:

@@ -246,3 +246,8 @@ def test_a_manifest_says_what_it_must(change: Callable[[Manifest], None], words:
     change(manifest)
     with pytest.raises(CheckpointError, match=words):
         decode_manifest(encode_manifest(manifest), "it")
+
+
+def test_a_run_without_checkpoints_is_refused_with_how_to_have_some(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"found no checkpoints, expected a run with checkpoints, which"):
+        latest(tmp_path)

@@ -11,6 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
+import msgspec
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -18,6 +21,7 @@ from simcluster.cli.app import app
 from simcluster.errors import UsageError
 from simcluster.process.installed import install_extra
 from tests.support.root import ROOT
+from tests.support.socket_runs import wait_for
 
 
 def refused(*words: str) -> str:
@@ -59,3 +63,27 @@ def test_it_prints_its_address_and_a_link_and_ends_by_ctrl_c(tmp_path: Path) -> 
         process.send_signal(signal.SIGINT)
         process.communicate()
     assert process.returncode == 130
+
+
+def test_a_folder_that_is_absent_is_named(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "simcluster", "ui", str(tmp_path / "nosuch"), "--port", "0"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"note: no folder {tmp_path / 'nosuch'}; an empty one is made\n"
+        process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_its_runs_end_with_it_whichever_signal_ends_it(tmp_path: Path, number: signal.Signals) -> None:
+    argv = [sys.executable, "-m", "simcluster", "ui", str(tmp_path), "--port", "0"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        where = process.stdout.readline().split()[-1].rstrip("/")
+        wanted = {"experiment": "quickstart", "sets": ["stop.steps=1000000"], "folder": "long"}
+        httpx.post(f"{where}/api/start", json=wanted, headers={"Origin": where}, timeout=60).raise_for_status()
+        live = tmp_path / "long" / "live.json"
+        wait_for(live.is_file)
+        run = psutil.Process(msgspec.json.decode(live.read_bytes())["pid"])
+        process.send_signal(number)
+        run.wait(60)
+    assert not live.exists(), "it ended as by Ctrl-C"

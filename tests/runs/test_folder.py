@@ -18,7 +18,7 @@ from simcluster.errors import NodeFailed, UsageError
 from simcluster.paths.spool import Spool
 from simcluster.reports.report import write_report
 from simcluster.results import load_run
-from simcluster.runs.destination import check_folder, default_folder
+from simcluster.runs.destination import check_folder, default_name
 from simcluster.runs.record import RunRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.runs.write import FolderError, write_run
@@ -279,9 +279,9 @@ def test_a_report_can_be_written_again_from_the_folder_alone(tmp_path: Path) -> 
         ("a b/..", "runs/quickstart-..-sim-seed7"),
     ],
 )
-def test_the_default_folder_tells_runs_apart_and_stays_below_runs(algorithm: str, expected: str) -> None:
-    assert default_folder("quickstart", algorithm, "sim", 7) == Path(expected)
-    assert default_folder("quickstart", algorithm, "sim", 7).parent == Path("runs")
+def test_the_default_name_tells_runs_apart_and_stays_below_runs(algorithm: str, expected: str) -> None:
+    assert default_name("quickstart", algorithm, "sim", 7) == Path(expected)
+    assert default_name("quickstart", algorithm, "sim", 7).parent == Path("runs")
 
 
 def test_reading_a_summary_imports_neither_pandas_nor_plotly(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +21,11 @@ import yaml
 
 import simcluster
 from simcluster.errors import UsageError
+from simcluster.sweeps.axes import Axis
 from simcluster.sweeps.engines import DIED, engine
-from simcluster.sweeps.points import digest_of, run_point
+from simcluster.sweeps.points import digest_of, read_points, run_point
+from simcluster.ui.shelf import Shelf
+from simcluster.workloads import Replica
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -300,3 +304,30 @@ for name, is_orphan in (("with its server", False), ("an orphan", True)):
 def test_a_worker_that_cannot_begin_says_so_unless_its_sweep_is_over() -> None:
     done = subprocess.run([sys.executable, "-c", WORKERS], capture_output=True, text=True, check=True)
     assert [line for line in done.stderr.splitlines() if "Error" in line] == ["FileNotFoundError: with its server"]
+
+
+def test_a_ctrl_c_says_what_is_kept_and_leaves_a_table_of_it_and_the_same_sweep_goes_on(tmp_path: Path) -> None:
+    def press(done: int, total: int, before: int) -> None:
+        if done == 2 > before:
+            raise KeyboardInterrupt
+
+    sweep: Any = partial(simcluster.sweep, SMALL, VALUES, out=tmp_path / "s", jobs=1, report=False)
+    with pytest.raises(KeyboardInterrupt) as end:
+        sweep(progress=press)
+    assert end.value.__notes__ == [f"2 of 6 points are kept in {tmp_path / 's'}; the same command continues"]
+    assert len(simcluster.load_sweep(tmp_path / "s").table) == 2
+    [row] = Shelf(tmp_path).rows()
+    assert (row["state"], row["points"]) == ("interrupted", 2)
+    before: list[int] = []
+    assert len(sweep(progress=lambda done, total, kept: before.append(kept)).table) == 6
+    assert set(before) == {2}
+    assert Shelf(tmp_path).rows()[0]["state"] == "done"
+
+
+def test_a_workload_is_tried_out_once_for_each_seed_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Replica] = []
+    monkeypatch.setattr(Replica, "try_out", lambda replica: tried.append(replica))
+    axes = [Axis((key,), tuple((value,) for value in values)) for key, values in VALUES.items()]
+    experiment = SMALL | {"workload": {"name": "quadratic", "batch_size": 5}}
+    assert len(read_points(experiment, axes, {}, seeds=2)) == 12
+    assert len(tried) == 2

@@ -79,3 +79,20 @@ def test_compared_runs_show_a_curve_each_and_only_the_settings_that_differ(tmp_p
         ]  # fmt: skip
     with pytest.raises(UsageError, match="expected 1 to 12 runs"):
         compared([], [], "time")
+
+
+def test_a_what_if_is_one_row_with_its_page_and_its_points_are_below_it(tmp_path: Path) -> None:
+    points = [f"{number:016x}" for number in range(3)]
+    for name in ("answered", "begun"):
+        for point in points:
+            write_made_up(tmp_path / name / "points" / point)
+    for name in ("whatif.json", "report.html"):
+        (tmp_path / "answered" / name).write_text("{}")
+    write_made_up(tmp_path / "mine" / "points" / "first")  # a user's folder that is called so
+    shelf = Shelf(tmp_path)
+    rows = {row["id"]: row for row in shelf.rows()}
+    assert {name: (row["kind"], row["state"]) for name, row in rows.items()} == {
+        "answered": ("whatif", "done"), "begun": ("whatif", "unfinished"), "mine/points/first": ("run", "done"),
+    }  # fmt: skip
+    assert (rows["answered"]["points"], rows["answered"]["pages"]) == (3, ["report.html"])
+    assert {row["id"] for row in shelf.rows("begun")} == {f"begun/points/{point}" for point in points}

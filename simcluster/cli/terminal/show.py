@@ -70,7 +70,7 @@ def print_finished(finished: RunFolder, *, as_json: bool) -> None:
 def shown(title: str, *, watch: bool, as_json: bool) -> Iterator[dict[str, Any]]:
     """Show a run inside as it happens; yield the arguments of `run` and `resume` that this needs.
 
-    For a run that fails, print its summary.json if asked for; for one that is interrupted, print how to resume.
+    For a run that fails, print its summary.json if asked for.
     """
     with watching(silent=as_json or not watch) as watcher, progress_bar(title, silent=as_json or watch) as progress:
         try:
@@ -78,10 +78,6 @@ def shown(title: str, *, watch: bool, as_json: bool) -> Iterator[dict[str, Any]]
         except RunError as error:
             if as_json and error.folder is not None and (summary := Path(error.folder) / "summary.json").is_file():
                 print(summary.read_text(), end="")
-            raise
-        except KeyboardInterrupt as end:
-            for words in getattr(end, "__notes__", []):
-                print(words, file=sys.stderr)
             raise
 
 
@@ -118,8 +114,20 @@ def print_line(name: str, line: str) -> None:
 @contextmanager
 def progress_bar(title: str, *, silent: bool, estimate_s: float = 30.0) -> Iterator[Callable[..., None] | None]:
     """Yield a callback, (steps done, in all, done before), that draws a bar on standard error; None unless that is a
-    terminal. The time left is estimated from the last *estimate_s*, and not from what was done before.
+    terminal. The time left is estimated from the last *estimate_s*, and not from what was done before. After a Ctrl-C,
+    print what is kept and how to continue.
     """
+    try:
+        with _bar(title, silent, estimate_s) as progress:
+            yield progress
+    except KeyboardInterrupt as end:
+        for words in getattr(end, "__notes__", []):
+            print(words, file=sys.stderr)
+        raise
+
+
+@contextmanager
+def _bar(title: str, silent: bool, estimate_s: float) -> Iterator[Callable[..., None] | None]:
     if silent or not sys.stderr.isatty():
         yield None
         return

@@ -122,6 +122,16 @@ def placeless(reference: str) -> str:
     return f"{'/'.join(Path(file).parts[-3:])}:{name}" if is_captured(Path(file)) else reference
 
 
+def placeless_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *config* with captured sources wherever the run's folder is."""
+    return {
+        key: block | {"path": placeless(block["path"])}
+        if isinstance(block, dict) and isinstance(block.get("path"), str)
+        else block
+        for key, block in config.items()
+    }
+
+
 def files_with(path: Path) -> list[Path]:
     """Return all files of the captured source that *path* belongs to; none if it belongs to no such source, or if there
     is a link.

@@ -37,6 +37,10 @@ def count_steps(
     steps, epochs, numerics = top.stop.steps, top.stop.epochs, top.numerics
     size = len(cluster.workers)
 
+    key = (size, top.seed, steps, epochs, numerics, in_parts, top.backend)
+    if key in workload.tried:  # by a point of a sweep that differs in something else
+        return workload.tried[key]
+
     def try_one() -> Replica:
         if numerics == "real":
             # A simulator holds all replicas in this process; the nodes of other backends may be elsewhere.
@@ -58,6 +62,8 @@ def count_steps(
         return 1
     if replica.steps > MOST_STEPS:
         reading.bad(("stop", "epochs"), f"at most {MOST_STEPS} steps", f"{epochs}, which is {replica.steps} steps")
+    else:
+        workload.tried[key] = replica.steps
     return replica.steps
 
 

@@ -16,17 +16,21 @@ from simcluster.runs.sweep.swept_columns import as_text, column_of
 if TYPE_CHECKING:
     import pandas as pd
 
-SWEEP, POINTS, LOGS, EXPLORER = "sweep.yaml", "points", "logs", "explorer.html"
+SWEEP, ANSWER, POINTS, LOGS, EXPLORER = "sweep.yaml", "whatif.json", "points", "logs", "explorer.html"
 TABLE_CSV, TABLE_PARQUET = "table.csv", "table.parquet"
 
 TABLE_COLUMNS = {"run": "OTU", "status": "OTU"}
 
 
 class SweepFolder:
-    """A finished sweep: its *folder*, *name*, the *keys* that were swept, and `table` (pandas), one row a point."""
+    """A sweep that ended: its *folder*, *name*, the *keys* that were swept, and `table` (pandas), one row a point.
 
-    def __init__(self, folder: Path, name: str, keys: Sequence[str]) -> None:
+    One that was interrupted has a row for each of the *planned* points that was kept.
+    """
+
+    def __init__(self, folder: Path, name: str, keys: Sequence[str], planned: int) -> None:
         self.folder, self.name, self.keys = folder, name, list(keys)
+        self.planned = planned
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -71,13 +75,13 @@ def is_sweep(folder: Path) -> bool:
     return (folder / SWEEP).is_file()
 
 
-def read_sweep(folder: Path) -> tuple[str, list[str]]:
-    """Return the name and the swept keys of the sweep in *folder*. Raises UsageError if that is no ended sweep's."""
+def read_sweep(folder: Path) -> tuple[str, list[str], int]:
+    """Return the name, the swept keys and the number of points of an ended sweep in *folder*. Raises UsageError."""
     missing = [name for name in (SWEEP, TABLE_PARQUET) if not (folder / name).is_file()]
     if missing:
         raise UsageError([Problem(name, f"nothing in {folder}", "this file of a sweep that ended") for name in missing])
     try:
         head = loads(read(folder, SWEEP, most_bytes=MAX_BYTES).decode(), str(folder / SWEEP)).data
-        return str(head["experiment"]), [str(key) for axis in head["axes"] for key in axis]
+        return str(head["experiment"]), [str(key) for axis in head["axes"] for key in axis], int(head["points"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(Problem(SWEEP, f"something else in {folder}", "what a sweep writes there")) from error

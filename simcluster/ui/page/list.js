@@ -39,7 +39,7 @@ export function showList(root, under) {
   compare.type = "button";
   compare.addEventListener("click", () => { location.hash = `#/compare?${new URLSearchParams([...ticked].map((id) => ["id", id]))}`; });
   wide.append(list);
-  const title = heading(under ? `Sweep ${under}` : "Runs");
+  const title = heading(under ? `Points of ${under}` : "Runs");
   const section = element("section");
   section.append(bar, found, wide);
   root.append(title, section);
@@ -47,11 +47,13 @@ export function showList(root, under) {
   const matches = (row) => (!filters.state || row.state === filters.state) && (!filters.algorithm || row.algorithm === filters.algorithm)
     && (!filters.topology || row.topology === filters.topology)
     && [row.id, row.swept, row.name, row.algorithm, row.topology, row.backend].join(" ").toLowerCase().includes(filters.text.trim().toLowerCase());
+  // without what the other columns say; its title has the whole path
+  const short = (row) => row.id.slice(under ? under.length + 1 : 0).replace(`-${String(row.algorithm).replace(":", "_")}-${row.backend}-seed${row.seed}`, "");
   function tick(row) {
     const box = element("input");
     box.type = "checkbox";
     box.checked = ticked.has(row.id);
-    box.disabled = !["done", "failed"].includes(row.state) || row.kind === "sweep";
+    box.disabled = !["done", "failed"].includes(row.state) || row.kind !== "run";
     box.setAttribute("aria-label", `compare ${row.id}`);
     box.addEventListener("change", () => { if (box.checked) ticked.add(row.id); else ticked.delete(row.id); state(); });
     return box;
@@ -81,9 +83,10 @@ export function showList(root, under) {
     const focused = document.activeElement && document.activeElement.getAttribute("aria-label");
     table(list, [["", true], ["run", true], ["state", true], ["algorithm", true], ["topology", true], ["backend", true], ["seed", false], ["steps", false], ["time", false], ["loss", false], ["accuracy", false], ["sent", false], ["pages", true]],
       shown.map((row) => {
-        const to = link(row.swept || row.id, `#/${row.kind === "sweep" ? "sweep" : "run"}/${address(row.id)}`);
+        const to = link(row.swept || short(row), `#/${row.kind === "run" ? "run" : "sweep"}/${address(row.id)}`);
         to.setAttribute("aria-label", `open ${row.id}`);
-        const what = row.kind === "sweep" ? [`sweep, ${row.points} points`, "", "", "", "", "", "", "", ""] : [row.algorithm || "", row.topology || "", row.backend || "", String(row.seed ?? ""), row.of_steps ? `${row.steps} of ${row.of_steps}` : String(row.steps ?? ""), seconds(row.elapsed_s), number(row.loss), number(row.accuracy, 3), row.bytes === undefined ? "" : size(row.bytes)];
+        to.title = row.id;
+        const what = row.kind !== "run" ? [row.kind === "sweep" ? `sweep, ${row.points} points` : `what-if, ${row.points} runs`, "", "", "", "", "", "", "", ""] : [row.algorithm || "", row.topology || "", row.backend || "", String(row.seed ?? ""), row.of_steps ? `${row.steps} of ${row.of_steps}` : String(row.steps ?? ""), seconds(row.elapsed_s), number(row.loss), number(row.accuracy, 3), row.bytes === undefined ? "" : size(row.bytes)];
         return [[tick(row), to, pill(row), ...what, pages(row)], ""];
       }));
     if (focused) document.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
