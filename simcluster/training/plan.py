@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from simcluster.errors import Problem, UsageError
-from simcluster.inference.plan.shape import Shape
+from simcluster.inference.plan.shape import Shape, described
 from simcluster.topology import Topology
 from simcluster.training.candidates import LOCAL, Candidate, candidates
 from simcluster.training.model import blocks_of, memory_of, settings_of
@@ -79,7 +79,7 @@ class TrainingPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON has it."""
-        model = asdict(self.shape) | {"weights": self.shape.weights}
+        model = described(self.shape)
         asked = {"samples_per_step": self.samples, "tokens_per_sample": self.tokens}
         return {
             "topology": self.topology.name,
