@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simcluster.inference.plan.header import shape_of
+from simcluster.inference.headers.read import shape_of
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request
 from simcluster.serving.placing import layout_of, limits_of

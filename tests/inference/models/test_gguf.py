@@ -40,7 +40,7 @@ def test_a_file_that_is_no_gguf_is_refused_by_name(tmp_path):
     for content in (b"not a model at all, but long enough", b"GGUF" + b"\xff" * 60, b"GGUF\x03\0\0\0" + b"\xff" * 16):
         path.write_bytes(content)
         with pytest.raises(ModelFileError, match=r"model\.gguf: file: found .*, expected a GGUF file"):
-            GgufFile(path)
+            open_model(str(path))
 
 
 A = tiny.LLAMA

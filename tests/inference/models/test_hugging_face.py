@@ -14,14 +14,14 @@ from safetensors.torch import save_file
 
 from simcluster.errors import UsageError
 from simcluster.inference.files.error import ModelFileError
-from simcluster.inference.models import hugging_face
 from simcluster.inference.models.decoder import Part
+from simcluster.inference.models import runnable
 from simcluster.inference.models.open import open_model
 from simcluster.inference.models.tokenizer import _spelling
 from tests.inference.models import by_numpy, tiny
 from tests.inference.models.test_chat import PLAIN
 
-NAMES = hugging_face._WHOLE | hugging_face._LAYER
+NAMES = runnable._HUGGING_FACE
 # Heads of 8, not of 24 / 6 as a reader that computes it would find.
 WIDE = replace(tiny.HALVES, head_width=8, tied=False)
 
