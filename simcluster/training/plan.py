@@ -120,7 +120,8 @@ def plan_training(topology: Topology, shape: Shape, samples: int | None = None, 
     Raise UsageError with all limits that the request exceeds.
     """
     samples = 4 * max(1, len(topology.workers)) if samples is None else samples
-    limits = (("--batch-size", samples, MOST_SAMPLES), ("--sample-tokens", tokens, MOST_TOKENS))
+    longest = min(MOST_TOKENS, shape.context or MOST_TOKENS)
+    limits = (("--batch-size", samples, MOST_SAMPLES), ("--sample-tokens", tokens, longest))
     problems = [Problem(flag, str(n), f"a number from 1 to {most:,}") for flag, n, most in limits if not 0 < n <= most]
     if not topology.workers:
         problems.append(Problem(f"topology {topology.name}", "no worker", "nodes with a device"))

@@ -19,7 +19,8 @@ class ModelFileError(UsageError):
     """A file of a model that is missing, malformed, or of a kind that is not supported."""
 
     def __init__(self, file: object, key: str, found: str, expected: str) -> None:
-        super().__init__(Problem(key, found, expected, file=str(file)))
+        printable = "".join(filter(str.isprintable, key))  # it may come from the file
+        super().__init__(Problem(printable, found, expected, file=str(file)))
 
 
 def shown(value: object) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,5 +126,4 @@ def _mapping(folder: Path, name: str, path: Path | None = None, most: int = MOST
 
 
 def _checked(header: ModelHeader) -> ModelHeader:
-    checked(header.shape, str(header.facts.file))
-    return header
+    return replace(header, shape=checked(header.shape, str(header.facts.file)))
