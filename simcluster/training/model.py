@@ -14,7 +14,6 @@ from simcluster.workloads.costs.memory import Memory
 from simcluster.workloads.models.gpt import gpt
 from simcluster.workloads.timing_replica import TimingReplica
 
-
 MOST_OFF: Final = 0.01
 """How far a model's weights may be from those of Llama's layers, as a share: biases and norms of heads."""
 

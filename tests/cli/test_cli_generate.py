@@ -80,7 +80,19 @@ def test_what_a_device_lacks_for_a_forecast_is_said_next_to_it(command: Any, mod
 
 
 def test_times_alone_need_no_weights(command: Any) -> None:
-    words = ("generate", "smolcluster", "--model", "8b", "--weights", "q4", "--prompt-tokens", "512", "--max-tokens", "128", "--json")
+    words = (
+        "generate",
+        "smolcluster",
+        "--model",
+        "8b",
+        "--weights",
+        "q4",
+        "--prompt-tokens",
+        "512",
+        "--max-tokens",
+        "128",
+        "--json",
+    )
     code, out, _ = command(*words)
     found = json.loads(out)
     assert code == 0
@@ -94,7 +106,19 @@ def test_times_alone_need_no_weights(command: Any) -> None:
 
 
 def test_a_prompt_in_one_chunk_takes_the_plans_time_and_in_more_chunks_longer(command: Any) -> None:
-    words = ("generate", "smolcluster", "--model", "8b", "--weights", "q4", "--prompt-tokens", "1000", "--max-tokens", "1", "--json")
+    words = (
+        "generate",
+        "smolcluster",
+        "--model",
+        "8b",
+        "--weights",
+        "q4",
+        "--prompt-tokens",
+        "1000",
+        "--max-tokens",
+        "1",
+        "--json",
+    )
     whole, halves = (
         json.loads(command(*words, "--placement", "alone", "--chunk-tokens", size)[1])["ttft_s"]
         for size in ("1000", "500")

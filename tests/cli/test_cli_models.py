@@ -27,7 +27,11 @@ def written(path: Path, kind: gguf.GGMLQuantizationType, without: str = "") -> s
     writer.add_head_count(4)
     writer.add_layer_norm_rms_eps(1e-5)
     block, size = GGML_QUANT_SIZES[kind]
-    layers = [f"blk.{n}.{name}" for n in (0, 1) for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")]
+    layers = [
+        f"blk.{n}.{name}"
+        for n in (0, 1)
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+    ]
     for name in ["token_embd", *layers]:
         if name != without:
             writer.add_tensor(f"{name}.weight", np.zeros((width, width // block * size), np.uint8), raw_dtype=kind)
@@ -46,11 +50,17 @@ def config(path: Path, **more: Any) -> str:
 
 
 MODELS: dict[str, tuple[Callable[[Path], str], str]] = {
-    "scaled rotations": (lambda at: config(at / "config.json", rope_scaling=SCALED), "rope_scaling: found rope_type llama3"),
-    "biases": (lambda at: config(at / "config.json", model_type="qwen2"), "model_type: found 'qwen2', expected 'llama'"),
+    "scaled rotations": (
+        lambda at: config(at / "config.json", rope_scaling=SCALED), "rope_scaling: found rope_type llama3",
+    ),
+    "biases": (
+        lambda at: config(at / "config.json", model_type="qwen2"), "model_type: found 'qwen2', expected 'llama'",
+    ),
     "sizes alone": (lambda at: config(at / "config.json"), "weights: found none"),
-    "K-quants": (lambda at: written(at / "a.gguf", gguf.GGMLQuantizationType.Q4_K), "found weights of type Q4_K, expected"),
-    "a preset": (lambda at: "8b", "model: found '8b', a preset without weights, expected a model with weights: smollm2"),
+    "K-quants": (
+        lambda at: written(at / "a.gguf", gguf.GGMLQuantizationType.Q4_K), "found weights of type Q4_K, expected",
+    ),
+    "a preset": (lambda at: "8b", "model: found '8b', a preset without weights, expected a model with weights: smoll"),
 }  # fmt: skip
 
 
@@ -103,7 +113,9 @@ def test_a_plan_says_how_a_model_is_served(command: Any, tmp_path: Path) -> None
     assert found["model"]["weights"] == 15 * 256**2 + 5 * 256
     assert found["model"]["whole_bytes"] == pytest.approx(2 * 15 * 256**2 + 4 * 5 * 256)
     assert found["serve"] == "serve holds weights in f32, bf16, int8, by default in f32: 3.937 MB"
-    assert json.loads(command("plan", "smolcluster", "--model", model, "--weights", "bf16", "--json")[1])["serve"] is None
+    assert (
+        json.loads(command("plan", "smolcluster", "--model", model, "--weights", "bf16", "--json")[1])["serve"] is None
+    )
     found = json.loads(command("plan", "smolcluster", "--model", "7b", "--json")[1])
     assert found["model"]["weight_bytes"] == 2
     assert found["serve"] == "serve has no weights of Llama 2 7B; times alone: generate with --prompt-tokens N"
@@ -116,7 +128,19 @@ def test_the_context_of_a_model_is_a_bound_in_every_command(command: Any, tmp_pa
     for words in (
         ("plan", *shelf, "--prompt-tokens", "32768", "--output-tokens", "4"),
         ("generate", *shelf, "--prompt-tokens", "32768", "--max-tokens", "4"),
-        ("bench", "serving", *shelf, "--rate", "1", "--requests", "1", "--prompt-tokens", "32768", "--output-tokens", "4"),
+        (
+            "bench",
+            "serving",
+            *shelf,
+            "--rate",
+            "1",
+            "--requests",
+            "1",
+            "--prompt-tokens",
+            "32768",
+            "--output-tokens",
+            "4",
+        ),
     ):
         code, out, err = command(*words)
         assert (code, out) == (2, "")

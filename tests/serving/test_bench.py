@@ -14,8 +14,8 @@ from simcluster.inference.load.arrivals import Offered, offered
 from simcluster.inference.load.lengths import fixed, length_of
 from simcluster.inference.load.metrics import figures
 from simcluster.inference.plan.placements import rank
-from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.shape import PRESETS, with_weights
+from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import Lengths
 from simcluster.serving.bench import Served, bench_cluster
 from simcluster.topology import Topology, load
@@ -40,7 +40,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("kind", ["alone", "pipeline"])
 def test_a_request_on_an_idle_shelf_has_the_plans_first_token(kind: str, shelf: Topology) -> None:
     lengths = Lengths(512, 4)
-    best = next(one for one in rank(Shelf(shelf, with_weights(PRESETS["8b"], "q4"), lengths), 1).placements if one.kind == kind)
+    best = next(
+        one for one in rank(Shelf(shelf, with_weights(PRESETS["8b"], "q4"), lengths), 1).placements if one.kind == kind
+    )
     found = bench_cluster(replace(ALONE, placement=kind), shelf, [Offered(3.0, 512, 4)])
     (one,) = found.answers
     assert one.ttft_s == pytest.approx(best.ttft_s, rel=1e-9)

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from simcluster.inference.plan.shape import PRESETS, with_weights
 from simcluster.inference.plan.placements import rank
+from simcluster.inference.plan.shape import PRESETS, with_weights
 from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import (
     TOKEN_BYTES,

@@ -27,7 +27,7 @@ Weights = Annotated[
     str | None,
     Option(
         metavar="FORMAT",
-        help=f"{', '.join(HELD)}: f32 by default; with times alone any of {', '.join(FORMATS)}: the model's by default.",
+        help=f"{', '.join(HELD)}: f32 by default. With times alone any of {', '.join(FORMATS)}, or the model's.",
         autocompletion=one_of(*FORMATS),
     ),
 ]

@@ -13,7 +13,8 @@ from simcluster.inference.headers.quantised import densities
 from simcluster.inference.plan.shape import Shape, WeightCounts
 
 BIASES: Final = {
-    "attention_bias": ("qkv", "output"), "use_qkv_bias": ("qkv",), "qkv_bias": ("qkv",), "attention_out_bias": ("output",),
+    "attention_bias": ("qkv", "output"), "use_qkv_bias": ("qkv",), "qkv_bias": ("qkv",),
+    "attention_out_bias": ("output",),
     "mlp_bias": ("mlp",), "use_bias": ("qkv", "output", "mlp"), "enable_bias": ("qkv", "output", "mlp"),
     "lm_head_bias": ("head",),
 }  # fmt: skip
@@ -29,7 +30,7 @@ SIZED: Final = re.compile(
 NO_SIZE: Final = re.compile(
     r"original_max_position_embeddings|num_(labels|beams|beam_groups|return_sequences|nextn_predict_layers)|chunk_size_feed_forward|max_window_layers"
     r"|_?sliding_window.*|attention_chunk_size|no_rope_layer.*|moe_layers|moe_layer_end_index|norm_topk_prob|n_group"
-    r"|topk_group|qk_head_dim|rotary_dim|summary_.*|torch_dtype|pretraining_tp|do_layer_norm_before"
+    r"|.*_token_id|quantization(_config)?|topk_group|qk_head_dim|rotary_dim|summary_.*|torch_dtype|pretraining_tp|do_layer_norm_before"
     r"|layer_norm_elementwise_affine|num_ln_in_parallel_attn|scale_attn_by_inverse_layer_idx|use_bidirectional_attention"
     r"|(rms|layer)?_?norm_eps(ilon)?|router_jitter_noise|num_local_experts_per.*|moe_router.*|moe_(dropout|use_).*"
 )
@@ -119,7 +120,9 @@ def _with_experts(
     gate = s.width if shared and "shared_expert_intermediate_size" in facts.values else 0
     shared += each * facts.count("n_shared_experts", "moe_num_shared_experts", default=family.shared, least=0)
     first = facts.count("first_k_dense_replace", "moe_layer_start_index", default=family.dense, least=0)
-    step = facts.count("decoder_sparse_step", "moe_layer_freq", "moe_layer_interval", "interleave_moe_layer_step", default=1)
+    step = facts.count(
+        "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval", "interleave_moe_layer_step", default=1
+    )
     key, dense = facts.first("mlp_only_layers")
     if dense is not None and not isinstance(dense, list):
         raise facts.wrong(key, dense, "a list of layers")
@@ -138,5 +141,4 @@ def _check_all_read(facts: ModelFacts) -> None:
     for key, value in facts.values.items():
         matters = value is True or (type(value) is int and value > 0) or (isinstance(value, (dict, list)) and value)
         if matters and key not in facts.read and SIZED.search(key) and not NO_SIZE.fullmatch(key):
-            if not (key.endswith("_token_id") or key in ("quantization", "quantization_config")):
-                raise facts.wrong(key, value, f"no such key in a model of type {facts.values['model_type']}")
+            raise facts.wrong(key, value, f"no such key in a model of type {facts.values['model_type']}")

@@ -79,11 +79,11 @@ FAMILIES: Final[dict[str, ModelFamily]] = {
 """`model_type` in a config.json -> its family."""
 
 ARCHITECTURES: Final = (
-    "llama", "llama4", "mistral3", "qwen", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "gemma", "gemma2", "gemma3",
-    "phi2", "phi3", "phimoe", "gpt2", "gptneox", "gptj", "starcoder", "starcoder2", "stablelm", "falcon", "bloom", "mpt",
-    "olmo", "olmo2", "olmoe", "command-r", "cohere2", "granite", "granitemoe", "smollm3", "deepseek", "deepseek2",
-    "gpt-oss", "chatglm", "glm4", "glm4moe", "exaone", "exaone4", "internlm2", "baichuan", "nemotron", "orion",
-    "minicpm", "dots1", "ernie4_5", "ernie4_5-moe", "hunyuan-dense", "hunyuan-moe", "seed_oss", "arcee", "minimax-m2",
-    "bailingmoe", "bailingmoe2", "xverse",
+    "llama", "llama4", "mistral3", "qwen", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "gemma", "gemma2",
+    "gemma3", "phi2", "phi3", "phimoe", "gpt2", "gptneox", "gptj", "starcoder", "starcoder2", "stablelm",
+    "falcon", "bloom", "mpt", "olmo", "olmo2", "olmoe", "command-r", "cohere2", "granite", "granitemoe",
+    "smollm3", "deepseek", "deepseek2", "gpt-oss", "chatglm", "glm4", "glm4moe", "exaone", "exaone4",
+    "internlm2", "baichuan", "nemotron", "orion", "minicpm", "dots1", "ernie4_5", "ernie4_5-moe",
+    "hunyuan-dense", "hunyuan-moe", "seed_oss", "arcee", "minimax-m2", "bailingmoe", "bailingmoe2", "xverse",
 )  # fmt: skip
 """`general.architecture` of GGUF files: their tensors say how they count."""

@@ -46,7 +46,7 @@ class ModelFacts:
             raise self.wrong(key, found, "true or false")
         return default if found is None else found
 
-    def positive(self, *keys: str, default: float) -> float:
+    def positive(self, *keys: str, default: object) -> float:
         """Return the number above 0 at the first of *keys*, as a float."""
         key, found = self.first(*keys)
         found = default if found is None else found

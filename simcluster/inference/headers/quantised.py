@@ -10,7 +10,7 @@ DTYPES: Final = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 FOLDER: Final = "; or the folder with its .safetensors files, whose tensors are summed"
 
 
-def densities(facts: ModelFacts) -> dict[str, float]:
+def densities(facts: ModelFacts) -> dict[str, Any]:
     """Return the bytes of a weight, of one in the tables, and of one in experts. Raise ModelFileError if unknown."""
     key, kind = facts.first("dtype", "torch_dtype")
     plain = DTYPES.get(str(kind or "float32"))

@@ -69,15 +69,13 @@ def folder_header(folder: Path, file: str | None = None) -> ModelHeader:
     shape = shape_of_config(facts, folder.resolve().name)
     tensors = tensors_of(folder, files_of(folder, file))
     if tensors:
-        sizes = {
-            name: TensorSize(one.count, one.nbytes, one.kind not in FLOATS) for name, one in tensors.items()
-        }
+        sizes = {name: TensorSize(one.count, one.nbytes, one.kind not in FLOATS) for name, one in tensors.items()}
         shape = measured(shape, summed(sizes, shape.layers, folder), folder)
     return _checked(ModelHeader(shape, facts, tensors, is_gguf=False))
 
 
 def files_of(folder: Path, file: str | None = None) -> list[str]:
-    """Return the names of the files of weights in *folder*: all that belong to *file*, or those that its index names."""
+    """Return the names of the files of weights in *folder*: all that belong to *file*, or those of its index."""
     if file is not None:
         return [part.name for part in parts_of(folder / file)]
     with refusing(folder, "folder", "one that can be listed"):

@@ -80,7 +80,7 @@ def with_sums(shape: Shape, sums: TensorSums) -> Shape:
 
 
 def measured(shape: Shape, sums: TensorSums, file: object) -> Shape:
-    """Return *shape*, by a config, as *sums* of the file's tensors have it. Raise ModelFileError if they contradict it."""
+    """Return *shape*, of a config, as *sums* of the tensors have it. Raise ModelFileError if they contradict it."""
     tied = not sums.counts["head"]
     if tied and not shape.tied:
         raise ModelFileError(file, "lm_head.weight", "no such tensor", "one, as tie_word_embeddings is not true")
@@ -111,13 +111,15 @@ def _role(name: str) -> tuple[str | None, int | None, str]:
     layer = LAYER.search(name)
     if layer is None:
         return next((role for role, names in OUTSIDE if re.search(names, name)), None), None, name
-    rest = "left out" if re.fullmatch(r"(attn|attention)\.bias", layer[2]) else layer[2]  # a mask, as GPT-2's files have
+    rest = (
+        "left out" if re.fullmatch(r"(attn|attention)\.bias", layer[2]) else layer[2]
+    )  # a mask, as GPT-2's files have
     role = "left out" if rest == "left out" else next((one for one, names in IN_LAYER if re.search(names, rest)), None)
     return role, int(layer[1][:6]), rest
 
 
 def _complete(names: Mapping[int, set[str]], layers: int, file: object) -> None:
-    """Raise ModelFileError for the first layer without a tensor that all like it have: those with experts, or others."""
+    """Raise ModelFileError for a layer without a tensor that all like it have: those with experts, or without."""
     like: dict[bool, set[str]] = defaultdict(set)
     for found in names.values():
         like[_has_experts(found)] |= found
@@ -125,7 +127,9 @@ def _complete(names: Mapping[int, set[str]], layers: int, file: object) -> None:
         found = names.get(layer, set())
         missing = sorted(like[_has_experts(found)] - found) or ([] if found else ["tensor"])
         if missing:
-            raise ModelFileError(file, f"layer {layer}: {missing[0][:60]}", "no such tensor", "one, as other layers have")
+            raise ModelFileError(
+                file, f"layer {layer}: {missing[0][:60]}", "no such tensor", "one, as other layers have"
+            )
 
 
 def _has_experts(names: Iterable[str]) -> bool:

@@ -60,4 +60,3 @@ class Architecture:
         if self.rope_base is None:
             yield "position", None
         yield from ((name, layer) for layer in range(self.layers) for name in self.layer_names())
-

@@ -14,9 +14,9 @@ from simcluster.inference.files.error import ModelFileError, refusing
 from simcluster.inference.files.gguf import read_header
 from simcluster.inference.files.pieces import read_piece
 from simcluster.inference.headers.header import ModelHeader
-from simcluster.inference.models.runnable import architecture_of, tensor_key
 from simcluster.inference.models.dequantise import BY_NAME
 from simcluster.inference.models.model_file import ModelFile
+from simcluster.inference.models.runnable import architecture_of, tensor_key
 from simcluster.inference.models.tokenizer import CONTROL, Tokenizer
 from simcluster.inference.models.tokens import Tokens
 

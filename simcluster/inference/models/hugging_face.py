@@ -10,8 +10,8 @@ from torch import Tensor
 from simcluster.inference.files.error import ModelFileError, refusing
 from simcluster.inference.files.pieces import MOST_CONFIG, read_json
 from simcluster.inference.headers.header import ModelHeader
-from simcluster.inference.models.runnable import architecture_of, tensor_key
 from simcluster.inference.models.model_file import ModelFile
+from simcluster.inference.models.runnable import architecture_of, tensor_key
 from simcluster.inference.models.tensor_files import TensorFiles
 from simcluster.inference.models.tokenizer import Tokenizer
 from simcluster.inference.models.tokens import Tokens

@@ -1,4 +1,4 @@
-"""Whether the engine can run the model of a header: its architecture, or all that is in the way. Torch is not needed."""
+"""Whether the engine can run the model of a header: its architecture, or all that is in the way. Without torch."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _settings(header: ModelHeader) -> Iterator[Problem]:
 
 
 def _tensors(header: ModelHeader, architecture: Architecture) -> Iterator[Problem]:
-    """Yield the first tensor that is missing, of another shape or type than the engine's, or that it does not compute."""
+    """Yield the first tensor that is missing, of another shape or type than the engine's, or not computed by it."""
     file, rest = str(header.facts.file), dict(header.tensors)
     for name, layer in architecture.names():
         key, expected = tensor_key(header, name, layer), architecture.shapes(name)

@@ -81,9 +81,7 @@ class Shape:
             return self.counts
         attention = self.width * 2 * (self.heads + self.kv_heads) * self.head_size
         feed = self.width * (2 + self.gated) * self.ffn_width
-        return WeightCounts(
-            self.layers * attention, self.layers * feed, 2 * self.layers * self.width, last=self.width
-        )
+        return WeightCounts(self.layers * attention, self.layers * feed, 2 * self.layers * self.width, last=self.width)
 
     @property
     def layer_matrices(self) -> float:

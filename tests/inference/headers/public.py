@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 
-def llama(kind: str, layers: int, width: int, heads: int, kv_heads: int, ffn: int, words: int, **more: Any) -> dict[str, Any]:
+def llama(
+    kind: str, layers: int, width: int, heads: int, kv_heads: int, ffn: int, words: int, **more: Any
+) -> dict[str, Any]:
     return {
         "model_type": kind, "num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads,
         "num_key_value_heads": kv_heads, "intermediate_size": ffn, "vocab_size": words, "torch_dtype": "bfloat16",

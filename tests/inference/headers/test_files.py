@@ -24,7 +24,8 @@ WIDTH, WORDS, HEADS, KV_HEADS, FFN, LAYERS = 64, 96, 4, 2, 128, 3
 Q, KV = WIDTH, WIDTH * KV_HEADS // HEADS
 GGUF: dict[str, tuple[str, ...]] = {
     "llama": (), "qwen2": ("bias",), "qwen3": ("qk norm",), "gemma2": ("post norm",), "phi2": ("bias", "ungated"),
-    "gpt2": ("bias", "ungated", "positions"), "qwen2moe": ("bias", "experts", "shared"), "qwen3moe": ("qk norm", "experts"),
+    "gpt2": ("bias", "ungated", "positions"), "qwen2moe": ("bias", "experts", "shared"),
+    "qwen3moe": ("qk norm", "experts"),
     "deepseek2": ("latent", "experts", "shared", "dense first"), "gpt-oss": ("bias", "experts", "sinks"),
 }  # fmt: skip
 KINDS = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q5_1", "MXFP4"]
@@ -96,7 +97,9 @@ def test_types_have_the_blocks_of_the_package() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(sorted(GGUF)), st.booleans(), st.lists(st.sampled_from(KINDS), min_size=1, max_size=5))
-def test_the_weights_of_a_gguf_file_are_its_tensors(tmp_path_factory: Any, kind: str, tied: bool, types: list[str]) -> None:
+def test_the_weights_of_a_gguf_file_are_its_tensors(
+    tmp_path_factory: Any, kind: str, tied: bool, types: list[str]
+) -> None:
     path = tmp_path_factory.mktemp("law") / "model.gguf"
     tensors = dict(gguf_tensors(GGUF[kind], tied))
     more = {"attention.kv_lora_rank": 16, "rope.dimension_count": 16} if "latent" in GGUF[kind] else {}
@@ -121,7 +124,10 @@ def hugging_face_tensors(experts: bool) -> Iterator[tuple[str, tuple[int, ...]]]
         if experts:
             rows["block_sparse_moe.gate.weight"] = (4, WIDTH)
             for expert in range(4):
-                rows |= {f"block_sparse_moe.experts.{expert}.w{i}.weight": _ffn("down" if i == 2 else "", FFN) for i in (1, 2, 3)}
+                rows |= {
+                    f"block_sparse_moe.experts.{expert}.w{i}.weight": _ffn("down" if i == 2 else "", FFN)
+                    for i in (1, 2, 3)
+                }
         else:
             rows |= {f"mlp.{name}_proj.weight": _ffn(name, FFN) for name in ("gate", "up", "down")}
         yield from ((f"model.layers.{layer}.{name}", shape) for name, shape in rows.items())
@@ -150,7 +156,9 @@ def folder_of(folder: Path, experts: bool, **more: Any) -> Path:
 
 @pytest.mark.parametrize("experts", [False, True])
 @pytest.mark.parametrize("types", [{}, {"norm.weight": "F32", "proj.weight": "F8_E4M3"}])
-def test_the_weights_of_a_folder_are_those_of_all_its_files(experts: bool, types: dict[str, str], tmp_path: Path) -> None:
+def test_the_weights_of_a_folder_are_those_of_all_its_files(
+    experts: bool, types: dict[str, str], tmp_path: Path
+) -> None:
     folder = folder_of(tmp_path / "model", experts)
     tensors = list(hugging_face_tensors(experts))
     names = [f"model-{n:05}-of-00003.safetensors" for n in (1, 2, 3)]
@@ -165,7 +173,7 @@ def test_the_weights_of_a_folder_are_those_of_all_its_files(experts: bool, types
         assert shape.whole_bytes == pytest.approx(nbytes, rel=1e-9)
     (folder / names[2]).unlink()
     for model in (folder, folder / names[0]):
-        with pytest.raises(UsageError, match="no model-00003-of-00003.safetensors"):
+        with pytest.raises(UsageError, match="no model-00003-of-00003"):
             shape_of(str(model))
 
 
@@ -224,7 +232,7 @@ def test_a_file_that_is_cut_short_or_contradicts_its_config_is_refused(tmp_path:
     saved(folder / "model.safetensors", tensors, {})
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[:-1])
-    with pytest.raises(UsageError, match="found .* bytes, and a tensor at .*, expected a whole tensor"):
+    with pytest.raises(UsageError, match=r"found .* bytes, and a tensor at .*, expected a whole tensor"):
         shape_of(str(folder))
     (folder / "model.safetensors").write_bytes(content)
     folder_of(folder, False, head_dim=32)

@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 
 from simcluster.errors import UsageError
 from simcluster.inference.files.error import ModelFileError
-from simcluster.inference.models.decoder import Part
 from simcluster.inference.models import runnable
+from simcluster.inference.models.decoder import Part
 from simcluster.inference.models.open import open_model
 from simcluster.inference.models.tokenizer import _spelling
 from tests.inference.models import by_numpy, tiny
@@ -93,7 +93,10 @@ def test_weights_of_other_types_become_f32(tmp_path, dtype):
         ({"model_type": "mistral"}, "model_type: found 'mistral', expected 'llama'"),
         ({"hidden_act": "gelu"}, "hidden_act: found 'gelu', expected 'silu'"),
         ({"attention_bias": True}, "weights: found 19,080 in the tensors"),
-        ({"rope_scaling": {"factor": 2, "rope_type": "llama3"}}, "rope_scaling: found rope_type llama3, expected plain"),
+        (
+            {"rope_scaling": {"factor": 2, "rope_type": "llama3"}},
+            "rope_scaling: found rope_type llama3, expected plain",
+        ),
         ({"rope_scaling": {"factor": 2}}, "rope_scaling: found rope_type default, expected plain rotations"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters: found rope_type yarn"),
         ({"sliding_window": 4}, "sliding_window: found 4"),
@@ -168,7 +171,7 @@ def test_links_in_a_folder_are_not_followed(tmp_path):
 def test_a_folder_without_weights_or_without_a_model_is_refused(tmp_path):
     folder = write(tmp_path / "model", tiny.HALVES)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelFileError, match="weights: found none, expected the model's .safetensors files"):
+    with pytest.raises(ModelFileError, match="weights: found none, expected the model's"):
         open_model(str(folder))
     (folder / "config.json").unlink()
     with pytest.raises(ModelFileError, match=r"neither config.json nor a run's config.yaml"):
