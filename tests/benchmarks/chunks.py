@@ -19,8 +19,9 @@ from simcluster.serving.setup import Setup
 from simcluster.topology import load
 
 LOADS = {"smollm2": 2.0, "8b": 0.05}
-SHAPES = {"smollm2": PRESETS["smollm2"], "8b": with_weights(PRESETS["8b"], "q4")}
 """Model -> requests per second."""
+
+SHAPES = {"smollm2": PRESETS["smollm2"], "8b": with_weights(PRESETS["8b"], "q4")}
 
 CHUNKS = (64, 128, 256, 512)
 PROMPTS, ANSWER, CONTEXT = (100, 300, 700, 1500), 64, 10_000
