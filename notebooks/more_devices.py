@@ -30,7 +30,7 @@ from simcluster.inference.load.arrivals import offered
 from simcluster.inference.load.lengths import fixed
 from simcluster.inference.load.metrics import figures
 from simcluster.inference.plan.placements import rank
-from simcluster.inference.plan.shape import PRESETS
+from simcluster.inference.plan.shape import PRESETS, with_weights
 from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import Lengths, all_reduce
 from simcluster.reports.figure_style import TEMPLATE
@@ -45,7 +45,7 @@ COUNTS = (1, 2, 4, 8)
 def shelf(n, wait_ms):
     """Return *n* Pis; an exchange between two of them takes *wait_ms* before its first byte arrives."""
     star = simcluster.Topology.star(n, bandwidth="1 Gbps", latency=f"{wait_ms / 2} ms", device=PI)
-    return Shelf(star, PRESETS["7b"], Lengths(64, 64))
+    return Shelf(star, with_weights(PRESETS["7b"], "q4"), Lengths(64, 64))
 
 
 def best(n, wait_ms, kind, requests=1):

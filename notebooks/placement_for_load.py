@@ -30,7 +30,7 @@ from simcluster.inference.load.arrivals import offered
 from simcluster.inference.load.lengths import fixed, length_of
 from simcluster.inference.load.metrics import figures
 from simcluster.inference.plan.plan import make_plan
-from simcluster.inference.plan.shape import PRESETS
+from simcluster.inference.plan.shape import PRESETS, with_weights
 from simcluster.inference.plan.times import Lengths
 from simcluster.reports.figure_style import TEMPLATE
 from simcluster.serving.bench import Served, bench_cluster
@@ -38,7 +38,7 @@ from simcluster.serving.bench import Served, bench_cluster
 px.defaults.template, px.defaults.height = TEMPLATE, 360
 
 shelf = simcluster.Topology.load("smolcluster")
-plan = make_plan(shelf, PRESETS["8b"], Lengths(128, 16), 8)
+plan = make_plan(shelf, with_weights(PRESETS["8b"], "q4"), Lengths(128, 16), 8)
 
 # %% [markdown]
 # ## The plan, for one request and for eight at once
@@ -64,7 +64,7 @@ rows = []
 for rate in RATES:
     load = offered(rate, 20, fixed(128), length_of("uniform:4:28", "output"))
     for placement in PLACEMENTS:
-        found = figures(bench_cluster(Served("8b", placement=placement), shelf, load).answers)
+        found = figures(bench_cluster(Served("8b", placement=placement, weights="q4"), shelf, load).answers)
         rows.append((placement, rate, found.ttft_s.p90, found.tpot_s.median, found.mean_in_system))
 columns = ["placement", "requests/s", "TTFT of 90 %, s", "TPOT, s", "in the system"]
 loads = pd.DataFrame(rows, columns=columns)

@@ -31,7 +31,7 @@ from simcluster.inference.load.arrivals import offered
 from simcluster.inference.load.lengths import fixed
 from simcluster.inference.load.metrics import figures
 from simcluster.inference.plan.plan import make_plan
-from simcluster.inference.plan.shape import PRESETS
+from simcluster.inference.plan.shape import PRESETS, with_weights
 from simcluster.inference.plan.times import Lengths
 from simcluster.reports.figure_style import TEMPLATE
 from simcluster.serving.bench import Served, bench_cluster
@@ -40,7 +40,7 @@ from simcluster.what_if.perturb import read_parts
 
 px.defaults.template, px.defaults.height = TEMPLATE, 360
 
-MODEL, LENGTHS = PRESETS["70b"], Lengths(512, 128)
+MODEL, LENGTHS = with_weights(PRESETS["70b"], "q4"), Lengths(512, 128)
 parts = read_parts()
 device_usd = {part.name: part.price_usd for part in parts.devices}
 link_usd = {part.name: part.price_usd for part in parts.links}

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.read.keys import BACKENDS
 from simcluster.inference.engine.limits import CHUNK_TOKENS
+from simcluster.inference.formats import ALIASES, FORMATS, HELD, format_of
+from simcluster.inference.headers.read import shape_of
 from simcluster.inference.models.architecture import Architecture, Precision
 from simcluster.inference.models.model_file import ModelFile
 from simcluster.inference.models.open import open_model
-from simcluster.inference.plan.header import shape_of
-from simcluster.inference.plan.shape import Shape
+from simcluster.inference.plan.shape import Shape, beyond, with_weights
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import MOST_TOKENS, Request, Sampling
 from simcluster.serving.guessing import NO_GUESSES, Guessing
@@ -23,7 +25,6 @@ from simcluster.serving.replan import recovery_of
 from simcluster.serving.setup import Setup
 from simcluster.topology import Topology
 
-WEIGHT_BYTES: Mapping[Precision, float] = {"f32": 4.0, "bf16": 2.0, "int8": 1.0}
 ID = "0"
 GREEDY = Sampling()
 
@@ -32,7 +33,7 @@ GREEDY = Sampling()
 class Asked:
     """One request: a text, or the number of tokens of one if only times are wanted, and how it is answered.
 
-    *weights* None: f32, or the format of a preset if only times are wanted. *raw*: the model continues the text
+    *weights* None: f32, or the model's own format if only times are wanted. *raw*: the model continues the text
     instead of answering it as a user's message. *chunk_tokens*: the most tokens of the prompt per pass.
     """
 
@@ -41,7 +42,7 @@ class Asked:
     prompt_tokens: int | None = None
     max_tokens: int = 128
     sampling: Sampling = GREEDY
-    weights: Precision | None = None
+    weights: str | None = None
     placement: str = AUTO
     backend: str = "sim"
     raw: bool = False
@@ -70,7 +71,7 @@ class Asked:
         )  # fmt: skip
         wrong = [Problem(flag, str(found), expected) for flag, found, expected, is_well in checks if not is_well]
         wrong += self.guessing.problems(only_times=self.is_timed) + problems_of_chunks(self.chunk_tokens)
-        return wrong + problems_of_names(self.backend, self.weights)
+        return wrong + problems_of_names(self.backend, self.weights, only_times=self.is_timed)
 
 
 def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]:
@@ -79,7 +80,7 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
     Raises UsageError with all that is wrong.
     """
     problems, file, shape, draft = asked.problems(), None, None, None
-    read = partial(model_of, weights=asked.weights, only_times=asked.is_timed)
+    read = partial(model_of, weights=asked.weights, only_times=asked.is_timed, instead="--prompt-tokens N")
     try:
         file, shape, context = read(asked.model)
         draft = asked.guessing.opened((file, shape, context), read)
@@ -89,7 +90,9 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
     if shape is not None:
         try:
             if file is not None and asked.prompt is not None:
-                prompt = tuple(_prompt(file, asked.prompt, asked.raw))
+                with offering(asked.model, "--prompt-tokens N"):
+                    prompt = tuple(_prompt(file, asked.prompt, asked.raw))
+            problems += beyond(shape, len(prompt), asked.max_tokens, "--prompt-tokens") if asked.is_timed else []
             lengths = Lengths(max(len(prompt), 1), max(asked.max_tokens, 1))
             layout = layout_of(asked.placement, topology, shape, lengths, draft=draft)
             settings = {"guesses": asked.guessing.most, "chunk_tokens": asked.chunk_tokens}
@@ -105,7 +108,7 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
     is_real = asked.backend != "sim"
     recovery = recovery_of(topology, lengths)
     return Setup(
-        asked.model, shape, asked.weights or "f32", numerics, layout, limits, is_real, requests=(request,),
+        asked.model, shape, held(asked.weights), numerics, layout, limits, is_real, requests=(request,),
         recovery=recovery, draft=draft,
     ), file  # fmt: skip
 
@@ -113,26 +116,50 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
 def shape_of_architecture(architecture: Architecture, precision: Precision, name: str) -> Shape:
     """Return the shape of a model that is loaded in *precision*."""
     a = architecture
-    weight_bytes = WEIGHT_BYTES.get(precision, 4.0)
     return Shape(
-        name, a.layers, a.width, a.heads, a.kv_heads, a.head_width, a.feed_forward, a.vocabulary, a.tied, weight_bytes,
-        gated=a.gated,
+        name, a.layers, a.width, a.heads, a.kv_heads, a.head_width, a.feed_forward, a.vocabulary, a.tied,
+        FORMATS[precision], gated=a.gated, context=a.context,
     )  # fmt: skip
 
 
-def model_of(model: str, weights: Precision | None, *, only_times: bool = False) -> tuple[ModelFile | None, Shape, int]:
+def model_of(
+    model: str, weights: str | None, *, only_times: bool = False, instead: str
+) -> tuple[ModelFile | None, Shape, int]:
     """Return the opened *model*, unless *only_times* are wanted; its shape in *weights*; and its context.
 
-    *weights* None: f32, or the format of a preset if only times are wanted. Raises UsageError.
+    *weights* None: f32, or the model's own format if only times are wanted. Raises UsageError, with *instead* as the
+    way to times alone where a model cannot be loaded.
     """
     if not only_times:
-        file = open_model(model)
-        shape = shape_of_architecture(file.architecture, weights or "f32", file.name)
+        with offering(model, instead):
+            file = open_model(model)
+        shape = shape_of_architecture(file.architecture, held(weights), file.name)
         return file, shape, file.architecture.context
     shape = shape_of(model)
-    if weights is not None:
-        shape = replace(shape, weight_bytes=WEIGHT_BYTES.get(weights, shape.weight_bytes))
-    return None, shape, 2 * MOST_TOKENS
+    if (name := ALIASES.get(weights or "", weights or "")) in FORMATS:
+        shape = with_weights(shape, name)
+    return None, shape, shape.context or 2 * MOST_TOKENS
+
+
+@contextmanager
+def offering(model: str, instead: str) -> Iterator[None]:
+    """Let a UsageError of the block end with *instead*, the options for times alone, if those of *model* are known."""
+    try:
+        yield
+    except UsageError as error:
+        try:
+            shape_of(model)
+        except UsageError:
+            raise error from None
+        *others, last = error.problems
+        last = replace(last, expected=f"{last.expected}{'; ' if last.expected else ''}times alone: {instead}")
+        raise UsageError([*others, last]) from None
+
+
+def held(weights: str | None) -> Precision:
+    """Return the format in which the engine holds *weights*, or f32 for one that only times have."""
+    found = ALIASES.get(weights or HELD[0], weights or HELD[0])
+    return cast("Precision", found if found in HELD else HELD[0])
 
 
 def problems_of_chunks(tokens: int) -> list[Problem]:
@@ -141,14 +168,14 @@ def problems_of_chunks(tokens: int) -> list[Problem]:
     return [] if is_well else [Problem("--chunk-tokens", str(tokens), f"a number from 1 to {MOST_TOKENS:,}")]
 
 
-def problems_of_names(backend: str, weights: str | None) -> list[Problem]:
+def problems_of_names(backend: str, weights: str | None, *, only_times: bool = True) -> list[Problem]:
     """Return what is wrong with the names of a backend and of a format of weights."""
-    checks = (("--backend", backend, BACKENDS), ("--weights", weights, tuple(WEIGHT_BYTES)))
-    return [
-        Problem(flag, repr(name), nearest(name, known))
-        for flag, name, known in checks
-        if name is not None and name not in known
-    ]
+    problems = [] if backend in BACKENDS else [Problem("--backend", repr(backend), nearest(backend, BACKENDS))]
+    try:
+        format_of(weights or HELD[0], FORMATS if only_times else HELD)
+    except UsageError as error:
+        problems += error.problems
+    return problems
 
 
 def _prompt(file: ModelFile, text: str, raw: bool) -> list[int]:

@@ -16,12 +16,11 @@ from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.load.answers import Answer
 from simcluster.inference.load.arrivals import Offered
 from simcluster.inference.load.asked import collected
-from simcluster.inference.models.architecture import Precision
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request
 from simcluster.rng import numpy_stream
-from simcluster.serving.asked import model_of, problems_of_chunks, problems_of_names
+from simcluster.serving.asked import held, model_of, problems_of_chunks, problems_of_names
 from simcluster.serving.guessing import NO_GUESSES, Guessing
 from simcluster.serving.placing import layout_of, limits_of, policy_of
 from simcluster.serving.replan import recovery_of
@@ -42,7 +41,7 @@ MOST_PROMPTS: Final = 5 * 10**7
 class Served:
     """A model on a cluster: its name or file, the *weights*' format, the *placement*, and where the load runs.
 
-    *weights* None: f32, or the format of a preset without numerics. *policy*: which replica gets a request.
+    *weights* None: f32, or the model's own format without numerics. *policy*: which replica gets a request.
     *chunk_tokens*: the most prompt tokens per pass.
     """
 
@@ -50,7 +49,7 @@ class Served:
     backend: str = "sim"
     numerics: str = "none"
     placement: str = "auto"
-    weights: Precision | None = None
+    weights: str | None = None
     policy: Policy | None = None
     chunk_tokens: int = CHUNK_TOKENS
     guessing: Guessing = NO_GUESSES
@@ -64,7 +63,7 @@ class Served:
         )  # fmt: skip
         wrong = [Problem(flag, repr(found), expected) for flag, found, expected, is_well in checks if not is_well]
         wrong += self.guessing.problems(only_times=self.numerics == "none") + problems_of_chunks(self.chunk_tokens)
-        return wrong + problems_of_names(self.backend, self.weights)
+        return wrong + problems_of_names(self.backend, self.weights, only_times=self.numerics == "none")
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def _setup(served: Served, topology: Topology, load: Sequence[Offered]) -> Setup
     if sum(one.prompt_tokens for one in load) > MOST_PROMPTS:
         problems.append(Problem("--requests", "too many tokens of prompts", f"at most {MOST_PROMPTS:,} in all"))
     only_times = served.numerics == "none"
-    read = partial(model_of, weights=served.weights, only_times=only_times)
+    read = partial(model_of, weights=served.weights, only_times=only_times, instead="--numerics none")
     model = collected(problems, lambda: read(served.model))
     draft = None if model is None else collected(problems, lambda: served.guessing.opened(model, read))
     if problems or model is None:
@@ -129,7 +128,7 @@ def _setup(served: Served, topology: Topology, load: Sequence[Offered]) -> Setup
     policy = policy_of(served.policy, layout)
     recovery = recovery_of(topology, mean, min(AT_ONCE, len(load)))
     return Setup(
-        served.model, shape, served.weights or "f32", numerics, layout, limits, is_real, policy, recovery=recovery,
+        served.model, shape, held(served.weights), numerics, layout, limits, is_real, policy, recovery=recovery,
         draft=draft,
     )  # fmt: skip
 

@@ -19,11 +19,10 @@ from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.read.keys import BACKENDS
 from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.load.asked import collected
-from simcluster.inference.models.architecture import Precision
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.runs.record import RunRecord
-from simcluster.serving.asked import model_of, problems_of_chunks, problems_of_names
+from simcluster.serving.asked import held, model_of, offering, problems_of_chunks, problems_of_names
 from simcluster.serving.desk.bridge import Bridge
 from simcluster.serving.desk.front import Front
 from simcluster.serving.foretold import Foretold
@@ -39,6 +38,8 @@ from simcluster.topology import Topology
 
 LENGTHS: Final = Lengths()
 """The prompt and the answer for which the placement is chosen."""
+
+TIMES: Final = "generate with --prompt-tokens N"
 
 SERVING: Final = ("sim", "sockets")
 """The backends that take requests while they run."""
@@ -58,7 +59,7 @@ class Wanted:
     model: str
     backend: str = "sim"
     placement: str = AUTO
-    weights: Precision | None = None
+    weights: str | None = None
     cache_bytes: int = 10**9
     policy: Policy | None = None
     chunk_tokens: int = CHUNK_TOKENS
@@ -67,23 +68,27 @@ class Wanted:
 
 def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
     """Return the setup of *wanted* on *topology*, and the model for the server. Raise UsageError with all problems."""
-    problems = problems_of_chunks(wanted.chunk_tokens) + problems_of_names(wanted.backend, wanted.weights)
+    problems = problems_of_chunks(wanted.chunk_tokens) + problems_of_names(
+        wanted.backend, wanted.weights, only_times=False
+    )
     problems += wanted.guessing.problems(only_times=False)
     if wanted.backend in BACKENDS and wanted.backend not in SERVING:
         expected = f"{' or '.join(SERVING)}, which serve; {wanted.backend} answers `generate` and `bench serving`"
         problems.append(Problem("--backend", f"{wanted.backend!r}", expected))
-    read = partial(model_of, weights=wanted.weights)
+    read = partial(model_of, weights=wanted.weights, instead=TIMES)
     model = collected(problems, lambda: read(wanted.model))
     draft = None if model is None else collected(problems, lambda: wanted.guessing.opened(model, read))
     if problems or model is None:
         raise UsageError(problems)
     file, shape, _ = model
     assert file is not None, "it was opened"
+    with offering(wanted.model, TIMES):
+        language = FileLanguage(file)
     setup = _setup(wanted, topology, shape, file.architecture.context, draft)
     served = Served(
         name=file.name,
         vocabulary=file.architecture.vocabulary,
-        language=FileLanguage(file),
+        language=language,
         backend=wanted.backend,
         place=partial(_placement, setup, topology),
         created=int(time.time()),
@@ -124,7 +129,7 @@ def _setup(wanted: Wanted, topology: Topology, shape: Shape, context: int, draft
     firsts = _here(topology) if is_real else ()
     recovery = recovery_of(topology, LENGTHS, cache_bytes=wanted.cache_bytes, firsts=firsts)
     return Setup(
-        wanted.model, shape, wanted.weights or "f32", "real", layout, limits, is_real, policy, recovery=recovery,
+        wanted.model, shape, held(wanted.weights), "real", layout, limits, is_real, policy, recovery=recovery,
         draft=draft,
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import Settings, facts_of
@@ -14,6 +14,9 @@ from simcluster.workloads.costs.memory import Memory
 from simcluster.workloads.models.gpt import gpt
 from simcluster.workloads.timing_replica import TimingReplica
 
+MOST_OFF: Final = 0.01
+"""How far a model's weights may be from those of Llama's layers, as a share: biases and norms of heads."""
+
 
 def settings_of(shape: Shape, tokens: int) -> dict[str, Any]:
     """Return the settings of the workload `gpt` for *shape*, with samples of *tokens*. Raise UsageError if it has none.
@@ -23,6 +26,10 @@ def settings_of(shape: Shape, tokens: int) -> dict[str, Any]:
     if shape.heads * shape.head_size != shape.width:
         found = f"{shape.heads} heads of {shape.head_size} in a width of {shape.width}"
         raise UsageError(Problem("--model", found, "heads that together are as wide as the model, as `gpt` has them"))
+    plain = replace(shape, counts=None, gated=True).weights
+    if abs(shape.weights - plain) > MOST_OFF * plain:
+        found = f"{shape.weights:,} weights, where Llama's layers of these sizes have {plain:,}"
+        raise UsageError(Problem("--model", found, "a dense model with Llama's layers, as `gpt` has them"))
     return {
         "size": "7b",  # its layers are Llama's; every number of it is replaced
         "layers": shape.layers,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from simcluster.errors import Problem, UsageError
-from simcluster.inference.plan.shape import Shape
+from simcluster.inference.plan.shape import Shape, described
 from simcluster.topology import Topology
 from simcluster.training.candidates import LOCAL, Candidate, candidates
 from simcluster.training.model import blocks_of, memory_of, settings_of
@@ -79,7 +79,7 @@ class TrainingPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON has it."""
-        model = asdict(self.shape) | {"weights": self.shape.weights}
+        model = described(self.shape)
         asked = {"samples_per_step": self.samples, "tokens_per_sample": self.tokens}
         return {
             "topology": self.topology.name,
@@ -120,7 +120,8 @@ def plan_training(topology: Topology, shape: Shape, samples: int | None = None, 
     Raise UsageError with all limits that the request exceeds.
     """
     samples = 4 * max(1, len(topology.workers)) if samples is None else samples
-    limits = (("--batch-size", samples, MOST_SAMPLES), ("--sample-tokens", tokens, MOST_TOKENS))
+    longest = min(MOST_TOKENS, shape.context or MOST_TOKENS)
+    limits = (("--batch-size", samples, MOST_SAMPLES), ("--sample-tokens", tokens, longest))
     problems = [Problem(flag, str(n), f"a number from 1 to {most:,}") for flag, n, most in limits if not 0 < n <= most]
     if not topology.workers:
         problems.append(Problem(f"topology {topology.name}", "no worker", "nodes with a device"))

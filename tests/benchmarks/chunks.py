@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simcluster.inference.plan.header import shape_of
+from simcluster.inference.plan.shape import PRESETS, with_weights
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request
 from simcluster.serving.placing import layout_of, limits_of
@@ -21,6 +21,8 @@ from simcluster.topology import load
 LOADS = {"smollm2": 2.0, "8b": 0.05}
 """Model -> requests per second."""
 
+SHAPES = {"smollm2": PRESETS["smollm2"], "8b": with_weights(PRESETS["8b"], "q4")}
+
 CHUNKS = (64, 128, 256, 512)
 PROMPTS, ANSWER, CONTEXT = (100, 300, 700, 1500), 64, 10_000
 PREFIXES = (100, 200, 400, 1000)
@@ -29,7 +31,7 @@ PREFIXES = (100, 200, 400, 1000)
 
 def answered(model: str, chunk: int) -> Answers:
     """Answer the load of *model* with chunks of *chunk* tokens."""
-    cluster, shape, stream = load("smolcluster"), shape_of(model), random.Random(0)
+    cluster, shape, stream = load("smolcluster"), SHAPES[model], random.Random(0)
     layout = layout_of("auto", cluster, shape, Lengths(), requests=8)
     arrival_s, requests = 0.0, []
     for i in range(60):

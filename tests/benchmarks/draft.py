@@ -30,7 +30,9 @@ def simulated() -> None:
 
     def per_s(together: int, guessing: Guessing) -> float:
         """Return the tokens per second of all answers after the first tokens."""
-        asked = Asked("70b", prompt_tokens=512, max_tokens=ANSWER, placement="pipeline", guessing=guessing)
+        asked = Asked(
+            "70b", prompt_tokens=512, max_tokens=ANSWER, weights="q4", placement="pipeline", guessing=guessing
+        )
         setup, _ = setup_of(asked, cluster)
         requests = tuple(replace(setup.requests[0], id=str(i)) for i in range(together))
         answers = answer_all(replaced(setup, requests=requests), cluster).answers.values()

@@ -15,7 +15,7 @@ import pytest
 from tests.serving.client.scripted import Script, serving, well
 from tests.serving.client.test_client import BUSY
 
-ON_SHELF = ("bench", "serving", "smolcluster", "--model", "8b", "--rate", "0.5", "--requests", "8")
+ON_SHELF = ("bench", "serving", "smolcluster", "--model", "8b", "--weights", "q4", "--rate", "0.5", "--requests", "8")
 SHORT = ("--prompt-tokens", "uniform:10:100", "--output-tokens", "3", "--placement", "alone")
 
 
@@ -80,7 +80,19 @@ def test_guesses_of_a_draft_are_counted_in_table_and_json(command: Any) -> None:
 
 def test_a_trace_gives_arrivals_and_lengths(command: Any, tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text("Timestamp,Request tokens,Response tokens\n5,30,2\n65,20,3\n")
-    words = ("bench", "serving", "smolcluster", "--model", "8b", "--placement", "alone", "--trace", "trace.csv")
+    words = (
+        "bench",
+        "serving",
+        "smolcluster",
+        "--model",
+        "8b",
+        "--weights",
+        "q4",
+        "--placement",
+        "alone",
+        "--trace",
+        "trace.csv",
+    )
     found = json.loads(command(*words, "--json")[1])
     assert (found["completed"], found["prompt_tokens"], found["output_tokens"]) == (2, 50, 5)
     assert found["duration_s"] > 60
@@ -89,7 +101,19 @@ def test_a_trace_gives_arrivals_and_lengths(command: Any, tmp_path: Path) -> Non
 
 
 def test_the_answers_of_a_run_are_a_trace_that_gives_the_run(command: Any, tmp_path: Path) -> None:
-    words = ("bench", "serving", "smolcluster", "--model", "8b", "--placement", "alone", "--requests", "6")
+    words = (
+        "bench",
+        "serving",
+        "smolcluster",
+        "--model",
+        "8b",
+        "--weights",
+        "q4",
+        "--placement",
+        "alone",
+        "--requests",
+        "6",
+    )
     drawn = ("--rate", "0.5", "--prompt-tokens", "uniform:10:100", "--output-tokens", "geometric:4")
     first = json.loads(command(*words, *drawn, "--out", "run.csv", "--json")[1])
     again = json.loads(command(*words, "--trace", "run.csv", "--out", "again.csv", "--json")[1])

@@ -12,7 +12,6 @@ import pytest
 from simcluster.cli.inference import options as page
 from simcluster.inference.engine.limits import CHUNK_TOKENS
 from simcluster.inference.plan.shape import PRESETS
-from simcluster.serving.asked import WEIGHT_BYTES
 from simcluster.serving.hosting import CHUNK_TOKENS as SERVED_CHUNK_TOKENS
 from simcluster.serving.placing import AUTO, KINDS, POLICIES
 from tests.inference.models.test_trained import SIZES, folder_of
@@ -26,7 +25,6 @@ def model(tmp_path: Path) -> str:
 
 def test_the_names_of_the_help_are_those_of_the_tables() -> None:
     assert tuple(PRESETS) == page.MODELS
-    assert set(page.WEIGHTS) == set(WEIGHT_BYTES)
     assert (AUTO, *KINDS) == page.PLACEMENTS
     assert page.POLICIES == POLICIES
     assert (page.CHUNK_TOKENS, page.SERVED_CHUNK_TOKENS) == (CHUNK_TOKENS, SERVED_CHUNK_TOKENS)
@@ -82,12 +80,24 @@ def test_what_a_device_lacks_for_a_forecast_is_said_next_to_it(command: Any, mod
 
 
 def test_times_alone_need_no_weights(command: Any) -> None:
-    words = ("generate", "smolcluster", "--model", "8b", "--prompt-tokens", "512", "--max-tokens", "128", "--json")
+    words = (
+        "generate",
+        "smolcluster",
+        "--model",
+        "8b",
+        "--weights",
+        "q4",
+        "--prompt-tokens",
+        "512",
+        "--max-tokens",
+        "128",
+        "--json",
+    )
     code, out, _ = command(*words)
     found = json.loads(out)
     assert code == 0
     assert (found["text"], found["token_ids"], found["token_ids_sha256"]) == (None, None, None)
-    _, out, _ = command("plan", "smolcluster", "--model", "8b", "--json")
+    _, out, _ = command("plan", "smolcluster", "--model", "8b", "--weights", "q4", "--json")
     best = json.loads(out)["rankings"][0]["placements"][0]
     assert found["placement"] == best["kind"]
     assert found["ttft_s"] == pytest.approx(best["ttft_s"], rel=1e-9)
@@ -96,21 +106,34 @@ def test_times_alone_need_no_weights(command: Any) -> None:
 
 
 def test_a_prompt_in_one_chunk_takes_the_plans_time_and_in_more_chunks_longer(command: Any) -> None:
-    words = ("generate", "smolcluster", "--model", "8b", "--prompt-tokens", "1000", "--max-tokens", "1", "--json")
+    words = (
+        "generate",
+        "smolcluster",
+        "--model",
+        "8b",
+        "--weights",
+        "q4",
+        "--prompt-tokens",
+        "1000",
+        "--max-tokens",
+        "1",
+        "--json",
+    )
     whole, halves = (
         json.loads(command(*words, "--placement", "alone", "--chunk-tokens", size)[1])["ttft_s"]
         for size in ("1000", "500")
     )
-    _, out, _ = command("plan", "smolcluster", "--model", "8b", "--prompt-tokens", "1000", "--json")
+    _, out, _ = command("plan", "smolcluster", "--model", "8b", "--weights", "q4", "--prompt-tokens", "1000", "--json")
     best = next(one for one in json.loads(out)["rankings"][0]["placements"] if one["kind"] == "alone")
     assert whole == pytest.approx(best["ttft_s"], rel=1e-9)
     assert halves > whole
-    text = command("plan", "smolcluster", "--model", "8b", *words[4:6])[1]
+    text = command("plan", "smolcluster", "--model", "8b", *words[6:8])[1]
     assert "1000 tokens of prompt in one chunk, 128 of answer" in " ".join(text.split())
 
 
 def test_a_draft_that_is_always_right_saves_time_and_is_counted(command: Any) -> None:
-    words = ("generate", "smolcluster", "--model", "70b", "--placement", "pipeline", "--prompt-tokens", "64",
+    words = ("generate", "smolcluster", "--model", "70b", "--weights", "q4", "--placement", "pipeline",
+             "--prompt-tokens", "64",
              "--max-tokens", "11", "--json")  # fmt: skip
     plain = json.loads(command(*words)[1])
     code, out, _ = command(*words, "--draft", "8b", "--acceptance", "1")

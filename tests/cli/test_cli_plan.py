@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from simcluster.cli.inference import plan as page
-from simcluster.inference.plan.shape import FORMATS, PRESETS
+from simcluster.inference.formats import FORMATS
+from simcluster.inference.plan.shape import PRESETS
 from tests.support.root import ROOT
 
 
@@ -25,7 +26,7 @@ def test_a_plan_fits_eighty_columns(topology: str, model: str, command: Any, tmp
 
 
 def test_the_table_of_the_documentation_is_that_of_the_command(command: Any) -> None:
-    _, out, _ = command("plan", "smolcluster", "--model", "8b")
+    _, out, _ = command("plan", "smolcluster", "--model", "8b", "--weights", "q4")
     text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
     rows = text.partition("first command:\n\n")[2].partition("\n**Why")[0].splitlines()
     assert len(rows) == 9
@@ -33,8 +34,8 @@ def test_the_table_of_the_documentation_is_that_of_the_command(command: Any) -> 
 
 
 def test_json_has_the_numbers_of_the_table(command: Any) -> None:
-    _, table, _ = command("plan", "smolcluster", "--model", "8b")
-    code, out, _ = command("plan", "smolcluster", "--model", "8b", "--json")
+    _, table, _ = command("plan", "smolcluster", "--model", "8b", "--weights", "q4")
+    code, out, _ = command("plan", "smolcluster", "--model", "8b", "--weights", "q4", "--json")
     found = json.loads(out)
     assert code == 0
     assert (found["topology"], found["model"]["weights"]) == ("smolcluster", 8_030_261_248)
@@ -51,13 +52,13 @@ def test_json_has_the_numbers_of_the_table(command: Any) -> None:
 
 def test_help_and_documentation_name_every_model_and_format() -> None:
     text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
-    assert (tuple(PRESETS), tuple(FORMATS)) == (page.MODELS, page.FORMATS)
+    assert tuple(PRESETS) == page.MODELS
     assert [name for name in PRESETS if f"| `{name}` | {PRESETS[name].name}: {PRESETS[name].layers}," not in text] == []
     assert f"`--weights {'|'.join(FORMATS)}`" in text
 
 
 def test_one_request_has_one_ranking(command: Any) -> None:
-    _, out, _ = command("plan", "smolcluster", "--model", "8b", "--requests", "1", "--json")
+    _, out, _ = command("plan", "smolcluster", "--model", "8b", "--weights", "q4", "--requests", "1", "--json")
     assert [ranking["requests"] for ranking in json.loads(out)["rankings"]] == [1]
 
 
@@ -88,7 +89,7 @@ def test_a_wrong_request_is_refused(words: list[str], said: str, command: Any) -
 
 
 def test_json_has_the_bytes_of_activations_that_a_token_sends(command: Any) -> None:
-    _, out, _ = command("plan", "smolcluster", "--model", "8b", "--json")
+    _, out, _ = command("plan", "smolcluster", "--model", "8b", "--weights", "q4", "--json")
     placements = json.loads(out)["rankings"][0]["placements"]
     sent = {(one["kind"], len(one["nodes"])): one["bytes_per_token"] for one in placements}
     # Llama 3 8B: 32 layers, 4,096 numbers a token of 4 bytes. Two nodes: 2 (2 - 1) 2 32 4,096 4 = 2,097,152 bytes by

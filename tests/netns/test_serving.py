@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from simcluster.inference.headers.read import shape_of
 from simcluster.inference.load.arrivals import Offered
-from simcluster.inference.plan.header import shape_of
 from simcluster.serving.bench import Served, bench_cluster
 from simcluster.topology import Device, load
 from tests.inference.models.test_hugging_face import write

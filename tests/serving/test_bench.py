@@ -13,8 +13,8 @@ from simcluster.inference.load.answers import Answer
 from simcluster.inference.load.arrivals import Offered, offered
 from simcluster.inference.load.lengths import fixed, length_of
 from simcluster.inference.load.metrics import figures
-from simcluster.inference.plan.header import shape_of
 from simcluster.inference.plan.placements import rank
+from simcluster.inference.plan.shape import PRESETS, with_weights
 from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import Lengths
 from simcluster.serving.bench import Served, bench_cluster
@@ -23,7 +23,7 @@ from tests.inference.models import test_hugging_face, tiny
 from tests.support import clusters
 from tests.support.queues import mean_number
 
-ALONE = Served("8b", placement="alone")
+ALONE = Served("8b", placement="alone", weights="q4")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("kind", ["alone", "pipeline"])
 def test_a_request_on_an_idle_shelf_has_the_plans_first_token(kind: str, shelf: Topology) -> None:
     lengths = Lengths(512, 4)
-    best = next(one for one in rank(Shelf(shelf, shape_of("8b"), lengths), 1).placements if one.kind == kind)
+    best = next(
+        one for one in rank(Shelf(shelf, with_weights(PRESETS["8b"], "q4"), lengths), 1).placements if one.kind == kind
+    )
     found = bench_cluster(replace(ALONE, placement=kind), shelf, [Offered(3.0, 512, 4)])
     (one,) = found.answers
     assert one.ttft_s == pytest.approx(best.ttft_s, rel=1e-9)
@@ -89,7 +91,7 @@ def test_what_never_fits_is_refused_and_the_others_are_answered() -> None:
     small = clusters.with_nodes(
         clusters.star(1), device=replace(clusters.IDEAL, flops_per_s=1e12, memory_bandwidth_Bps=1e11)
     )
-    weights = shape_of("8b")
+    weights = with_weights(PRESETS["8b"], "q4")
     room = int(weights.layers * weights.layer_bytes + weights.ends_bytes(True, True)) + 100_000_000
     device = small.nodes["n0"].device
     assert device is not None

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from simcluster.inference.plan.header import shape_of
 from simcluster.inference.plan.placements import rank
+from simcluster.inference.plan.shape import PRESETS, with_weights
 from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import (
     TOKEN_BYTES,
@@ -66,7 +66,7 @@ def test_the_plan_foretells_the_first_token_and_the_middle_one() -> None:
     """For a whole shape at the plan's own lengths; the number of a token in the middle has the plan's context."""
     cluster, lengths = load("smolcluster"), Lengths(512, 128)
     for model in ("7b", "8b"):
-        shape = shape_of(model)
+        shape = with_weights(PRESETS[model], "q4")
         best = next(one for one in rank(Shelf(cluster, shape, lengths), 1).placements if one.kind == "pipeline")
         layout = layout_of("pipeline", cluster, shape, lengths)
         limits = limits_of(layout, cluster, shape, 10_000)

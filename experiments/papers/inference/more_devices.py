@@ -8,12 +8,12 @@ from functools import cache
 
 from experiments.papers.frame import Check, Lab, Paper, agrees, exceeds
 from simcluster.inference.plan.placements import rank
-from simcluster.inference.plan.shape import FORMATS, PRESETS, Shape
+from simcluster.inference.plan.shape import PRESETS, Shape, with_weights
 from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import Lengths
 from simcluster.topology import star
 
-SEVEN = replace(PRESETS["7b"], number_bytes=FORMATS["q8"])
+SEVEN = replace(with_weights(PRESETS["7b"], "q4"), number_bytes=34 / 32)
 MODELS = {
     "7B": SEVEN,
     "13B": replace(SEVEN, layers=40, width=5120, heads=40, kv_heads=40, ffn_width=13824),

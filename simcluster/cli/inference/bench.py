@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from typer import Argument, Option
 
 from simcluster.cli.inference.gaps import print_gaps
-from simcluster.cli.inference.options import CHUNK_TOKENS, MODELS, PLACEMENTS, POLICIES, SERVED_CHUNK_TOKENS, WEIGHTS
+from simcluster.cli.inference.options import CHUNK_TOKENS, MODELS, PLACEMENTS, POLICIES, SERVED_CHUNK_TOKENS
 from simcluster.cli.terminal.complete import one_of
 from simcluster.cli.terminal.options import Json, KeyFile, Rendezvous, names_of, real_options
 from simcluster.cli.terminal.show import check_target, write_file
 from simcluster.errors import Problem, RunError, UsageError
+from simcluster.inference.formats import FORMATS, HELD
 from simcluster.process.loading import torch_loads
 
 if TYPE_CHECKING:
@@ -94,7 +95,12 @@ PolicyName = Annotated[
 ]
 Weights = Annotated[
     str | None,
-    Option(metavar="FORMAT", rich_help_panel=CLUSTER, help="f32, bf16 or int8.", autocompletion=one_of(*WEIGHTS)),
+    Option(
+        metavar="FORMAT",
+        rich_help_panel=CLUSTER,
+        help=f"{', '.join(HELD)}; with --numerics none any of {', '.join(FORMATS)}.",
+        autocompletion=one_of(*FORMATS),
+    ),
 ]
 Draft = Annotated[
     str | None,

@@ -105,7 +105,7 @@ def generate(
 
     sampling = Sampling(temperature, top_k, top_p, seed)
     asked = Asked(
-        model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw,  # type: ignore[arg-type]
+        model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw,
         Guessing(guesses, draft, acceptance), chunk_tokens,
     )  # fmt: skip
     cluster = load(topology)

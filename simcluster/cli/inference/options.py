@@ -7,8 +7,9 @@ from typing import Annotated
 from typer import Option
 
 from simcluster.cli.terminal.complete import one_of
+from simcluster.inference.formats import FORMATS, HELD
 
-MODELS, WEIGHTS = ("smollm2", "7b", "8b", "70b"), ("f32", "bf16", "int8")
+MODELS = ("smollm2", "7b", "8b", "70b")
 PLACEMENTS = ("auto", "alone", "pipeline", "tensor", "replicas")
 POLICIES = ("least_loaded", "round_robin", "prefix_aware")
 CHUNK_TOKENS, SERVED_CHUNK_TOKENS = 512, 128
@@ -23,7 +24,12 @@ PlacementName = Annotated[
     ),
 ]
 Weights = Annotated[
-    str | None, Option(metavar="FORMAT", help="f32 (the default), bf16 or int8.", autocompletion=one_of(*WEIGHTS))
+    str | None,
+    Option(
+        metavar="FORMAT",
+        help=f"{', '.join(HELD)}: f32 by default. With times alone any of {', '.join(FORMATS)}, or the model's.",
+        autocompletion=one_of(*FORMATS),
+    ),
 ]
 Guesses = Annotated[
     int | None,

@@ -13,9 +13,7 @@ from simcluster.cli.inference.options import MODELS
 from simcluster.cli.terminal.complete import one_of
 from simcluster.cli.terminal.options import Json, TopologyFile
 from simcluster.errors import Problem, UsageError
-
-FORMATS = ("f32", "f16", "q8", "q4")
-"""The names for completion and help, which import no topology; a test compares them with the table."""
+from simcluster.inference.formats import FORMATS, format_of
 
 ANSWERING, TRAINING = (
     ("requests", "prompt_tokens", "output_tokens", "weights", "parts"),
@@ -31,20 +29,24 @@ def plan(
         str,
         Option(
             metavar="NAME|FILE",
-            help=f"{', '.join(MODELS)}, or a config.json, .safetensors or .gguf file; only its header is read.",
+            help=f"{', '.join(MODELS)}, a config.json, .safetensors or .gguf file, or a folder; only headers are read.",
             autocompletion=one_of(*MODELS),
         ),
     ],
     requests: Annotated[
         int, Option(metavar="N", help="The requests at once, which get a ranking besides that for one.")
     ] = 8,
-    prompt_tokens: Annotated[int, Option(metavar="N", help="The tokens of each prompt.")] = 512,
-    output_tokens: Annotated[int, Option(metavar="N", help="The tokens of each answer.")] = 128,
+    prompt_tokens: Annotated[
+        int | None, Option(metavar="N", help="The tokens of each prompt: 512, or what the model's context leaves.")
+    ] = None,
+    output_tokens: Annotated[
+        int | None, Option(metavar="N", help="The tokens of each answer: 128, or a quarter of the context.")
+    ] = None,
     weights: Annotated[
         str | None,
         Option(
             metavar="FORMAT",
-            help=f"{', '.join(FORMATS)}; by default the file's, and q4 for a preset (smollm2: f32).",
+            help=f"{', '.join(FORMATS)}; by default the file's, and bf16 for a preset (smollm2: f32).",
             autocompletion=one_of(*FORMATS),
         ),
     ] = None,
@@ -70,21 +72,26 @@ def plan(
     if training:
         _plan_training(topology, model, batch_size, sample_tokens, as_json)
         return
-    from simcluster.inference.plan.header import shape_of
+    from simcluster.inference.headers.read import header_of
+    from simcluster.inference.models.runnable import serving_note
     from simcluster.inference.plan.plan import make_plan
-    from simcluster.inference.plan.shape import with_weights
-    from simcluster.inference.plan.table import lines
-    from simcluster.inference.plan.times import Lengths
+    from simcluster.inference.plan.shape import PRESETS, with_weights
+    from simcluster.inference.plan.table import lines, wrapped
+    from simcluster.inference.plan.times import lengths_in
     from simcluster.topology import load
     from simcluster.what_if.offers import offers
 
-    cluster, shape = load(topology), shape_of(model)
-    shape = shape if weights is None else with_weights(shape, weights)
-    found = make_plan(cluster, shape, Lengths(prompt_tokens, output_tokens), requests, offers(cluster, parts))
+    name = None if weights is None else format_of(weights)
+    cluster, header = load(topology), None if model in PRESETS else header_of(model)
+    shape = PRESETS[model] if header is None else header.shape
+    shape = shape if name is None else with_weights(shape, name)
+    lengths = lengths_in(shape, prompt_tokens, output_tokens)
+    found = make_plan(cluster, shape, lengths, requests, offers(cluster, parts))
+    note = serving_note(header, shape, name)
     if as_json:
-        print(json.dumps(found.to_dict(), indent=2))
+        print(json.dumps(found.to_dict() | {"serve": note or None}, indent=2))
     else:
-        print(*lines(found), sep="\n")
+        print(*lines(found), *(["", *wrapped(note)] if note else []), sep="\n")
 
 
 def _refuse(context: Context, flags: Sequence[str], only: str) -> None:
@@ -96,7 +103,7 @@ def _refuse(context: Context, flags: Sequence[str], only: str) -> None:
 
 
 def _plan_training(topology: str, model: str, batch_size: int | None, sample_tokens: int, as_json: bool) -> None:
-    from simcluster.inference.plan.header import shape_of
+    from simcluster.inference.headers.read import shape_of
     from simcluster.topology import load
     from simcluster.training.plan import plan_training
     from simcluster.training.table import lines

@@ -32,7 +32,6 @@ from simcluster.web.requests import is_loopback
 
 if TYPE_CHECKING:
     from simcluster.inference.engine.serve_replicas import Policy
-    from simcluster.inference.models.architecture import Precision
     from simcluster.web.requests import App
 
 MOST_QUEUE = 100_000
@@ -110,7 +109,7 @@ def serve(
         from simcluster.web.login import Login, invitation
 
     wanted = Wanted(
-        model, backend, placement, cast("Precision | None", weights), _size(cache), cast("Policy | None", policy),
+        model, backend, placement, weights, _size(cache), cast("Policy | None", policy),
         chunk_tokens, Guessing(guesses, draft),
     )  # fmt: skip
     cluster = load(topology)

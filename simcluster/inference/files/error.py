@@ -11,12 +11,22 @@ from simcluster.errors import Problem, UsageError
 MALFORMED = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, struct.error)
 """Exceptions that reading a malformed file may raise."""
 
+MOST_SHOWN = 60
+"""Limit on the characters of a value in a message."""
+
 
 class ModelFileError(UsageError):
     """A file of a model that is missing, malformed, or of a kind that is not supported."""
 
     def __init__(self, file: object, key: str, found: str, expected: str) -> None:
-        super().__init__(Problem(key, found, expected, file=str(file)))
+        printable = "".join(filter(str.isprintable, key))  # it may come from the file
+        super().__init__(Problem(printable, found, expected, file=str(file)))
+
+
+def shown(value: object) -> str:
+    """Return *value* from a file as a message has it: short."""
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def reason(error: BaseException) -> str:

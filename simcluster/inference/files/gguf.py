@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,19 @@ SCALARS: Final[Mapping[int, str]] = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12
 
 TEXT, ARRAY = 8, 9
 
+_BLOCKS = {
+    "F32": (0, 1, 4), "F16": (1, 1, 2), "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20), "Q5_0": (6, 32, 22),
+    "Q5_1": (7, 32, 24), "Q8_0": (8, 32, 34), "Q8_1": (9, 32, 40), "Q2_K": (10, 256, 84), "Q3_K": (11, 256, 110),
+    "Q4_K": (12, 256, 144), "Q5_K": (13, 256, 176), "Q6_K": (14, 256, 210), "Q8_K": (15, 256, 292),
+    "IQ2_XXS": (16, 256, 66), "IQ2_XS": (17, 256, 74), "IQ3_XXS": (18, 256, 98), "IQ1_S": (19, 256, 50),
+    "IQ4_NL": (20, 32, 18), "IQ3_S": (21, 256, 110), "IQ2_S": (22, 256, 82), "IQ4_XS": (23, 256, 136),
+    "I8": (24, 1, 1), "I16": (25, 1, 2), "I32": (26, 1, 4), "I64": (27, 1, 8), "F64": (28, 1, 8),
+    "IQ1_M": (29, 256, 56), "BF16": (30, 1, 2), "TQ1_0": (34, 256, 54), "TQ2_0": (35, 256, 66), "MXFP4": (39, 32, 17),
+    "NVFP4": (40, 64, 36),
+}  # fmt: skip
+TYPES: Final[Mapping[int, tuple[str, int, int]]] = {kind: (name, *rest) for name, (kind, *rest) in _BLOCKS.items()}  # type: ignore[misc]
+"""GGUF's number of a tensor's type -> its name, the numbers of a block, and the bytes of one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -28,6 +42,20 @@ class Stored:
     shape: tuple[int, ...]
     kind: int
     offset: int
+
+    @property
+    def type_name(self) -> str:
+        return TYPES[self.kind][0] if self.kind in TYPES else f"type {self.kind}"
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the tensor. Raises ValueError for an unknown type, or numbers that are no whole blocks."""
+        if self.kind not in TYPES:
+            raise ValueError(f"weights of GGUF's type {self.kind}")
+        name, block, block_bytes = TYPES[self.kind]
+        if self.shape and self.shape[-1] % block:
+            raise ValueError(f"rows of {self.shape[-1]:,} numbers of {name}, in blocks of {block}")
+        return math.prod(self.shape) // block * block_bytes
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,10 @@ class Entry:
     end: int
 
     @property
+    def is_known(self) -> bool:
+        return self.dtype in ITEM_BYTES
+
+    @property
     def fits(self) -> bool:
         """Whether the bytes are those of the shape and type."""
         return self.end - self.begin == ITEM_BYTES.get(self.dtype, -1) * math.prod(self.shape)

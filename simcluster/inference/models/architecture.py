@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,3 +51,12 @@ class Architecture:
         """Return the names of a layer's tensors."""
         names = ["norm_attention", "query", "key", "value", "merge", "norm_feed", "up", "down"]
         return [*names, "gate"] if self.gated else names
+
+    def names(self) -> Iterator[tuple[str, int | None]]:
+        """Yield the names of all tensors, each with its layer; None: of no layer."""
+        yield from ((name, None) for name in ("embedding", "norm"))
+        if not self.tied:
+            yield "output", None
+        if self.rope_base is None:
+            yield "position", None
+        yield from ((name, layer) for layer in range(self.layers) for name in self.layer_names())

@@ -76,12 +76,15 @@ def _q4_1(data: Bytes) -> Floats:
     return numbers.reshape(-1)
 
 
-FORMATS: Final[Mapping[int, Format]] = {
-    0: Format("F32", 1, 4, _f32),
-    1: Format("F16", 1, 2, _f16),
-    2: Format("Q4_0", 32, 18, _q4_0),
-    3: Format("Q4_1", 32, 20, _q4_1),
-    8: Format("Q8_0", 32, 34, _q8_0),
-    30: Format("BF16", 1, 2, _bf16),
+BY_NAME: Final[Mapping[str, Format]] = {
+    one.name: one
+    for one in (
+        Format("F32", 1, 4, _f32),
+        Format("F16", 1, 2, _f16),
+        Format("Q4_0", 32, 18, _q4_0),
+        Format("Q4_1", 32, 20, _q4_1),
+        Format("Q8_0", 32, 34, _q8_0),
+        Format("BF16", 1, 2, _bf16),
+    )
 }
-"""GGUF's number of a format -> the format."""
+"""GGUF's name of a format -> the format."""

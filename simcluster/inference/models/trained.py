@@ -13,6 +13,7 @@ from simcluster.documents.settings import validate
 from simcluster.documents.yaml import MAX_BYTES, loads
 from simcluster.errors import Problem, UsageError
 from simcluster.inference.files.error import ModelFileError, refusing
+from simcluster.inference.headers.read import tensors_of
 from simcluster.inference.models.architecture import Architecture
 from simcluster.inference.models.model_file import ModelFile
 from simcluster.inference.models.tensor_files import TensorFiles
@@ -41,13 +42,21 @@ class TrainedGpt(ModelFile):
             shape.layers, shape.width, shape.heads, shape.kv_heads, shape.width // shape.heads, shape.feed_forward,
             shape.vocabulary, shape.context, gated=shape.gated, tied=shape.tied,
         )  # fmt: skip
-        self._tensors = TensorFiles(folder / CHECKPOINTS, [WEIGHTS])
+        self._tensors = TensorFiles(folder / CHECKPOINTS, tensors_of(folder / CHECKPOINTS, [WEIGHTS]))
+        for name, layer in self.architecture.names():
+            key, whole, _ = self._place(name, layer)
+            self._tensors.check(key, whole)
 
     def read(self, name: str, layer: int | None, first: int, last: int) -> Tensor:
+        key, whole, offset = self._place(name, layer)
+        return self._tensors.read(key, whole, offset + first, offset + last)
+
+    def _place(self, name: str, layer: int | None) -> tuple[str, tuple[int, ...], int]:
+        """Return the tensor that has *name*, its whole shape, and where the rows of *name* begin in it."""
         sizes = self.architecture
         rows, *rest = sizes.shapes(name)
         if layer is None:
-            return self._tensors.read(f"{name}.weight", (rows, *rest), first, last)
+            return f"{name}.weight", (rows, *rest), 0
         key = f"blocks.{layer}.{_FUSED.get(name, name)}.weight"
         if name in ("query", "key", "value"):
             kv = sizes.kv_heads * sizes.head_width
@@ -56,7 +65,7 @@ class TrainedGpt(ModelFile):
             all_rows, offset = 2 * rows, 0 if name == "gate" else rows
         else:
             all_rows, offset = rows, 0
-        return self._tensors.read(key, (all_rows, *rest), offset + first, offset + last)
+        return key, (all_rows, *rest), offset
 
     def _read_settings(self) -> dict[str, Any]:
         """Return the settings of the run's workload, with defaults."""

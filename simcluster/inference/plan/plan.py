@@ -9,7 +9,7 @@ from typing import Any, Final
 from simcluster.errors import Problem, UsageError
 from simcluster.inference.plan.groups import grouped
 from simcluster.inference.plan.placements import Placement, Ranking, rank
-from simcluster.inference.plan.shape import Shape
+from simcluster.inference.plan.shape import Shape, beyond, described
 from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import Lengths, exchanged_bytes
 from simcluster.inference.request import MOST_TOKENS
@@ -75,7 +75,7 @@ class Plan:
             }
             for which, ranking in enumerate(self.rankings)
         ]
-        model = asdict(self.shape) | {"weights": self.shape.weights}
+        model = described(self.shape)
         lengths = {"prompt_tokens": self.lengths.prompt, "output_tokens": self.lengths.output}
         return {"topology": self.topology.name, "model": model, **lengths, "rankings": rankings}
 
@@ -92,6 +92,7 @@ def make_plan(
         ("--output-tokens", lengths.output, MOST_TOKENS),
     )
     problems = [Problem(flag, str(n), f"a number from 1 to {most:,}") for flag, n, most in limits if not 0 < n <= most]
+    problems = problems or beyond(shape, lengths.prompt, lengths.output, "--prompt-tokens")
     if not topology.workers:
         problems.append(Problem(f"topology {topology.name}", "no worker", "nodes with a device"))
     if problems:

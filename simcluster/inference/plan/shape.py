@@ -1,16 +1,14 @@
-"""The shape of a decoder-only language model (Llama's layers), and what its layers weigh, store, read and compute."""
+"""The shape of a decoder-only language model, and what its layers weigh, store, read and compute."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import Problem, UsageError
+from simcluster.inference.formats import FORMATS
 from simcluster.transport import Cost
-
-FORMATS: Final[Mapping[str, float]] = {"f32": 4.0, "f16": 2.0, "q8": 34 / 32, "q4": 18 / 32}
-"""Format of weights -> its bytes per weight. q8 and q4 store one f16 scale for every 32 weights."""
 
 ATTENTION_OPERATORS, FEED_OPERATORS = 11, 7
 """Kernels of a layer's halves: norm, 4 matrix products, 2 rotations, scores, softmax, values, sum; then norm, 3 matrix
@@ -27,11 +25,35 @@ MOST, MOST_LAYERS, MOST_NAME = 10**7, 1024, 60
 
 
 @dataclass(frozen=True)
+class WeightCounts:
+    """The weights of all layers together by what reads them, and those outside the layers besides the tables.
+
+    Every token reads *attention*, *feed* (with routers and shared experts) and *others* (norms, biases), and of
+    *routed*, the weights of all *experts*, those of *active* ones. *first* are before the layers, *last* after them.
+    """
+
+    attention: int
+    feed: int
+    others: int
+    first: int = 0
+    last: int = 0
+    routed: int = 0
+    experts: int = 1
+    active: int = 1
+
+    @property
+    def whole(self) -> int:
+        return self.attention + self.feed + self.others + self.first + self.last + self.routed
+
+
+@dataclass(frozen=True)
 class Shape:
     """A model's numbers. *weight_bytes* are those of a weight, *number_bytes* those of an activation or cache entry.
 
     If *tied*, the table of embeddings also gives the logits, and a node with both ends of the model holds it once.
-    *gated*: the feed-forward network has three matrices, as Llama's; else two, as GPT-2's.
+    *gated*: the feed-forward network has three matrices, as Llama's; else two, as GPT-2's. Without *counts* the layers
+    are Llama's; unlike layers count as their mean. *cached*: the numbers that a layer caches per token, if they are not
+    keys and values of all KV heads. *table_bytes* and *expert_bytes*: those of a weight there, if they are others.
     """
 
     name: str
@@ -46,44 +68,68 @@ class Shape:
     weight_bytes: float
     number_bytes: float = 4.0
     gated: bool = True
+    context: int | None = None
+    counts: WeightCounts | None = None
+    cached: int | None = None
+    table_bytes: float | None = None
+    expert_bytes: float | None = None
 
     @property
-    def layer_matrices(self) -> int:
+    def parts(self) -> WeightCounts:
+        """The weights by what reads them."""
+        if self.counts is not None:
+            return self.counts
+        attention = self.width * 2 * (self.heads + self.kv_heads) * self.head_size
+        feed = self.width * (2 + self.gated) * self.ffn_width
+        return WeightCounts(self.layers * attention, self.layers * feed, 2 * self.layers * self.width, last=self.width)
+
+    @property
+    def layer_matrices(self) -> float:
         """The weights of a layer that take part in matrix products: query, key, value, output, (gate,) up, down."""
-        return self._attention_matrices + self._feed_matrices
-
-    @property
-    def _attention_matrices(self) -> int:
-        return self.width * 2 * (self.heads + self.kv_heads) * self.head_size
-
-    @property
-    def _feed_matrices(self) -> int:
-        return self.width * (2 + self.gated) * self.ffn_width
+        return (self.parts.attention + self.parts.feed + self.parts.routed) / self.layers
 
     @property
     def weights(self) -> int:
-        tables = (1 if self.tied else 2) * self.vocabulary * self.width
-        return self.layers * (self.layer_matrices + 2 * self.width) + tables + self.width
+        return (1 if self.tied else 2) * self.vocabulary * self.width + self.parts.whole
+
+    @property
+    def active_weights(self) -> int:
+        """The weights that a token reads, with all tables."""
+        parts = self.parts
+        return self.weights - parts.routed + parts.routed * parts.active // parts.experts
 
     @property
     def layer_bytes(self) -> float:
-        return (self.layer_matrices + 2 * self.width) * self.weight_bytes
+        parts = self.parts
+        plain = (parts.attention + parts.feed + parts.others) * self.weight_bytes
+        return (plain + parts.routed * self._expert_bytes) / self.layers
 
     @property
     def whole_bytes(self) -> float:
         """The bytes of all weights on one node."""
         return self.layers * self.layer_bytes + self.ends_bytes(True, True)
 
+    @property
+    def _table_bytes(self) -> float:
+        each = self.weight_bytes if self.table_bytes is None else self.table_bytes
+        return self.vocabulary * self.width * each
+
+    @property
+    def _expert_bytes(self) -> float:
+        return self.weight_bytes if self.expert_bytes is None else self.expert_bytes
+
     def ends_bytes(self, first: bool, last: bool) -> float:
         """Return the bytes of weights outside the layers on a node with the model's *first* or *last* layer."""
         tables = first + last - (self.tied and first and last)
-        return (tables * self.vocabulary * self.width + last * self.width) * self.weight_bytes
+        others = first * self.parts.first + last * self.parts.last
+        return tables * self._table_bytes + others * self.weight_bytes
 
     def shard_bytes(self, share: float) -> float:
         """Return the bytes of weights of a tensor-parallel node: *share* of all matrices, all embeddings and norms."""
-        matrices = self.layers * self.layer_matrices + (0 if self.tied else self.vocabulary * self.width)
-        whole = self.vocabulary * self.width + (2 * self.layers + 1) * self.width
-        return (share * matrices + whole) * self.weight_bytes
+        parts = self.parts
+        matrices = (parts.attention + parts.feed) * self.weight_bytes + parts.routed * self._expert_bytes
+        whole = self._table_bytes + (parts.others + parts.first + parts.last) * self.weight_bytes
+        return share * (matrices + (0 if self.tied else self._table_bytes)) + whole
 
     def logits_bytes(self, requests: int, share: float) -> float:
         """Return the bytes of *share* of the logits of each request's last token."""
@@ -91,7 +137,8 @@ class Shape:
 
     def cache_bytes(self, layers: float, tokens: float) -> float:
         """Return the bytes of the keys and values of *tokens* in *layers*."""
-        return 2 * layers * self.kv_heads * self.head_size * self.number_bytes * tokens
+        numbers = 2 * self.kv_heads * self.head_size if self.cached is None else self.cached
+        return layers * numbers * self.number_bytes * tokens
 
     def hidden_bytes(self, tokens: float) -> float:
         """Return the bytes that one layer hands to the next for *tokens*."""
@@ -112,18 +159,26 @@ class Shape:
 
     def attention_cost(self, groups: Sequence[tuple[int, int, int]], share: float) -> Cost:
         """Return the cost of *share* of a layer's attention: see `layers_cost`."""
-        flops, read = 0.0, (self._attention_matrices + self.width) * self.weight_bytes
+        parts = self.parts
+        matrices = parts.attention / self.layers
+        flops, read = 0.0, (matrices + parts.others / 2 / self.layers) * self.weight_bytes
         for requests, tokens, context in groups:
             pairs = tokens * context + tokens * (tokens + 1) / 2
-            flops += requests * (2 * tokens * self._attention_matrices + 4 * self.heads * self.head_size * pairs)
+            flops += requests * (2 * tokens * matrices + 4 * self.heads * self.head_size * pairs)
             read += requests * self.cache_bytes(1, context + tokens)
         return Cost(share * flops, share * read, ATTENTION_OPERATORS)
 
     def feed_cost(self, groups: Sequence[tuple[int, int, int]], share: float) -> Cost:
-        """Return the cost of *share* of a layer's feed-forward network: see `layers_cost`."""
-        tokens = sum(requests * tokens for requests, tokens, _ in groups)
-        read = (self._feed_matrices + self.width) * self.weight_bytes
-        return Cost(share * 2 * tokens * self._feed_matrices, share * read, FEED_OPERATORS)
+        """Return the cost of *share* of a layer's feed-forward network: see `layers_cost`.
+
+        Each token takes its experts evenly and independently of the others, so this many different ones are expected.
+        """
+        tokens, parts = sum(requests * tokens for requests, tokens, _ in groups), self.parts
+        chosen = parts.active / parts.experts
+        read = (parts.feed + parts.others / 2) * self.weight_bytes
+        read += parts.routed * self._expert_bytes * (1 - (1 - chosen) ** tokens)
+        flops = 2 * tokens * (parts.feed + parts.routed * chosen)
+        return Cost(share * flops / self.layers, share * read / self.layers, FEED_OPERATORS)
 
     def head_cost(self, requests: int, share: float = 1.0) -> Cost:
         """Return the cost of *share* of the logits of each request's last token."""
@@ -132,19 +187,31 @@ class Shape:
 
 
 PRESETS: Final[Mapping[str, Shape]] = {
-    "smollm2": Shape("SmolLM2 135M", 30, 576, 9, 3, 64, 1536, 49152, True, FORMATS["f32"]),
-    "7b": Shape("Llama 2 7B", 32, 4096, 32, 32, 128, 11008, 32000, False, FORMATS["q4"]),
-    "8b": Shape("Llama 3 8B", 32, 4096, 32, 8, 128, 14336, 128256, False, FORMATS["q4"]),
-    "70b": Shape("Llama 3 70B", 80, 8192, 64, 8, 128, 28672, 128256, False, FORMATS["q4"]),
+    "smollm2": Shape("SmolLM2 135M", 30, 576, 9, 3, 64, 1536, 49152, True, FORMATS["f32"], context=8192),
+    "7b": Shape("Llama 2 7B", 32, 4096, 32, 32, 128, 11008, 32000, False, FORMATS["bf16"], context=4096),
+    "8b": Shape("Llama 3 8B", 32, 4096, 32, 8, 128, 14336, 128256, False, FORMATS["bf16"], context=8192),
+    "70b": Shape("Llama 3 70B", 80, 8192, 64, 8, 128, 28672, 128256, False, FORMATS["bf16"], context=8192),
 }
-"""Name -> shape, with the format in which such a model usually runs on a shelf."""
+"""Name -> shape, in the format of the model's own files, as far as the engine holds it. Weights come with the first."""
 
 
 def with_weights(shape: Shape, name: str) -> Shape:
-    """Return *shape* with weights in the format *name*. Raise UsageError if there is none."""
-    if name not in FORMATS:
-        raise UsageError(Problem("--weights", repr(name), f"a format: {nearest(name, FORMATS)}"))
-    return replace(shape, weight_bytes=FORMATS[name])
+    """Return *shape* with all weights in the format *name*."""
+    return replace(shape, weight_bytes=FORMATS[name], table_bytes=None, expert_bytes=None)
+
+
+def described(shape: Shape) -> dict[str, Any]:
+    """Return *shape* as JSON has it: *weight_bytes* are those of a weight on average."""
+    found = asdict(shape) | {"weights": shape.weights, "active_weights": shape.active_weights}
+    return found | {"whole_bytes": shape.whole_bytes, "weight_bytes": shape.whole_bytes / shape.weights}
+
+
+def beyond(shape: Shape, prompt: int, answer: int, key: str) -> list[Problem]:
+    """Return the problem at *key* of *prompt* and *answer* tokens if they exceed the context of *shape*."""
+    if shape.context is None or prompt + answer <= shape.context:
+        return []
+    found = f"{prompt:,} tokens of prompt and {answer:,} of answer"
+    return [Problem(key, found, f"at most {shape.context:,} positions, the context of {shape.name}")]
 
 
 def checked(shape: Shape, source: str) -> Shape:

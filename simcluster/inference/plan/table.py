@@ -21,8 +21,9 @@ UNBROKEN = "\u00a0"
 def lines(plan: Plan) -> Iterator[str]:
     """Yield the lines of *plan*: the model, then each ranking with what it leaves out and what to buy."""
     shape, lengths = plan.shape, plan.lengths
-    size = format_size(shape.weights * shape.weight_bytes)
-    head = f"{shape.name} on {plan.topology.name}: {shape.weights / 1e9:.3g} billion weights, {size}; "
+    some_read = f" ({shape.active_weights / 1e9:.3g} for a token)" if shape.parts.routed else ""
+    size = f"{shape.weights / 1e9:.3g} billion weights{some_read}, {format_size(round(shape.whole_bytes))}"
+    head = f"{shape.name} on {plan.topology.name}: {size}; "
     yield from wrapped(f"{head}{lengths.prompt} tokens of prompt in one chunk, {lengths.output} of answer")
     for gap in gaps(plan.topology, plan.topology.workers):
         yield from wrapped(gap)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from simcluster.inference.plan.shape import Shape
+from simcluster.inference.request import MOST_TOKENS
 from simcluster.topology import Device, Topology
 from simcluster.topology.model.duration import expected_s
 
@@ -29,6 +30,13 @@ class Lengths:
     @property
     def most(self) -> int:
         return self.prompt + self.output
+
+
+def lengths_in(shape: Shape, prompt: int | None, output: int | None) -> Lengths:
+    """Return *prompt* and *output* tokens, by default those of Lengths, or what the context of *shape* leaves."""
+    usual, most = Lengths(), shape.context or MOST_TOKENS
+    answer = min(usual.output, max(1, most // 4)) if output is None else output
+    return Lengths(min(usual.prompt, max(1, most - answer)) if prompt is None else prompt, answer)
 
 
 @dataclass(frozen=True)

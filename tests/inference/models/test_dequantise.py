@@ -6,9 +6,7 @@ import gguf
 import numpy as np
 import pytest
 
-from simcluster.inference.models.dequantise import FORMATS
-
-BY_NAME = {one.name: one for one in FORMATS.values()}
+from simcluster.inference.models.dequantise import BY_NAME
 
 
 def test_blocks_worked_by_hand():
@@ -33,7 +31,7 @@ def test_blocks_worked_by_hand():
 def test_any_bytes_are_the_numbers_of_the_package(name):
     kind = gguf.GGMLQuantizationType[name]
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
-    one = FORMATS[kind.value]
+    one = BY_NAME[kind.name]
     assert (one.block, one.block_bytes) == (block, block_bytes)
     data = np.random.default_rng(5).integers(0, 256, (64, 8 * block_bytes), np.uint8)
     with np.errstate(all="ignore"):  # random scales are also infinite or no numbers

@@ -13,7 +13,6 @@ from simcluster.inference.files.error import ModelFileError
 from simcluster.inference.files.pieces import read_piece
 from simcluster.inference.models import gguf_file
 from simcluster.inference.models.decoder import Part
-from simcluster.inference.models.gguf_file import GgufFile
 from simcluster.inference.models.open import open_model
 from tests.inference.models import tiny
 
@@ -40,7 +39,7 @@ def test_a_file_that_is_no_gguf_is_refused_by_name(tmp_path):
     for content in (b"not a model at all, but long enough", b"GGUF" + b"\xff" * 60, b"GGUF\x03\0\0\0" + b"\xff" * 16):
         path.write_bytes(content)
         with pytest.raises(ModelFileError, match=r"model\.gguf: file: found .*, expected a GGUF file"):
-            GgufFile(path)
+            open_model(str(path))
 
 
 A = tiny.LLAMA
@@ -130,40 +129,35 @@ def test_a_tokenizer_that_cannot_be_used_is_refused_with_the_files_name(tmp_path
     assert said in str(error.value)
 
 
-def test_a_file_without_a_tensor_or_cut_short_is_refused_by_name(tmp_path):
-    model = open_model(str(write(tmp_path / "tiny.gguf", without=["blk.2.ffn_up.weight"])))
-    with pytest.raises(ModelFileError, match=r"tiny\.gguf: blk\.2\.ffn_up\.weight: found no such tensor"):
-        model.share(2, 3)
+def test_a_file_without_a_tensor_or_cut_short_is_refused_by_name_when_it_is_opened(tmp_path):
+    with pytest.raises(ModelFileError, match=r"tiny\.gguf: layer 2: ffn_up\.weight: found no such tensor"):
+        open_model(str(write(tmp_path / "tiny.gguf", without=["blk.2.ffn_up.weight"])))
     path = write(tmp_path / "short.gguf")
+    with pytest.raises(ModelFileError, match=r"short\.gguf: weights: layers: found \[3, 9\), expected a range"):
+        open_model(str(path)).share(3, 9)
     content = path.read_bytes()
     path.write_bytes(content[:-100])
     with pytest.raises(ModelFileError, match=r"short\.gguf: .*weight: found .* bytes, and a tensor at"):
-        open_model(str(path)).share(0, 4)
-    with pytest.raises(ModelFileError, match=r"short\.gguf: weights: layers: found \[3, 9\), expected a range"):
-        open_model(str(path)).share(3, 9)
-
-
-def test_a_file_with_weights_of_another_format_is_refused(tmp_path):
-    path = write(tmp_path / "tiny.gguf")
-    content = path.read_bytes()
-    name = b"blk.1.ffn_up.weight"
-    at = content.index(name) + len(name) + 4 + 2 * 8  # after the number of dimensions and two of them
-    path.write_bytes(content[:at] + (14).to_bytes(4, "little") + content[at + 4 :])
-    with pytest.raises(ModelFileError, match=r"weights of GGUF's type 14, expected one of F32, F16, Q4_0, Q4_1, Q8_0"):
-        open_model(str(path)).share(1, 2)
+        open_model(str(path))
 
 
 @pytest.mark.parametrize("scaled", ["type", "tensor"])
 def test_a_model_with_a_scaled_rotation_is_refused_instead_of_computed_wrongly(tmp_path, scaled):
-    path = tmp_path / "scaled.gguf"
-    writer = gguf.GGUFWriter(path, "llama")
-    if scaled == "type":
-        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
-    else:
-        writer.add_tensor("rope_freqs.weight", torch.ones(4).numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    with pytest.raises(ModelFileError, match="found a scaled rotation"):
-        GgufFile(path)
+    def alter(writer):
+        if scaled == "type":
+            writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        else:
+            writer.add_tensor("rope_freqs.weight", torch.ones(4).numpy())
+
+    said = "llama.rope.scaling.type: found 'linear'" if scaled == "type" else "scaled as by rope_type llama3"
+    with pytest.raises(UsageError, match=said):
+        open_model(str(write(tmp_path / "scaled.gguf", alter)))
+
+
+def test_a_bias_is_refused_instead_of_left_out(tmp_path):
+    def alter(writer):
+        for layer in range(A.layers):
+            writer.add_tensor(f"blk.{layer}.attn_q.bias", torch.ones(A.width).numpy())
+
+    with pytest.raises(UsageError, match=r"blk\.0\.attn_q\.bias: found a tensor that the engine does not compute"):
+        open_model(str(write(tmp_path / "tiny.gguf", alter)))

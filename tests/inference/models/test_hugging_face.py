@@ -14,14 +14,14 @@ from safetensors.torch import save_file
 
 from simcluster.errors import UsageError
 from simcluster.inference.files.error import ModelFileError
-from simcluster.inference.models import hugging_face
+from simcluster.inference.models import runnable
 from simcluster.inference.models.decoder import Part
 from simcluster.inference.models.open import open_model
 from simcluster.inference.models.tokenizer import _spelling
 from tests.inference.models import by_numpy, tiny
 from tests.inference.models.test_chat import PLAIN
 
-NAMES = hugging_face._WHOLE | hugging_face._LAYER
+NAMES = runnable._HUGGING_FACE
 # Heads of 8, not of 24 / 6 as a reader that computes it would find.
 WIDE = replace(tiny.HALVES, head_width=8, tied=False)
 
@@ -89,41 +89,74 @@ def test_weights_of_other_types_become_f32(tmp_path, dtype):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"model_type": "mamba"}, "model_type: found 'mamba', expected 'llama'"),
-        ({"attention_bias": True}, "attention_bias: found True"),
-        ({"rope_scaling": {"factor": 2}}, "rope_scaling: found"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters: found"),
+        ({"model_type": "mamba"}, "model_type: found 'mamba', expected a decoder"),
+        ({"model_type": "mistral"}, "model_type: found 'mistral', expected 'llama'"),
+        ({"hidden_act": "gelu"}, "hidden_act: found 'gelu', expected 'silu'"),
+        ({"attention_bias": True}, "weights: found 19,080 in the tensors"),
+        (
+            {"rope_scaling": {"factor": 2, "rope_type": "llama3"}},
+            "rope_scaling: found rope_type llama3, expected plain",
+        ),
+        ({"rope_scaling": {"factor": 2}}, "rope_scaling: found rope_type default, expected plain rotations"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters: found rope_type yarn"),
+        ({"sliding_window": 4}, "sliding_window: found 4"),
         ({"quantization_config": {"bits": 4}}, "quantization_config: found"),
         ({"num_key_value_heads": 4}, "expected a divisor of 6"),
-        ({"head_dim": 3}, "head_dim: found 3, expected an even number"),
+        ({"head_dim": 3}, "weights: found 19,080 in the tensors, expected 17,544 by config.json"),
         ({"hidden_size": "24"}, "hidden_size: found '24', expected a whole number"),
         ({"rms_norm_eps": 0}, "rms_norm_eps: found 0"),
-        ({"intermediate_size": 41}, r"mlp.gate_proj.weight: found the shape \(40, 24\), expected \(41, 24\)"),
-        ({"num_hidden_layers": 5}, "model.layers.4.self_attn.q_proj.weight: found no such tensor"),
+        ({"rms_norm_eps": 10**400}, r"rms_norm_eps: found 10{59}\.\.\., expected a number above 0"),
+        ({"rope_theta": 10**400}, r"rope_theta: found 10{59}\.\.\., expected a number above 0"),
+        ({"vocab_size": 2 * 10**8}, "vocab_size: found 200000000, expected a whole number"),
+        ({"vocab_size": 10**7}, "weights: found 19,080 in the tensors"),
+        ({"intermediate_size": 41}, "weights: found 19,080 in the tensors, expected 19,368 by config.json"),
+        ({"num_hidden_layers": 5}, "layer 4: input_layernorm.weight: found no such tensor"),
         ({"tie_word_embeddings": False}, "lm_head.weight: found no such tensor"),
         ({"eos_token_id": 50}, "end of text: found 50"),
+        ({"eos_token_id": "x" * 10**5}, "end of text: found 'x{59}\\.\\.\\., expected a token's id"),
     ],
 )
 def test_a_folder_of_something_else_is_refused_by_name(tmp_path, changed, said):
     folder = write(tmp_path / "model", tiny.HALVES, **changed)
-    with pytest.raises(ModelFileError, match=said):
-        model = open_model(str(folder))
-        assert model.ends is not None
-        model.share(0, model.architecture.layers)
+    with pytest.raises(UsageError, match=said) as error:
+        assert open_model(str(folder)).ends is not None
+    assert len(str(error.value)) < 1500
+
+
+def test_a_tensor_of_another_shape_or_name_is_found_when_the_model_is_opened(tmp_path):
+    folder, name = write(tmp_path / "model", tiny.HALVES), "model.layers.{}.mlp.up_proj.weight"
+    turned = named(tiny.HALVES) | {name.format(1): torch.zeros(24, 40)}
+    save_file(turned, folder / "model.safetensors")
+    with pytest.raises(UsageError, match=r"layers\.1\.mlp\.up_proj\.weight: found the shape \(24, 40\)"):
+        open_model(str(folder))
+    other = named(tiny.HALVES)
+    for layer in range(4):
+        other[f"model.layers.{layer}.mlp.other.weight"] = other.pop(name.format(layer))
+    save_file(other, folder / "model.safetensors")
+    with pytest.raises(UsageError, match=r"layers\.0\.mlp\.up_proj\.weight: found no such tensor"):
+        open_model(str(folder))
+
+
+def test_a_tensor_that_the_engine_does_not_compute_is_refused(tmp_path):
+    folder = write(tmp_path / "model", tiny.HALVES)
+    extra = {f"model.layers.{layer}.self_attn.q_norm.weight": torch.ones(1) for layer in range(4)}
+    save_file(named(tiny.HALVES) | extra, folder / "model.safetensors")
+    with pytest.raises(UsageError, match=r"q_norm\.weight: found a tensor that the engine does not compute"):
+        open_model(str(folder))
 
 
 def test_a_tensor_outside_its_file_is_refused_before_memory_is_taken(tmp_path):
-    folder = write(tmp_path / "model", tiny.HALVES, vocab_size=2**30)
-    huge = {"dtype": "F32", "shape": [2**30, 24], "data_offsets": [0, 4 * 24 * 2**30]}
+    folder = write(tmp_path / "model", tiny.HALVES, vocab_size=10**7)
+    huge = {"dtype": "F32", "shape": [10**7, 24], "data_offsets": [0, 4 * 24 * 10**7]}
     text = json.dumps({"model.embed_tokens.weight": huge}).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(1000))
     with pytest.raises(ModelFileError, match=r"embed_tokens.weight: found 1,\d\d\d bytes, and a tensor at"):
-        open_model(str(folder)).share(0, 1)
+        open_model(str(folder))
     short = huge | {"data_offsets": [0, 96]}
     text = json.dumps({"model.embed_tokens.weight": short}).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(1000))
     with pytest.raises(ModelFileError, match=r"embed_tokens\.weight: found 96 bytes, expected those of"):
-        open_model(str(folder)).share(0, 1)
+        open_model(str(folder))
 
 
 def test_links_in_a_folder_are_not_followed(tmp_path):
@@ -138,7 +171,7 @@ def test_links_in_a_folder_are_not_followed(tmp_path):
 def test_a_folder_without_weights_or_without_a_model_is_refused(tmp_path):
     folder = write(tmp_path / "model", tiny.HALVES)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelFileError, match="found 0 safetensors files"):
+    with pytest.raises(ModelFileError, match="weights: found none, expected the model's"):
         open_model(str(folder))
     (folder / "config.json").unlink()
     with pytest.raises(ModelFileError, match=r"neither config.json nor a run's config.yaml"):

@@ -12,13 +12,14 @@ from simcluster.collectives import all_reduce, subgroup
 from simcluster.inference.plan.groups import Teams, grouped, groups_of
 from simcluster.inference.plan.placements import Placement, rank
 from simcluster.inference.plan.plan import make_plan
-from simcluster.inference.plan.shape import PRESETS, Shape
+from simcluster.inference.plan.shape import PRESETS, Shape, with_weights
 from simcluster.inference.plan.shelf import Cut, Shelf
 from simcluster.inference.plan.times import Lengths
 from simcluster.topology import Device, Topology, load
 from simcluster.transport import Transport
 from tests.support import clusters
 
+SEVENTY = with_weights(PRESETS["70b"], "q4")
 SMALL = Shape("small", 4, 512, 8, 4, 64, 1024, 4096, False, 2.0)
 FAST = Device("fast", 1e12, 100e9, memory_bytes=10**9)
 SLOW = Device("slow", 1e11, 10e9, memory_bytes=10**9)
@@ -81,7 +82,7 @@ def test_a_pair_holds_half_of_every_matrix_and_sends_two_all_reduces_per_layer()
 
 
 def test_the_70b_is_faster_if_two_macs_share_a_stage() -> None:
-    found = make_plan(load("smolcluster"), PRESETS["70b"], Lengths()).rankings[0]
+    found = make_plan(load("smolcluster"), SEVENTY, Lengths()).rankings[0]
     first, second = found.placements[:2]
     assert (first.kind, second.kind) == ("hybrid", "pipeline")
     assert {part.node for part in first.parts} == {"mini1", "mini2", "mini3"}
@@ -92,7 +93,7 @@ def test_the_70b_is_faster_if_two_macs_share_a_stage() -> None:
 
 def test_sites_that_hold_the_model_together_answer_many_requests_as_replicas() -> None:
     topology = load("halos-4-regions")
-    found = best(topology, PRESETS["70b"], 8, "pipelines")
+    found = best(topology, SEVENTY, 8, "pipelines")
     assert found is not None
     assert {part.replica for part in found.parts} == {0, 1, 2, 3}
     sites = [{topology.nodes[part.node].site for part in found.parts if part.replica == i} for i in range(4)]
@@ -100,13 +101,13 @@ def test_sites_that_hold_the_model_together_answer_many_requests_as_replicas() -
     for replica in range(4):
         stages = {part.stage: part.layers for part in found.parts if part.replica == replica}
         assert sum(stages.values()) == 80
-    assert best(topology, PRESETS["70b"], 1, "pipelines") is None
+    assert best(topology, SEVENTY, 1, "pipelines") is None
 
 
 @pytest.mark.parametrize("requests", [5, 9, 10, 11])
 def test_requests_that_sites_cannot_share_evenly_all_have_one(requests: int) -> None:
     # 10 over four equal sites are 2.5 each, which rounds to 2: the last site takes what is left.
-    found = best(load("halos-4-regions"), PRESETS["70b"], requests, "pipelines")
+    found = best(load("halos-4-regions"), SEVENTY, requests, "pipelines")
     assert found is not None
     assert found.requests == requests
 

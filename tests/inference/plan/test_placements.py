@@ -14,7 +14,7 @@ from simcluster.errors import UsageError
 from simcluster.inference.plan.placements import rank
 from simcluster.inference.plan.plan import Offer, make_plan
 from simcluster.inference.plan.search import EXACT, Search
-from simcluster.inference.plan.shape import PRESETS, Shape
+from simcluster.inference.plan.shape import PRESETS, Shape, with_weights
 from simcluster.inference.plan.shelf import Shelf, evenly, fastest
 from simcluster.inference.plan.times import Lengths
 from simcluster.topology import Device, Topology, load
@@ -122,7 +122,7 @@ def test_cuts_are_the_best_of_all(given_stages: list[tuple[int, float, float]], 
 def test_with_many_requests_in_flight_the_slowest_stage_decides() -> None:
     # Two equal nodes over a free network, each with half of 32 layers, the last also with the logits; 64 requests.
     device = Device("d", 1e18, 1e10)
-    shelf = Shelf(clusters.star(2, 1e15, 0.0, n0=device, n1=device), PRESETS["8b"], Lengths())
+    shelf = Shelf(clusters.star(2, 1e15, 0.0, n0=device, n1=device), with_weights(PRESETS["8b"], "q4"), Lengths())
     cut = shelf.cut(("n0", "n1"), 64)
     assert cut is not None
     together = math.ceil(64 / cut.groups)
@@ -165,7 +165,7 @@ def test_a_model_with_three_kv_heads_is_shared_by_three_nodes_alone() -> None:
 
 
 def test_a_weak_node_is_left_out_with_the_speed_that_it_would_cost() -> None:
-    ranking = rank(Shelf(load("smolcluster"), PRESETS["70b"], Lengths()), 1)
+    ranking = rank(Shelf(load("smolcluster"), with_weights(PRESETS["70b"], "q4"), Lengths()), 1)
     assert {part.node for part in ranking.placements[0].parts} == {"mini1", "mini2", "mini3"}
     rates = dict(ranking.left_out)
     assert set(rates) == {"pi4", "pi5"}

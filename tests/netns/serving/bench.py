@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
+from simcluster.inference.headers.read import shape_of
 from simcluster.inference.load.answers import Answer
 from simcluster.inference.load.trace import COLUMNS
-from simcluster.inference.plan.header import shape_of
 from simcluster.inference.plan.shape import Shape
 from simcluster.serving.bench import Served, bench_cluster
 from simcluster.topology import load
