@@ -112,7 +112,8 @@ class Facts:
 
     def spared(self, size: int, settings: Settings) -> range:
         """Return the ranks, out of *size*, that the others can lose."""
-        if not self.spares or self.why_it_stays(settings):
+        needs_all = settings.get("output") == "mean" or settings.get("consensus_every")  # the mean of all ranks
+        if not self.spares or self.why_it_stays(settings) or needs_all:
             return range(0)
         return range(1 if self.spares == "workers" else 0, size)
 

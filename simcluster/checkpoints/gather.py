@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ from simcluster.errors import CheckpointWarning
 class Gather:
     """The checkpoints of a run of *size* ranks with the resolved experiment *config*, written to *store*.
 
-    The others continue without those in *spared*. *happened_s*: see `Manifest`.
+    The others continue without those in *spared*. *admits*: a rank that comes back takes part again, except rank 0.
+    *happened_s*: see `Manifest`.
     """
 
     def __init__(
@@ -27,23 +28,26 @@ class Gather:
         size: int,
         *,
         spared: Container[int] = (),
+        admits: bool = False,
         happened_s: float | None = None,
     ) -> None:
         self._store, self._config, self._size = store, dict(config), size
-        self._spared, self._happened_s = spared, happened_s
+        self._spared, self._admits, self._happened_s = spared, admits, happened_s
         self._steps: dict[int, dict[int, RankEntry]] = {}
         self._judged: dict[int, dict[str, float]] = {}
         self._last: dict[int, RankEntry] = {}
+        self._gone: set[int] = set()  # ranks that have been lost: none of them takes part again, unless it is admitted
         self._without: dict[int, int] = {}  # lost rank -> the first step that all others handed in without it
         self._failed: dict[int, str] = {}
         self._due = False
         self._group, self._first_size = 0, size
         self.written: list[int] = []
 
-    def add(self, shard: Shard, lost: Container[int] = ()) -> None:
+    def add(self, shard: Shard, lost: Collection[int] = ()) -> None:
         """Add *shard*, handed in after the ranks *lost* were lost. Failures to write are warned of."""
-        if shard.group < self._group:
-            return  # of an earlier group
+        self._gone.update(lost)
+        if shard.group < self._group or (not shard.group and self._is_apart(shard)):
+            return  # of an earlier group, or of a rank that trains alone
         if shard.group > self._group:
             self._forget(shard.step - 1)
             self._group, self._size = shard.group, shard.size
@@ -61,12 +65,23 @@ class Gather:
                     self._due = False
                     self._commit(self._last[0].step, self._last, "loose")
             else:
-                self._together(shard.step, entry, lost if not self._group else ())
+                self._together(shard.step, entry, self._out(lost))
         except OSError as error:
             self._give_up(shard.step, error)
 
+    def _is_apart(self, shard: Shard) -> bool:
+        """Return whether *shard* is of a later life than the others' steps belong to: its weights are not theirs."""
+        return shard.incarnation > 0 and not (shard.rank > 0 and (self._admits or shard.loose))
+
+    def _out(self, lost: Collection[int]) -> Collection[int]:
+        """Return the ranks without which a checkpoint may be complete. A regrouped run has none."""
+        if self._group:
+            return ()
+        return lost if self._admits else self._gone
+
     def begin_again(self, step: int) -> None:
         """Forget what was handed in after the checkpoint of *step*: the run resumes there."""
+        self._gone.clear()
         self._group, self._size = 0, self._first_size
         self._forget(step)
 
@@ -161,7 +176,7 @@ class Keeping:
     def keeps(self) -> bool:
         return self.gather is not None
 
-    def add(self, shard: Shard, lost: Container[int] = ()) -> None:
+    def add(self, shard: Shard, lost: Collection[int] = ()) -> None:
         """Take a rank's shard, handed in after the ranks *lost* were lost. May take as long as a disk does."""
         if self.gather is not None:
             self.gather.add(shard, lost)

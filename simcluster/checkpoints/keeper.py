@@ -25,7 +25,7 @@ class Channel(Protocol):
 class Holder:
     """Keeper of every *every*-th step of *replica*, and the last. *judges*: rank 0's weights are evaluated each time.
 
-    *now* returns the time of the run, *group* the number of the group that *node* belongs to.
+    *now* returns the time of the run, *group* is the number of the group that *node* belongs to, in its *incarnation*.
     """
 
     def __init__(
@@ -38,9 +38,10 @@ class Holder:
         *,
         judges: bool,
         group: int = 0,
+        incarnation: int = 0,
     ) -> None:
         self._every, self._replica, self._node, self._channel = every, replica, node, channel
-        self._place = group, node.size
+        self._place = group, node.size, incarnation
         self._now, self._judges = now, judges and node.rank == 0
         self._kept_at = replica.done
         self._next = self._after(replica.done)

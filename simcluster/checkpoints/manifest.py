@@ -22,6 +22,8 @@ rank 0 at this step, the others wherever they were last, for ranks that are not 
 
 
 MOST_RANKS = 100_000
+MOST_BATCHES = 10_000
+"""A rank may be that many times as fast as the one that a checkpoint's steps are of."""
 FILE_BYTES = 64 << 30
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
@@ -98,6 +100,10 @@ def decode_manifest(content: bytes, name: str) -> Manifest:
     ranks = sorted(entry.rank for entry in manifest.ranks)
     if len(ranks) != manifest.world_size or ranks != list(range(manifest.world_size)):
         raise CheckpointError(name, f"{len(manifest.ranks)} ranks", f"each of {manifest.world_size}, once")
+    for entry in manifest.ranks:
+        most = MOST_BATCHES * (manifest.step + 1)
+        if entry.batches > most:
+            raise CheckpointError(name, f"{entry.batches} batches of rank {entry.rank}", f"at most {most}")
     steps = sorted({entry.step for entry in manifest.ranks})
     if manifest.cut == "step" and steps != [manifest.step]:
         raise CheckpointError(name, f"ranks at steps {steps}", f"all at step {manifest.step}")

@@ -31,7 +31,8 @@ class Shard(msgspec.Struct):
 
     *trees* is JSON: the values of each part, with references to tensors in that part's file. *files* are safetensors.
     *loose*: ranks are not in step. *judged* has loss and accuracy, if requested. *everybodys*, the batches of each
-    rank, is filled in when restoring. The rank is one of *size* in the *group* of that number, initially 0.
+    rank, is filled in when restoring. The rank is one of *size* in the *group* of that number, initially 0. Its
+    *incarnation* is higher than 0 if it joined late or came back.
     """
 
     rank: int
@@ -45,6 +46,7 @@ class Shard(msgspec.Struct):
     everybodys: list[int] = msgspec.field(default_factory=list)
     group: int = 0
     size: int = 0
+    incarnation: int = 0
 
 
 class Captured:

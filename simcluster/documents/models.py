@@ -30,6 +30,10 @@ def fault(*place: str | int, expected: str, found: str | None = None, at_key: bo
     return InitErrorDetails(type="value_error", loc=place, input=None, ctx={"error": wrong})
 
 
+MOST_FOREIGN = 5
+"""Keys that are listed one by one if not a single one of a mapping is known."""
+
+
 def refuse(faults: Sequence[Any]) -> None:
     """Raise all *faults* at once, if any; a validator thereby reports places below its own."""
     if faults:
@@ -73,6 +77,8 @@ class Keys:
         """
         if not isinstance(data, dict):
             raise Wrong(self.mapping or f"a mapping with {', '.join(self.names)}")
+        if len(data) > MOST_FOREIGN and self._set.isdisjoint(data):  # another kind of file, which may be secret
+            raise Wrong(self.mapping or f"a mapping with {', '.join(self.names)}", f"{len(data)} other keys")
         found = [] if data.keys() <= self._set else [unknown(key) for key in data if key not in self._set]
         given = {key: value for key, value in data.items() if value is not None}
         made: Any = None

@@ -26,6 +26,12 @@ Mark: TypeAlias = tuple[int, int]
 MAX_VALUES = 1_000_000
 """Limit of values in a document; an alias counts all values that it repeats."""
 
+MAX_REPEATED = 100_000
+"""Limit of values that aliases repeat: each is copied, also into the copies of further aliases."""
+
+MOST_KEY = 100
+"""Limit on the characters of a key that a message repeats: the file may be none of ours."""
+
 _TAG = "tag:yaml.org,2002:"
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -49,6 +55,8 @@ def dotted(path: KeyPath) -> str:
     """Return ("links", 3, "bandwidth") as links[3].bandwidth."""
     text = ""
     for part in path:
+        if isinstance(part, str) and len(part) > MOST_KEY:
+            part = f"{part[: MOST_KEY - 3]}..."
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
 
@@ -101,7 +109,7 @@ class Builder:
         self._stack: list[_Open] = []
         # anchor -> (its value, the number of values in it, its nesting depth)
         self._anchors: dict[str, tuple[Any, int, int]] = {}
-        self._count = 0
+        self._count = self._repeated = 0
         documents = 0
         for event in self._events(text):
             if isinstance(event, yaml.DocumentStartEvent):
@@ -146,8 +154,9 @@ class Builder:
             raise self._refuse(event, f"the alias *{event.anchor}", "an anchor defined before it")
         value, count, depth = self._anchors[event.anchor]
         self._count += count
-        if self._count > MAX_VALUES:
-            raise self._refuse(event, "aliases that repeat too much", f"at most {MAX_VALUES} values")
+        self._repeated += count
+        if self._repeated > MAX_REPEATED:
+            raise self._refuse(event, "aliases that repeat too much", f"at most {MAX_REPEATED} values")
         if len(self._stack) + depth > MAX_DEPTH:
             raise self._refuse(event, *DEEPER)
         # A copy, so that later changes in one place do not affect the other.

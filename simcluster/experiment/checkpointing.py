@@ -32,7 +32,11 @@ def keeping_of(plan: Experiment, folder: Path, begins_with: Restored | None) -> 
     size = len(plan.topology.workers)
     happened_s = begins_with.happened_s if begins_with is not None else None
     block = plan.document["algorithm"]
-    gather = Gather(store, plan.document, size, spared=_facts_in(block).spared(size, block), happened_s=happened_s)
+    facts = _facts_in(block)
+    gather = Gather(
+        store, plan.document, size,
+        spared=facts.spared(size, block), admits=facts.spares == "workers", happened_s=happened_s,
+    )  # fmt: skip
     return Keeping(gather, begins_with), store
 
 

@@ -58,6 +58,9 @@ class Part:
         self._watch: AlgorithmWatch | None = None
         record = recorder.record
         record.is_through = record.ended_well = False
+        record.trained_before = record.trained_before or record.trained
+        has_server = facts_of(experiment.algorithm).spares == "workers"
+        record.takes_nothing = recorder.incarnation > 0 and (not node.peers or (has_server and node.rank == 0))
         record.trained = recorder.restored is not None
         self._make(node, None)
         self._keep(node, 0)
@@ -223,7 +226,10 @@ class Part:
         settings, channel = self._experiment.checkpoint, self._recorder.channel
         if settings is not None and channel is not None:
             every, judges = settings.every, settings.best is not None
-            self.replica.keeper = Holder(every, self.replica, node, channel, self._now, judges=judges, group=number)
+            self.replica.keeper = Holder(
+                every, self.replica, node, channel, self._now,
+                judges=judges, group=number, incarnation=self._recorder.incarnation,
+            )  # fmt: skip
 
     def _now(self) -> float:
         return self._recorder.now() + self._began_s

@@ -9,7 +9,7 @@ from typing import Any
 
 from simcluster.errors import NodeFailed, PeerLost
 from simcluster.experiment.job import NODE_PROGRAM, ClusterJob
-from simcluster.fault_plans.kinds import UNTRAINED, Join, faults_to_come
+from simcluster.fault_plans.kinds import BEGAN_AGAIN, UNTRAINED, Join, faults_to_come
 from simcluster.runs.record import RunRecord, last
 
 WORTH_IT = (PeerLost, NodeFailed)
@@ -75,6 +75,9 @@ class Restarts:
         is_left = last(record.nodes) if self.job.program == NODE_PROGRAM else len(lost) < len(record.nodes)
         if is_left or not record.nodes:
             return None
+        again = next((node for node in record.nodes if node.ended_well and node.began_again), None)
+        if again is not None and self.job.program == NODE_PROGRAM:
+            return PeerLost(again.rank, again.name, BEGAN_AGAIN)
         gone = min(
             record.nodes,
             key=lambda node: (node.name not in lost, not (lost or node.incarnation), not node.trained, node.rank),

@@ -21,6 +21,7 @@ LIMITS_S = (1e-6, 1e9)
 CRASHED = "crashed by the fault plan"
 NEVER_JOINED = "never joined"
 UNTRAINED = "it came back, and the time was up before it had trained"
+BEGAN_AGAIN = "the trained model was lost with its earlier incarnation"
 NOTICE_S = 30.0
 """Grace period of a node that is asked to leave, to reach the end of its step."""
 

@@ -20,7 +20,7 @@ from simcluster.units import TIMES, parse_latency
 SPELLS_LIMIT = 10_000
 """Limit on the spells of one fault: a flap of an hour with periods of a third of a second."""
 
-FAULTS_LIMIT = 100_000
+FAULTS_LIMIT = 10_000
 SPELLS_IN_ALL_LIMIT = 1_000_000
 
 _REPEATED = ("every", "mean_every", "times")

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from simcluster.errors import Problem, UsageError
-from simcluster.paths.inside import open_file, read
+from simcluster.paths.inside import read
 from simcluster.paths.last_run import last_run
 from simcluster.runs.record import Span
-from simcluster.runs.rows import Rows, read_rows
+from simcluster.runs.rows import Rows, arrow_table, read_rows
 from simcluster.runs.schema import summary_of, trace_of
 from simcluster.runs.spans import Rest
 from simcluster.runs.trace import rests_of, spans_of
@@ -54,7 +54,6 @@ SHARDS: Final = "shards"
 SUMMARY_BYTES: Final = 128 << 20
 TRACE_BYTES: Final = 2 << 30
 WEIGHTS_BYTES: Final = 64 << 30
-MOST_ROWS: Final = 200_000_000
 """The limits on files read from a run's directory."""
 METRIC_COLUMNS: Final = {"time_s": "f", "step": "iu", "node": "OTU", "name": "OTU", "value": "f"}
 SAMPLE_COLUMNS: Final = {"epoch": "iu", "sample": "iu", "node": "OTU", "used": "iu", "lost": "iu"}
@@ -100,7 +99,7 @@ class RunFolder:
 
         folder = self._same()
         try:
-            return read_rows(folder, METRICS, METRIC_COLUMNS, MOST_ROWS)
+            return read_rows(folder, METRICS, METRIC_COLUMNS)
         except (OSError, ValueError, TypeError, KeyError, NotImplementedError, pa.ArrowException) as error:
             raise _damaged(folder / METRICS, f"a Parquet table ({error})") from error
 
@@ -224,17 +223,15 @@ def topology_of(run: RunFolder) -> Topology:
 
 def read_table(folder: Path, name: str, columns: Mapping[str, str], what: str = "a Parquet table") -> pd.DataFrame:
     """Return the table *name* in *folder*. Raises UsageError, which names *what*, unless it has *columns*."""
-    import pandas as pd
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with open_file(folder, name) as file:
-            rows = pq.ParquetFile(file).metadata.num_rows
-            if rows > MOST_ROWS:
-                raise ValueError(f"{rows} rows, more than {MOST_ROWS}")
-            file.seek(0)
-            found = pd.read_parquet(file)
+        table, schema = arrow_table(folder, name, columns, others=True)
+        for number, field in enumerate(table.schema):
+            own = schema.field(field.name)
+            if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(own.type):
+                table = table.set_column(number, own, table.column(number).cast(own.type))
+        found: pd.DataFrame = table.to_pandas()
         for column, kinds in columns.items():
             if column not in found:
                 raise ValueError(f"no column {column!r}")

@@ -91,8 +91,9 @@ class NodeRecord:
     *group_rank*, and *is_through* says that its algorithm ended there. *first_step* and *last_step* are (step, time) of
     its algorithm's first and last record, even without known values. *incarnation* is the life that ended last: see
     Recorder. *ended_well* and *trained* describe that life: it reached the end of the run or its time limit; its
-    weights have had a step, or were taken over from a node with such weights. *holds_part*: only some of its weights
-    are the model's, and rank 0 has them all. *numerics* names the kernels that computed there, as
+    weights have had a step, or were taken over from a node with such weights. *trained_before*: an earlier life had
+    trained; *takes_nothing*: nothing of that can have come into this one. *holds_part*: only some of its weights are
+    the model's, and rank 0 has them all. *numerics* names the kernels that computed there, as
     simcluster.process.kernels does; None if nothing was computed, or the node never handed in its record.
     *peak_rss_bytes* is the peak of its process's resident memory until its record was complete, *grown_rss_bytes* how
     much that is above the process just before the workload was made; None in the simulator, where nodes share one.
@@ -121,6 +122,8 @@ class NodeRecord:
     is_through: bool = False
     ended_well: bool = False
     trained: bool = False
+    trained_before: bool = False
+    takes_nothing: bool = False
     holds_part: bool = False
     first_step: tuple[int, float] | None = None
     last_step: tuple[int, float] | None = None
@@ -152,6 +155,11 @@ class NodeRecord:
         if self.rest is not None:
             noted.append(self.rest.digest)
         return hashlib.sha256(msgspec.msgpack.encode(noted)).hexdigest()
+
+    @property
+    def began_again(self) -> bool:
+        """Whether its last life trained without anything of what an earlier one had trained."""
+        return self.trained_before and self.takes_nothing
 
     @property
     def is_idle(self) -> bool:
@@ -260,11 +268,13 @@ def last(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
 
     A node present from the start need not have trained: the time may be up before its first step. Until any node has
     taken a step, a node that rejoined counts only if no other is left: the state that it took over is untrained.
+    None does if a node began again without what its earlier life had trained, unless one that never left ended well.
     """
     well = [node for node in nodes if node.ended_well and not node.holds_part]
     if not any(node.steps for node in nodes):
         return [node for node in well if not node.incarnation] or well
-    return [node for node in well if node.trained or not node.incarnation]
+    found = [node for node in well if (node.trained or not node.incarnation) and not node.began_again]
+    return found if any(not node.incarnation for node in found) or not any(node.began_again for node in well) else []
 
 
 def regroups(nodes: Sequence[NodeRecord]) -> list[dict[str, Any]]:

@@ -1,11 +1,15 @@
-"""The recorded numbers of a run as columns of numpy: pandas takes longer to import than a report takes to write."""
+"""The recorded numbers of a run as columns of numpy: pandas takes longer to import than a report takes to write.
+
+A file of a few kB can stand for many GB, as equal texts and numbers are stored once. So all tables are read here, and
+compared with the file's size before they are unfolded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +20,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FloatArray = npt.NDArray[np.float64]
+
+MOST_ROWS: Final = 200_000_000
+FEW_ROWS: Final = 1_000_000
+"""A table may have that many rows, however small its file is, or one for each byte of it: a recorded number takes 9."""
+
+ROW_BYTES: Final = 100
+"""The most that a row may take in memory, on average."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,30 +69,84 @@ def _means(group: npt.NDArray[Any], values: FloatArray, groups: int) -> FloatArr
         return np.asarray(sums / np.bincount(group[known], minlength=groups))
 
 
-def read_rows(folder: Path, name: str, columns: Mapping[str, str], most_rows: int) -> Rows:
+def read_rows(folder: Path, name: str, columns: Mapping[str, str]) -> Rows:
     """Return the *columns*, name -> numpy kinds, of the Parquet table *name* in *folder*.
 
-    Raises what pyarrow does, OSError, or ValueError for a table without them or with more than *most_rows*.
+    Raises what pyarrow does, OSError, or ValueError for a table without them or with too many rows.
+    """
+    found, _ = arrow_table(folder, name, columns)
+    return Rows({column: _array(found.column(column), kinds, column) for column, kinds in columns.items()})
+
+
+def arrow_table(
+    folder: Path, name: str, needed: Collection[str], *, others: bool = False
+) -> tuple[pa.Table, pa.Schema]:  # fmt: skip
+    """Return the columns *needed*, and the *others*, of the Parquet table *name* in *folder*, and the file's schema.
+
+    Texts are dictionaries, in which equal ones take no more memory than one. Raises as `read_rows` does.
     """
     import pyarrow.parquet as pq
 
     with open_file(folder, name) as file:
-        table = pq.ParquetFile(file, read_dictionary=[column for column, kinds in columns.items() if "O" in kinds])
-        if table.metadata.num_rows > most_rows:
-            raise ValueError(f"{table.metadata.num_rows} rows, more than {most_rows}")
-        missing = [column for column in columns if column not in table.schema_arrow.names]
+        size = file.seek(0, 2)
+        metadata = pq.read_metadata(file)
+        schema = metadata.schema.to_arrow_schema()
+        columns = list(schema.names if others else needed)
+        missing = [column for column in needed if column not in schema.names]
         if missing:
             raise ValueError(f"no column {missing[0]!r}")
-        found = table.read(columns=list(columns))
-    return Rows({column: _array(found.column(column), kinds, column) for column, kinds in columns.items()})
+        rows, most = metadata.num_rows, min(MOST_ROWS, max(FEW_ROWS, size))
+        if rows > most:
+            raise ValueError(f"{rows} rows in {size} bytes, more than {most}")
+        groups_bytes = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+        odd = [column for column in columns if not _is_plain(schema.field(column).type)]
+        if odd:
+            raise ValueError(f"{schema.field(odd[0]).type} in column {odd[0]!r}")
+        texts = [column for column in columns if _is_text(schema.field(column).type)]
+        unfolded = max(groups_bytes, 8 * rows * len(columns))
+        if unfolded <= most * ROW_BYTES:
+            found = pq.ParquetFile(file, read_dictionary=texts).read(columns=columns)
+            unfolded += sum(_text_bytes(found.column(column)) for column in texts)
+        if unfolded > most * ROW_BYTES:
+            raise ValueError(f"{unfolded} bytes in {size} bytes, more than {most * ROW_BYTES}")
+    return found, schema
+
+
+def _text_type(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(_text_type(kind)) or pa.types.is_large_string(_text_type(kind)))
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Return whether a value of *kind* is a text, or takes at most 8 bytes."""
+    import pyarrow as pa
+
+    return _is_text(kind) or pa.types.is_null(kind) or (pa.types.is_primitive(kind) and kind.bit_width <= 64)
+
+
+def _text_bytes(values: pa.ChunkedArray) -> int:
+    """Return the bytes of *values*, dictionaries, as separate texts."""
+    import pyarrow.compute as pc
+
+    total = 0
+    for chunk in values.chunks:
+        sizes = pc.fill_null(pc.binary_length(chunk.dictionary), 0).to_numpy(zero_copy_only=False)
+        total += int(np.sum(sizes[chunk.indices.drop_null().to_numpy(zero_copy_only=False)], dtype=np.int64))
+    return total
 
 
 def _array(values: pa.ChunkedArray, kinds: str, column: str) -> npt.NDArray[Any]:
     import pyarrow as pa
 
     kind = values.type
-    text = kind.value_type if pa.types.is_dictionary(kind) else kind
-    is_text = pa.types.is_string(text) or pa.types.is_large_string(text)
+    is_text = _is_text(kind)
     found = "O" if is_text else "f" if pa.types.is_floating(kind) else "i" if pa.types.is_integer(kind) else None
     if found is None or found not in kinds or (values.null_count and found != "f"):
         raise ValueError(f"{kind} in column {column!r}")

@@ -6,8 +6,10 @@ In the simulator the server is in this process and paces virtual time; real node
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Final
 
 import msgspec
 
@@ -24,6 +26,11 @@ from simcluster.serving.setup import Placed, Setup
 from simcluster.transport import Transport
 
 PROGRAM = f"{__name__}:serve"
+
+SEARCHED: Final = (5_000, 10, 10)
+"""The garbage collector's thresholds while a server runs here. Unlike a simulated run it lasts for days, and its
+requests leave cycles.
+"""
 
 _fronts: dict[str, Front] = {}
 
@@ -68,6 +75,7 @@ async def serve(node: Transport, recorder: Recorder, config_json: str) -> NodeRe
     hosting = _decoder.decode(config_json)
     part = Part(recorder, hosting.setup)
     if hosting.port == 0:
+        gc.set_threshold(*SEARCHED)  # the simulator, which has set its own for a run, restores the process's at its end
         return await _paced(node, part, _fronts[hosting.key])
     return await _bridged(node, part, hosting)
 

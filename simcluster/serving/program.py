@@ -46,7 +46,7 @@ WHOLE: Final = ("alone", "replicas")
 """The kinds of placement in which a node has all layers, and an engine."""
 
 DONE: Final = "done"
-"""The tag of the message with which the first node lets nodes without a part of the model end."""
+"""The tag of the message with which the first node lets all others end: until then each may have to replace it."""
 
 
 def prepare(config_json: str) -> None:
@@ -138,11 +138,14 @@ class Part:
         try:
             if place > 0:
                 await _answer(node, setup, loaded, None)
+                if setup.recovery is not None:
+                    await node.recv(layout.ranks[0], DONE)  # a replica runs out of orders long before the last answer
             else:
                 async with desk(placed) as (source, sink):
                     await _with_desk(node, setup, loaded, (source, sink), held)
-                for rank in others:
-                    await node.send(rank, DONE, None)
+                if setup.recovery is not None:
+                    for rank in (*layout.ranks[1:], *others):
+                        await node.send(rank, DONE, None)
         finally:
             self._prefilled += loaded.scheduler.prefilled - before
         self._note("weight_bytes", loaded.made.weight_bytes + loaded.guesser.weight_bytes)

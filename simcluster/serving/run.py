@@ -158,12 +158,13 @@ def recovering(setup: Setup, backend: str, faults: Sequence[Fault]) -> Setup:
 def run_nodes(job: ClusterJob, backend: str, requests: Collection[str] | None = None) -> RunRecord:
     """Run *job* on *backend*. Raise RunError if it failed; a loss is none if all *requests* have their answers."""
     record: RunRecord = importlib.import_module(f"simcluster_backends.{backend}").run_cluster(job)
-    if record.error is None:
+    error, ended = record.error, {row.name for node in record.nodes for row in node.metrics}
+    left = sorted(one for one in requests or () if f"{END}{one}" not in ended)
+    if not left and (error is None or (requests and isinstance(error, PeerLost))):
         return record
-    ended = {row.name for node in record.nodes for row in node.metrics}
-    if isinstance(record.error, PeerLost) and requests and all(f"{END}{one}" in ended for one in requests):
-        return record
-    raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
+    if error is None:  # the node with the desk was lost with its last rows, after it had let the others end
+        raise RunError(f"requests without an answer: found {len(left)}, such as {left[0]!r}, expected none")
+    raise error if isinstance(error, RunError) else RunError(str(error))
 
 
 class _Live:

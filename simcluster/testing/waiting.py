@@ -1,4 +1,4 @@
-"""Checks of waiting: yielding, cancellation, backpressure."""
+"""Checks of waiting: the clock, yielding, cancellation, backpressure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import torch
 from simcluster.payload import pack
 from simcluster.testing.harness import A_MOMENT_S, RunBodies, error_of, run
 from simcluster.transport import ANY, FREE, Transport
+
+SHORT_S = 0.0002
+MANY = 2000
 
 
 def every_verb_yields(run_bodies: RunBodies) -> None:
@@ -39,6 +42,23 @@ def every_verb_yields(run_bodies: RunBodies) -> None:
             assert turns > before, f"{name} did not yield"
         counter.cancel()
         await node.recv(other, "u")
+
+    run(run_bodies, body, body)
+
+
+def the_clock_has_microseconds_and_so_has_a_wait(run_bodies: RunBodies) -> None:
+    """A wait never ends early. One of many is not late either: a machine may be busy, but not each time."""
+
+    async def body(node: Transport) -> None:
+        clock = asyncio.get_running_loop().time
+        for _ in range(MANY):
+            began_s = clock()
+            await asyncio.sleep(SHORT_S)
+            took_s = clock() - began_s
+            assert took_s > 0.999 * SHORT_S, f"a wait of {SHORT_S:g} s took {took_s:g} s by the loop's clock"
+            if took_s < 4 * SHORT_S:
+                return
+        raise AssertionError(f"each of {MANY} waits of {SHORT_S:g} s took at least {4 * SHORT_S:g} s")
 
     run(run_bodies, body, body)
 

@@ -29,11 +29,11 @@ def headers_of(scope: Scope) -> dict[str, list[str]]:
 
 
 def host_of(header: str) -> str:
-    """Return the host of a Host header, without its port."""
-    host = header.strip().lower()
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.rpartition(":")[0] if host.count(":") == 1 else host
+    """Return the host of a Host header, without its port; what is no host and port is returned as it is."""
+    whole = header.strip().lower()
+    host, separator, port = whole.rpartition(":")
+    is_bare = whole.count(":") > 1 and not whole.startswith("[")  # an address of IPv6
+    return whole if is_bare or not separator or (port and not port.isdigit()) else host
 
 
 def is_loopback(host: str) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pkgutil import resolve_name
@@ -169,7 +169,7 @@ class _Checkpoints:
     It never yields, so checkpoints do not change a run's trace.
     """
 
-    def __init__(self, keeping: Keeping, lost: Container[int]) -> None:
+    def __init__(self, keeping: Keeping, lost: Collection[int]) -> None:
         self._keeping, self._lost = keeping, lost
 
     async def hand_in(self, make: Callable[[], Shard]) -> None:

@@ -16,6 +16,7 @@ from simcluster.testing import Crash
 from simcluster.testing.harness import Owners
 from simcluster_backends.common.event_loop import run_to_its_end
 from simcluster_backends.common.inbox import INBOX_BYTES
+from simcluster_backends.common.precise_loop import asyncios_own
 from simcluster_backends.torch.carrier import Carrier, card_of, carriers
 from simcluster_backends.torch.group import Group, HashStore, Place
 from simcluster_backends.torch.member import Member, TorchTransport
@@ -44,7 +45,7 @@ def run_bodies(
         async with asyncio.timeout(timeout_s):
             return await _run(bodies, groups, ways, seed, inbox_bytes, device)
 
-    return run_to_its_end(run())
+    return run_to_its_end(run(), asyncios_own())
 
 
 async def _run(

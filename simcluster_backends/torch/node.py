@@ -29,6 +29,7 @@ from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
 from simcluster_backends.common.failure import Failure, failure_of
 from simcluster_backends.common.narrator import Narrator
+from simcluster_backends.common.precise_loop import asyncios_own
 from simcluster_backends.common.waiting import wait_in_words, waiting_at
 from simcluster_backends.common.watchdog import Progress, Watchdog
 from simcluster_backends.torch.carrier import card_of, carriers
@@ -88,7 +89,7 @@ def take_part(
                 node.teller.begin()
             return await node.live(program)
 
-        return run_to_its_end(live(program))
+        return run_to_its_end(live(program), asyncios_own())
 
 
 def _prepared(job: ClusterJob) -> tuple[Program | None, str]:

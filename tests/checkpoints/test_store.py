@@ -233,6 +233,10 @@ def test_a_manifest_that_was_changed_is_none(tmp_path: Path) -> None:
     [
         (lambda manifest: setattr(manifest, "format", 2), "another version"),
         (lambda manifest: setattr(manifest, "world_size", 3), "2 ranks, expected each of 3"),
+        (
+            lambda manifest: setattr(manifest.ranks[1], "batches", 10**15),
+            "batches of rank 1, expected at most 110000",
+        ),
         (lambda manifest: setattr(manifest.ranks[1], "step", 9), "ranks at steps \\[9, 10\\], expected all at step 10"),
     ],
 )

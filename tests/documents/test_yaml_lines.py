@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.documents import yaml as yaml_lines
+from simcluster.documents import yaml_build
 from simcluster.documents.yaml_build import KeyPath, resolve
 from simcluster.errors import UsageError
+from simcluster.experiment.read.read import read_experiment
+from simcluster.topology import load
 
 
 def refused(text: str) -> str:
@@ -150,11 +155,34 @@ def test_an_alias_is_a_copy() -> None:
     assert document.data == {"a": {"k": [1]}, "b": {"k": [2]}}
 
 
-def test_an_alias_bomb_is_refused_before_it_is_unfolded() -> None:
+def test_an_alias_bomb_is_refused_before_it_is_unfolded(monkeypatch: pytest.MonkeyPatch) -> None:
     # Ten lines of ten aliases each would be 10^10 values.
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
-    assert "aliases that repeat too much" in refused("\n".join(lines))
+    copied = 0
+
+    def counted(value: Any) -> Any:
+        nonlocal copied
+        copied += yaml_build._extent(value)[0]
+        return copy.deepcopy(value)
+
+    monkeypatch.setattr(yaml_build, "copy", SimpleNamespace(deepcopy=counted))
+    assert "aliases that repeat too much, expected at most 100000 values" in refused("\n".join(lines))
+    assert 50_000 < copied <= 100_000
+
+
+def test_the_content_of_another_kind_of_file_is_not_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "shadow"
+    path.write_text("".join(f"user{i}:$6$secret{i}:19000:0:99999:7:::\n" for i in range(30)))
+    for read in (read_experiment, load):
+        with pytest.raises(UsageError) as error:
+            read(str(path))
+        assert "found 30 other keys, expected a mapping with name, " in str(error.value)
+        assert "secret" not in str(error.value)
+    key = "k" * 5000
+    with pytest.raises(UsageError) as error:
+        load({"name": "a", key: 1})
+    assert len(str(error.value)) < 2000
 
 
 def test_deep_nesting_is_refused_also_by_way_of_aliases() -> None:

@@ -283,6 +283,15 @@ def test_health_models_and_tokens_are_told(client: httpx.Client) -> None:
     assert tokens == {"tokens": [97, 226, 130, 172], "count": 4, "max_model_len": CONTEXT}
     assert client.post("/detokenize", json={"tokens": tokens["tokens"]}).json() == {"prompt": "a€"}
     assert client.post("/tokenize", json={"messages": ASKED}).json()["count"] == 31
+    digits = "1" * (16 * 4096 + 1)  # of a context of 4,096 tokens
+    for path, body in (
+        ("/tokenize", {"prompt": digits}),
+        ("/tokenize", {"messages": [{"role": "user", "content": digits}]}),
+        ("/v1/completions", {"prompt": digits}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": digits}]}),
+    ):
+        words = "a prompt of 65537 bytes; expected at most 65536"
+        check_error(client.post(path, json=body), 400, "invalid_request_error", words)
     check_error(client.post("/tokenize", json={}), 400, "invalid_request_error", "either a prompt or messages")
     check_error(client.post("/detokenize", json={"tokens": [-1]}), 400, "invalid_request_error", "no token -1")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +15,10 @@ from simcluster.errors import UsageError
 from simcluster.inference.load.arrivals import Offered
 from simcluster.inference.request import Request
 from simcluster.serving.bench import Served, bench_cluster
+from simcluster.serving.desk.front import Answer, Front
 from simcluster.serving.guessing import Guessing
-from simcluster.serving.hosting import Wanted, hosted
+from simcluster.serving.host import SEARCHED
+from simcluster.serving.hosting import Wanted, host, hosted
 from simcluster.serving.run import answer_all
 from simcluster.serving.setup import Layout, Placed
 from tests.inference.models.test_trained import SIZES, folder_of
@@ -90,3 +95,37 @@ def test_a_placement_is_described_as_it_is_in_force(tmp_path: Path) -> None:
     assert split.parts[0].cache_bytes * 2 == split.parts[1].cache_bytes
     predicted = [one.predict(5, 5) for one in (found, split)]
     assert predicted[0] != predicted[1]
+
+
+def test_a_server_on_a_simulated_cluster_searches_for_garbage_while_it_serves(tmp_path: Path) -> None:
+    """A simulated run ends, and searches rarely. A server would keep a few kB of each request for very long."""
+    folder_of(tmp_path, SIZES)
+    cluster, front, seen = clusters.star(1), Front(), list[tuple[int, int, int]]()
+    setup, _ = hosted(Wanted(str(tmp_path), placement="alone"), cluster)
+
+    class Observer:
+        def token(self, answer: Answer) -> None:
+            seen.append(gc.get_threshold())
+
+        def end(self, answer: Answer, at_s: float) -> None:
+            """Nothing is noted of it."""
+
+    async def ask() -> None:
+        while front.why_not:
+            assert not running.done(), running.result()
+            await asyncio.sleep(0.001)
+        answer = front.ask(Request("0", (1, 2), 2))
+        while (await answer.more())[1] is None:
+            pass
+
+    before = gc.get_threshold()
+    front.observer = Observer()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(host, setup, cluster, front, "sim")
+        try:
+            asyncio.run(ask())
+        finally:
+            front.stop()
+        running.result()
+    assert seen == [SEARCHED] * 2
+    assert gc.get_threshold() == before

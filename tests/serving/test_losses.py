@@ -86,21 +86,39 @@ def test_an_answer_continues_with_the_same_tokens_on_the_nodes_that_are_left(
         assert NAMES[lost] not in [use.node for use in found.nodes]
 
 
+@pytest.mark.parametrize("kind", ["crash", "hang", "restart"])
+@pytest.mark.parametrize("name", ["replicas", "one prefills"])
+def test_replicas_that_have_no_request_left_replace_the_first_node(
+    name: str, kind: str, model: str, expected: Any
+) -> None:
+    """The only request is on the first node, and the others have the end of their orders from the beginning."""
+    setup = setup_of(model, LAYOUTS[name], requests(1))
+    times_s = answer_all(setup, CLUSTER).answers["0"].times_s
+    for at_s in (times_s[2], (times_s[-2] + times_s[-1]) / 2):
+        with simcluster.faults() as plan:
+            more = {"after_s": times_s[-1]} if kind == "restart" else {}
+            getattr(plan, kind)(NAMES[0], at_s=at_s, **more)
+            found = answer_all(setup, CLUSTER)
+        assert tokens_of(found) == {"0": expected["0"]}
+
+
 @pytest.mark.parametrize(
-    ("name", "lost"),
+    ("name", "lost", "count"),
     [
-        ("pipeline", 0),
-        ("pipeline", 2),
-        ("pipeline and a spare", 1),
-        ("tensor", 1),
-        ("replicas", 0),
-        ("one prefills", 0),
+        ("pipeline", 0, 3),
+        ("pipeline", 2, 3),
+        ("pipeline and a spare", 1, 3),
+        ("tensor", 1, 3),
+        ("replicas", 0, 3),
+        ("replicas", 0, 1),
+        ("one prefills", 0, 3),
     ],
 )
 def test_real_processes_continue_an_answer_when_one_of_them_is_killed(
-    name: str, lost: int, model: str, expected: Any
+    name: str, lost: int, count: int, model: str, expected: Any
 ) -> None:
     shown: dict[str, list[int]] = {}
+    answers = {str(i): expected[str(i)] for i in range(count)}
 
     def show(request: str, token: int) -> None:
         if not shown:
@@ -115,12 +133,12 @@ def test_real_processes_continue_an_answer_when_one_of_them_is_killed(
         with simcluster.faults() as plan:
             for node in NAMES:
                 plan.slow(node, at_s=0.0, factor=factor)
-            setup = setup_of(model, LAYOUTS[name], requests(), "sockets")
+            setup = setup_of(model, LAYOUTS[name], requests(count), "sockets")
             found = answer_all(setup, CLUSTER, backend="sockets", on_token=show)
-        assert tokens_of(found) == expected
-        assert {request: tuple(tokens) for request, tokens in shown.items()} == expected
+        assert tokens_of(found) == answers
+        assert {request: tuple(tokens) for request, tokens in shown.items()} == answers
     assert list(found.lost) == [NAMES[lost]]
-    if name == "replicas":  # the other two prompts are computed once, the first one and its tokens again
+    if name == "replicas" and count == 3:  # the other two prompts are computed once, the first one and its tokens again
         assert found.prefilled <= sum(map(len, PROMPTS)) + len(expected["0"])
 
 

@@ -35,7 +35,7 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setattr(slurm, "TASKS_PER_JOB", 2)
     monkeypatch.setattr(slurm, "POLL_S", 0.05)
-    monkeypatch.setattr(slurm, "LAG_S", 0.1)
+    monkeypatch.setattr(slurm, "LAG_S", 0.0)  # the files of a task are here when it has ended
     return install(tmp_path / "bin")
 
 
@@ -77,6 +77,9 @@ def test_an_interrupted_sweep_leaves_no_job_in_the_queue_and_resumes(tmp_path: P
         sweep(tmp_path / "slurm", engine_name="slurm", progress=interrupt)
     assert not list(queue.iterdir())
     assert sweep(tmp_path / "slurm", engine_name="slurm").failed == 0
+    logs = {path.name for path in (tmp_path / "slurm" / "logs").iterdir()}
+    # The array that was cancelled may end after the next one was submitted: it has another id.
+    assert f"slurm-{JOB + 1}_0.txt" in logs
 
 
 def test_the_other_points_of_a_task_run_after_one_that_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@Facts(copies=async_diloco_copies, world=served(), exact=never, running="server")
+@Facts(copies=async_diloco_copies, world=served(), exact=never, spares="workers", running="server")
 async def async_diloco(
     node: Transport,
     replica: Replica,

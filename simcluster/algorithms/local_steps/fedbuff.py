@@ -34,6 +34,7 @@ from simcluster.workloads import Replica
     copies=fedbuff_copies,
     world=served(),
     exact=never,
+    spares="workers",
     rests=lambda settings: settings.get("concurrency") is not None,
     working=fedbuff_working,
     keeps_shapes=True,

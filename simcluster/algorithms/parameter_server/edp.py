@@ -25,7 +25,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@Facts(copies=edp_copies, world=edp_world, exact=never, keeps_shapes=True, running="server")
+@Facts(copies=edp_copies, world=edp_world, exact=never, keeps_shapes=True, spares="workers", running="server")
 async def edp(
     node: Transport,
     replica: Replica,

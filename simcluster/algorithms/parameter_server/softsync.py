@@ -22,7 +22,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@Facts(copies=stale_copies, world=served("n"), exact=never, running="server")
+@Facts(copies=stale_copies, world=served("n"), exact=never, spares="workers", running="server")
 async def softsync(
     node: Transport,
     replica: Replica,

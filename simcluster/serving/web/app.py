@@ -47,6 +47,9 @@ COMPLETION_TOKENS: Final = 16
 
 RETRY_S: Final = "1"
 
+TOKEN_BYTES: Final = 16
+"""The most bytes of a prompt for each token of the context; a token of text has about four."""
+
 
 def make_app(
     site: Site, hosts: Collection[str], token: str | None = None, login: Login | None = None, *, is_tls: bool = False
@@ -145,9 +148,9 @@ def _add_texts(api: FastAPI, site: Site) -> None:
         if (ask.prompt is None) == (ask.messages is None):
             raise ApiError(400, "expected either a prompt or messages")
         if ask.messages is not None:
-            tokens = await asyncio.to_thread(_rendered, served, [message.to_dict() for message in ask.messages])
+            tokens = await asyncio.to_thread(_rendered, site, [message.to_dict() for message in ask.messages])
         else:
-            tokens = await asyncio.to_thread(served.language.encode, ask.prompt or "")
+            tokens = await asyncio.to_thread(_encoded, site, ask.prompt or "")
         return {"tokens": tokens, "count": len(tokens), "max_model_len": site.placement.context}
 
     @api.post("/detokenize")
@@ -163,8 +166,24 @@ def _check_ids(served: Served, tokens: list[int]) -> None:
         raise ApiError(400, f"no token {wrong}; expected ids from 0 to {served.vocabulary - 1}")
 
 
-def _rendered(served: Served, messages: list[dict[str, str]]) -> list[int]:
+def _check_size(site: Site, *texts: str) -> None:
+    """Raise ApiError for texts that are far too long for the context: to cut up a MB takes many seconds."""
+    size, most = sum(len(text.encode("utf-8", "replace")) for text in texts), TOKEN_BYTES * site.placement.context
+    if size > most:
+        why = f"a prompt of {size} bytes; expected at most {most}, {TOKEN_BYTES} for each token of the context"
+        raise ApiError(400, why, "context_length_exceeded")
+
+
+def _encoded(site: Site, text: str) -> list[int]:
+    """Return the tokens of a prompt. Raise ApiError."""
+    _check_size(site, text)
+    return site.served.language.encode(text)
+
+
+def _rendered(site: Site, messages: list[dict[str, str]]) -> list[int]:
     """Return the tokens of a conversation. Raise ApiError."""
+    served = site.served
+    _check_size(site, *(message["content"] for message in messages))
     if not served.language.has_chat:
         raise not_supported(f"chat with {served.name}, which has no chat template,")
     try:
@@ -187,7 +206,7 @@ class _Answers:
         served, ask = self._site.served, parsed(ChatAsk, await request.body())
         _check_name(served, ask.model)
         messages = [message.to_dict() for message in ask.messages]
-        prompt = await asyncio.to_thread(_rendered, served, messages)
+        prompt = await asyncio.to_thread(_rendered, self._site, messages)
         asked = ask.max_completion_tokens if ask.max_completion_tokens is not None else ask.max_tokens
         most = most_tokens(asked, len(prompt), self._site.placement.context, None)
         return self._reply(ask, prompt, most, Shape("chat", _id("chatcmpl-"), int(time.time()), served.name))
@@ -197,7 +216,7 @@ class _Answers:
         _check_name(served, ask.model)
         prompt = ask.only_prompt()
         if isinstance(prompt, str):
-            prompt = await asyncio.to_thread(served.language.encode, prompt)
+            prompt = await asyncio.to_thread(_encoded, self._site, prompt)
         else:
             _check_ids(served, prompt)
         most = most_tokens(ask.max_tokens, len(prompt), self._site.placement.context, COMPLETION_TOKENS)

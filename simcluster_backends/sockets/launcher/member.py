@@ -194,6 +194,7 @@ def together(lives: Sequence[NodeRecord]) -> NodeRecord:
         record.bytes_received += life.bytes_received
         record.control_bytes += life.control_bytes
         record.steps = max(record.steps, life.steps)
+        record.trained_before = record.trained_before or life.trained or life.steps > 0
     record.samples = [sample for life in lives for sample in life.samples]
     return record
 

@@ -20,6 +20,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.process.installed import install_extra
 from simcluster.replays.notes import NOTES, Notes
 from simcluster.replays.order import Kind
+from simcluster_backends.common.precise_loop import asyncios_own, precise
 
 T = TypeVar("T")
 Callback: TypeAlias = Callable[..., object]
@@ -36,8 +37,8 @@ class NumberedTask(asyncio.Task[T]):
         return self.number
 
 
-def counting(base: type[Any], later: Callable[..., asyncio.TimerHandle]) -> type[Any]:
-    """Return a counting *base* loop. *later(loop, delay_s, callback, \\*args, context=)* sets a timer of *base*."""
+def counting(base: type[Any]) -> type[Any]:
+    """Return a counting *base* loop, which is a `MicrosecondLoop`."""
     soon, clock, new_task = base.call_soon, base.time, base.create_task
     at, in_a_while = base.call_at, base.call_later
 
@@ -60,7 +61,7 @@ def counting(base: type[Any], later: Callable[..., asyncio.TimerHandle]) -> type
             notes = NOTES.get()
             if notes is None:
                 return in_a_while(self, delay, callback, *args, context=context)
-            return later(self, delay, notes.fire, next(notes.timers), callback, args, context=context)
+            return in_a_while(self, delay, notes.fire, next(notes.timers), callback, args, context=context)
 
         def time(self) -> float:
             notes = NOTES.get()
@@ -77,14 +78,6 @@ def counting(base: type[Any], later: Callable[..., asyncio.TimerHandle]) -> type
     return CountingLoop
 
 
-def _asyncios_later(
-    loop: Any, delay_s: float, callback: Callback, *args: Any, context: Context | None
-) -> asyncio.TimerHandle:
-    # call_later would use this loop's overridden call_at and time.
-    base = asyncio.SelectorEventLoop
-    return base.call_at(loop, base.time(loop) + delay_s, callback, *args, context=context)
-
-
 def loop_factory(uvloop: bool | None = None, *, counts: bool = False) -> Callable[[], asyncio.AbstractEventLoop]:
     """Return a factory of event loops. None uses uvloop if installed; True requires it or raises UsageError.
 
@@ -94,11 +87,12 @@ def loop_factory(uvloop: bool | None = None, *, counts: bool = False) -> Callabl
     if uvloop and not present:
         raise UsageError(Problem("uvloop", "true", f"uvloop to be installed: {install_extra('uvloop')}"))
     if not present or uvloop is False:
-        return counting(asyncio.SelectorEventLoop, _asyncios_later) if counts else asyncio.new_event_loop
-    import uvloop as module
+        base = asyncios_own()
+    else:
+        import uvloop as module
 
-    factory: Callable[[], asyncio.AbstractEventLoop] = module.new_event_loop
-    return counting(module.Loop, module.Loop.call_later) if counts else factory
+        base = precise(module.Loop, waits=True)
+    return counting(base) if counts else base
 
 
 @dataclass(slots=True, eq=False)

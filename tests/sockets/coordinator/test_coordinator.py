@@ -183,7 +183,19 @@ def test_there_is_a_limit_to_workers(calls: Calls, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("header", "host"), [("a:1", "a"), ("A", "a"), ("[::1]:7", "[::1]"), ("[::1]", "[::1]"), ("::1", "::1"), ("", "")]
+    ("header", "host"),
+    [
+        ("a:1", "a"),
+        ("A", "a"),
+        ("[::1]:7", "[::1]"),
+        ("[::1]", "[::1]"),
+        ("::1", "::1"),
+        ("", ""),
+        ("[::1]evil", "[::1]evil"),
+        ("[::1]:7evil", "[::1]:7evil"),
+        ("[::1]:", "[::1]"),
+        ("localhost:evil", "localhost:evil"),
+    ],
 )
 def test_the_host_is_told_from_its_port(header: str, host: str) -> None:
     assert host_of(header) == host

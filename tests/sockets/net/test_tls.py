@@ -78,7 +78,9 @@ def meet(
             await connection.end()
             return found
         except Exception as error:
-            await asyncio.sleep(0.05)  # until the other end has been told
+            async with asyncio.timeout(60.0):
+                while not listener.dropped:  # the other end refuses a moment later
+                    await asyncio.sleep(0.001)
             for words in listener.dropped:
                 error.add_note(words)
             raise
