@@ -34,6 +34,7 @@ from simcluster.experiment.preflight import check_memory, warn_of_misspelt
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.fit import left_out
 from simcluster.experiment.shared_state import SharedState
+from simcluster.experiment.unreached import unreached
 from simcluster.fault_plans.kinds import faults_to_come
 from simcluster.logs.setup import about
 from simcluster.paths.given_path import given_path
@@ -106,6 +107,7 @@ def run_plan(
         record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
         record.extra["portable"] = job.options.get("portable", False)
         record.extra["one_machine"] = len(nodes_here(plan, given)) == len(plan.topology.workers)
+        record.extra["notes"] = unreached(plan, job.faults, record)
         if replicas and record.error is None and begins_with is None:
             record.extra["intervals"] = intervals(plan, job, replicas)
         finished = Run(write_run(folder, plan.document, plan.topology, record, __version__, samples=samples))

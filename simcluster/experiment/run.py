@@ -142,8 +142,8 @@ def resume(
 
 
 def told(run: Run) -> Run:
-    """Return *run*, and log its warnings."""
-    for line in words.warnings(run.summary):
+    """Return *run*, and log its warnings and notes."""
+    for line in (*words.warnings(run.summary), *words.notes(run.summary)):
         log.warning("%s", line)
     return run
 
