@@ -26,6 +26,7 @@ from simcluster.experiment.checkpointing import (
     restart_of,
 )  # fmt: skip
 from simcluster.experiment.compute import check_compute, nodes_here, settled
+from simcluster.experiment.hints import hints_of
 from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.needed import predict_memory
@@ -70,8 +71,11 @@ def run_plan(
     watcher: Watcher | None = None,
     follower: Follower | None = None,
     begins_with: Restored | None = None,
+    with_hints: bool = False,
 ) -> Run:
-    """Run a *plan* that has been read already; see `run`. *begins_with*: a checkpoint; see `resume`."""
+    """Run a *plan* that has been read already; see `run`. *begins_with*: a checkpoint; see `resume`. *with_hints*: its
+    notes say what would be far quicker.
+    """
     folder = folder_of(plan, out)
     check_folder(folder)
     given = dict(options or {})
@@ -107,7 +111,7 @@ def run_plan(
         record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
         record.extra["portable"] = job.options.get("portable", False)
         record.extra["one_machine"] = len(nodes_here(plan, given)) == len(plan.topology.workers)
-        record.extra["notes"] = unreached(plan, job.faults, record)
+        record.extra["notes"] = unreached(plan, job.faults, record) + (hints_of(plan, record) if with_hints else [])
         if replicas and record.error is None and begins_with is None:
             record.extra["intervals"] = intervals(plan, job, replicas)
         finished = Run(write_run(folder, plan.document, plan.topology, record, __version__, samples=samples))

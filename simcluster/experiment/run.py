@@ -92,7 +92,7 @@ def run(
     with notebook_progress(plan.name, progress) as shown:
         return told(run_plan(
             plan, out=out, options=options, report=report, progress=shown, on_output=on_output, watcher=watcher,
-            follower=follower,
+            follower=follower, with_hints=True,
         ))  # fmt: skip
 
 

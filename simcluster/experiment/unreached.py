@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.fault_plans.kinds import Fault, Join, NodeFault
@@ -12,7 +13,6 @@ from simcluster.runs import words
 from simcluster.runs.record import RunRecord
 from simcluster.runs.steps import steps_of
 from simcluster.topology.model.stragglers import Trace
-from simcluster.units import write_latency
 
 MOST_LINES = 10
 
@@ -56,7 +56,7 @@ def _key(spec: object) -> str:
     return json.dumps(spec, sort_keys=True, default=str)
 
 
-def _counts(row: dict[str, list[list[float | None]]], elapsed_s: float) -> bool:
+def _counts(row: Mapping[str, Any], elapsed_s: float) -> bool:
     """Return whether the fault of *row*, as in summary.json, affected the run. An affected node was there; a link is
     always there, and the launcher of real nodes may begin a fault of it just after they have ended.
     """
@@ -71,11 +71,12 @@ def _stop_rules(plan: Experiment, record: RunRecord, ended: str) -> Iterator[str
         return
     steps, _ = steps_of(record)
     stop = plan.document["stop"]
-    key = "epochs" if "epochs" in stop else "steps"
-    if record.elapsed_s < plan.time_s and steps >= plan.steps:
-        yield f"stop.time ({write_latency(plan.time_s)}) was never reached: {ended}, after {words.plural(steps, 'step')}"
-    elif steps < plan.steps:
-        yield f"stop.{key} ({stop[key]}) was never reached: {ended}, after {words.plural(steps, 'step')}"
+    rule = "epochs" if "epochs" in stop else "steps"
+    if steps >= plan.steps:
+        rule = "time"
+        if record.elapsed_s >= plan.time_s:
+            return
+    yield f"stop.{rule} ({stop[rule]}) was never reached: {ended}, after {words.plural(steps, 'step')}"
 
 
 def _traces(plan: Experiment, elapsed_s: float, ended: str) -> Iterator[str]:
