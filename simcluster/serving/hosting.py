@@ -22,6 +22,7 @@ from simcluster.inference.load.asked import collected
 from simcluster.inference.models.architecture import Precision
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
+from simcluster.inference.processor import engine_topology
 from simcluster.runs.record import RunRecord
 from simcluster.serving.asked import model_of, problems_of_chunks, problems_of_names
 from simcluster.serving.desk.bridge import Bridge
@@ -67,6 +68,7 @@ class Wanted:
 
 def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
     """Return the setup of *wanted* on *topology*, and the model for the server. Raise UsageError with all problems."""
+    engine_topology(topology, wanted.backend)
     problems = problems_of_chunks(wanted.chunk_tokens) + problems_of_names(wanted.backend, wanted.weights)
     problems += wanted.guessing.problems(only_times=False)
     if wanted.backend in BACKENDS and wanted.backend not in SERVING:
@@ -142,6 +144,7 @@ def host(setup: Setup, topology: Topology, front: Front, backend: str, restarts:
     fit on the remaining nodes, *front* ends the answers, and all nodes start again. On sockets that happens at most
     *restarts* times, and in between a lost node is restarted alone at most as often.
     """
+    topology = engine_topology(topology, backend)
     faults = faults_on(topology)
     setup = recovering(setup, backend, faults)
     if backend == "sim":
