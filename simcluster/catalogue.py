@@ -74,6 +74,7 @@ def _device_numbers(device: Device) -> dict[str, Any]:
         "flops_per_s": device.flops_per_s,
         "memory_bandwidth_bps": _known(8 * device.memory_bandwidth_Bps),
         "memory_bytes": device.memory_bytes,
+        "usable_memory_bytes": device.usable_bytes,
         "work_overhead_s": device.work_overhead_s,
         "operator_overhead_s": device.operator_overhead_s,
         "power_idle_w": device.power_idle_W,

@@ -54,7 +54,7 @@ def _too_small(plan: Experiment) -> list[str]:
     choice, found = _with_a_choice(plan), []
     short = too_small(plan) if choice else {}
     for name, cpu in choice.items():
-        if name in short and (cpu.memory_bytes is None or short[name].needed <= cpu.memory_bytes):
+        if name in short and (cpu.usable_bytes is None or short[name].needed <= cpu.usable_bytes):
             found.append(name)
     return found
 

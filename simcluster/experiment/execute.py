@@ -25,6 +25,7 @@ from simcluster.experiment.checkpointing import (
     restart_of,
 )  # fmt: skip
 from simcluster.experiment.compute import check_compute, nodes_here, settled
+from simcluster.experiment.hints import hints_of
 from simcluster.experiment.interval import doubts_of, intervals, take_option
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.needed import predict_memory
@@ -34,6 +35,7 @@ from simcluster.experiment.preflight import check_memory, warn_of_misspelt
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.fit import left_out
 from simcluster.experiment.shared_state import SharedState
+from simcluster.experiment.unreached import unreached
 from simcluster.fault_plans.kinds import faults_to_come
 from simcluster.logs.setup import about
 from simcluster.paths.given_path import given_path
@@ -69,8 +71,11 @@ def run_plan(
     watcher: Watcher | None = None,
     follower: Follower | None = None,
     begins_with: Restored | None = None,
+    with_hints: bool = False,
 ) -> Run:
-    """Run a *plan* that has been read already; see `run`. *begins_with*: a checkpoint; see `resume`."""
+    """Run a *plan* that has been read already; see `run`. *begins_with*: a checkpoint; see `resume`. *with_hints*: its
+    notes say what would be far quicker.
+    """
     folder = given_path(out)
     check_folder(folder)
     given = dict(options or {})
@@ -105,6 +110,7 @@ def run_plan(
         record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
         record.extra["portable"] = job.options.get("portable", False)
         record.extra["one_machine"] = len(nodes_here(plan, given)) == len(plan.topology.workers)
+        record.extra["notes"] = unreached(plan, job.faults, record) + (hints_of(plan, record) if with_hints else [])
         if replicas and record.error is None and begins_with is None:
             record.extra["intervals"] = intervals(plan, job, replicas)
             record.extra[SHARED] += doubts_of(plan.topology)

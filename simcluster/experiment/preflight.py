@@ -19,7 +19,7 @@ log = logging.getLogger("simcluster.run")
 
 
 class Short(NamedTuple):
-    """A node has *limit* bytes of memory, less than it *needs*."""
+    """A node has *limit* bytes of usable memory, less than it *needs*."""
 
     limit: int
     needs: Needed
@@ -55,7 +55,7 @@ def _short(plan: Experiment, needed: dict[str, Needed]) -> dict[str, Short]:
     found = {}
     for rank, name in enumerate(plan.topology.workers):
         device = plan.topology.nodes[name].device
-        limit = None if device is None or facts.idle(rank, size, plan.algorithm_settings) else device.memory_bytes
+        limit = None if device is None or facts.idle(rank, size, plan.algorithm_settings) else device.usable_bytes
         if limit is not None and name in needed and needed[name].memory.total > limit:
             found[name] = Short(limit, needed[name])
     return found
@@ -70,7 +70,8 @@ def _own_memory(plan: Experiment, name: str) -> bool:
 
 def _problem(plan: Experiment, names: list[str], short: Short, is_own: bool) -> Problem:
     where = words.listing([*names[:3], f"{len(names) - 3} more"] if len(names) > 4 else names)
-    sizes = asdict(short.needs.memory)
+    sizes, device = asdict(short.needs.memory), plan.topology.nodes[names[0]].device
+    assert device is not None, "it has a limit"
     messages, key = sizes.pop("messages"), "accelerator.memory" if is_own else "memory"
     parts = [f"{format_size(size)} of {part}" for part, size in sizes.items() if size]
     if short.needs.is_known:
@@ -79,7 +80,7 @@ def _problem(plan: Experiment, names: list[str], short: Short, is_own: bool) -> 
         parts.append(f"plus the memory of {plan.algorithm_name}, which is not counted")
     return Problem(
         f"nodes.{names[0]}.{key}",
-        f"{format_size(short.limit)} on {where}, {format_size(short.needed - short.limit)} too little",
+        f"{device.memory_words} on {where}, {format_size(short.needed - short.limit)} too little",
         f"at least {format_size(short.needed)} ({', '.join(parts)}){', or compute: cpu' if is_own else ''}, or "
         "check_memory: false",
     )

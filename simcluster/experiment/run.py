@@ -97,7 +97,7 @@ def run(
         with notebook_progress(plan.name, progress) as shown:
             return told(run_plan(
                 plan, out=folder, options=options, report=report, progress=shown, on_output=on_output,
-                watcher=watcher, follower=follower,
+                watcher=watcher, follower=follower, with_hints=True,
             ))  # fmt: skip
 
 
@@ -147,8 +147,8 @@ def resume(
 
 
 def told(run: Run) -> Run:
-    """Return *run*, and log its warnings."""
-    for line in words.warnings(run.summary):
+    """Return *run*, and log its warnings and notes."""
+    for line in (*words.warnings(run.summary), *words.notes(run.summary)):
         log.warning("%s", line)
     return run
 

@@ -27,7 +27,7 @@ CONSENSUS = "eval_consensus"
 
 AS_THEY_ARE = (
     *("samples", "checkpoints", "resumed", "replay", "portable"),
-    *("one_machine", "left_out", "lost", "faults", "restarts"),
+    *("one_machine", "left_out", "lost", "faults", "restarts", "notes"),
 )
 """Keys that a run has only where there is something to say."""
 

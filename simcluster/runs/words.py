@@ -106,6 +106,11 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
     return [f"warning: {row['text']}" for row in summary.get("warnings", ())]
 
 
+def notes(summary: Mapping[str, Any]) -> list[str]:
+    """Return a line for each note of a run."""
+    return [f"note: {text}" for text in summary.get("notes", ())]
+
+
 def listing(items: list[str]) -> str:
     """'a', 'a and b', 'a, b and c'."""
     return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1] if items else ""

@@ -18,6 +18,7 @@ from simcluster.inference.models.model_file import ModelFile
 from simcluster.inference.models.open import open_model
 from simcluster.inference.plan.shape import Shape, beyond, with_weights
 from simcluster.inference.plan.times import Lengths
+from simcluster.inference.processor import engine_topology
 from simcluster.inference.request import MOST_TOKENS, Request, Sampling
 from simcluster.serving.guessing import NO_GUESSES, Guessing
 from simcluster.serving.placing import AUTO, layout_of, limits_of
@@ -79,6 +80,7 @@ def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]
 
     Raises UsageError with all that is wrong.
     """
+    engine_topology(topology, asked.backend)
     problems, file, shape, draft = asked.problems(), None, None, None
     read = partial(model_of, weights=asked.weights, only_times=asked.is_timed, instead="--prompt-tokens N")
     try:

@@ -18,6 +18,7 @@ from simcluster.inference.load.arrivals import Offered
 from simcluster.inference.load.asked import collected
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
+from simcluster.inference.processor import engine_topology
 from simcluster.inference.request import Request
 from simcluster.rng import numpy_stream
 from simcluster.serving.asked import held, model_of, problems_of_chunks, problems_of_names
@@ -109,6 +110,7 @@ def bench_cluster(
 
 
 def _setup(served: Served, topology: Topology, load: Sequence[Offered]) -> Setup:
+    engine_topology(topology, served.backend)
     problems = served.problems()
     if sum(one.prompt_tokens for one in load) > MOST_PROMPTS:
         problems.append(Problem("--requests", "too many tokens of prompts", f"at most {MOST_PROMPTS:,} in all"))

@@ -17,6 +17,7 @@ from simcluster.inference.plan.times import (
     tensor_s,
     told_s,
 )
+from simcluster.inference.processor import engine_topology
 from simcluster.serving.setup import Setup
 from simcluster.serving.web.served import Predicted
 from simcluster.topology import Topology
@@ -30,7 +31,8 @@ class Foretold:
     """
 
     def __init__(self, setup: Setup, topology: Topology) -> None:
-        self._setup, self._topology = setup, topology
+        self._setup = setup
+        self._topology = topology = engine_topology(topology)
         names = [topology.workers[rank] for rank in setup.layout.ranks]
         self._names = self._decoders = names
         if setup.layout.kind == "replicas":

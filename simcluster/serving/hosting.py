@@ -21,6 +21,7 @@ from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.load.asked import collected
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
+from simcluster.inference.processor import engine_topology
 from simcluster.runs.record import RunRecord
 from simcluster.serving.asked import held, model_of, offering, problems_of_chunks, problems_of_names
 from simcluster.serving.desk.bridge import Bridge
@@ -68,6 +69,7 @@ class Wanted:
 
 def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
     """Return the setup of *wanted* on *topology*, and the model for the server. Raise UsageError with all problems."""
+    engine_topology(topology, wanted.backend)
     problems = problems_of_chunks(wanted.chunk_tokens) + problems_of_names(
         wanted.backend, wanted.weights, only_times=False
     )
@@ -147,6 +149,7 @@ def host(setup: Setup, topology: Topology, front: Front, backend: str, restarts:
     fit on the remaining nodes, *front* ends the answers, and all nodes start again. On sockets that happens at most
     *restarts* times, and in between a lost node is restarted alone at most as often.
     """
+    topology = engine_topology(topology, backend)
     faults = faults_on(topology)
     setup = recovering(setup, backend, faults)
     if backend == "sim":

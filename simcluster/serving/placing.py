@@ -16,6 +16,7 @@ from simcluster.inference.plan.placements import Kind, Placement, rank, replicas
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import Lengths
+from simcluster.inference.processor import engine_topology
 from simcluster.serving.setup import Layout, SmallModel
 from simcluster.topology import Topology
 from simcluster.units import format_size
@@ -152,19 +153,18 @@ def limits_of(
     Raises UsageError with what a node's memory lacks for its weights. *settings* are other fields of Limits. As many
     *batches* are in flight as there are stages, by default. *draft* takes room, too.
     """
-    limits = Limits(0, context, shape.vocabulary, **settings)
+    topology, limits = engine_topology(topology), Limits(0, context, shape.vocabulary, **settings)
     counts, problems = [], []
     for place, rank_ in enumerate(layout.ranks):
         name = topology.workers[rank_]
         device = topology.nodes[name].device
-        memory = device.memory_bytes if device is not None else None
         weights_bytes, token_bytes = held_bytes(layout, shape, place, draft)
-        if memory is None:
+        if device is None or (memory := device.usable_bytes) is None:
             continue
         room = memory - weights_bytes
         if room < token_bytes * limits.block_tokens:
             with_draft = f", with {draft.shape.name}" if draft is not None and layout.guesses(place) else ""
-            found = f"{format_size(memory)} of memory for {format_size(weights_bytes)} of weights{with_draft}"
+            found = f"{device.memory_words} of memory for {format_size(weights_bytes)} of weights{with_draft}"
             problems.append(Problem(f"node {name}", found, "room for them and a block of the cache"))
         counts.append(math.floor(room / (token_bytes * limits.block_tokens)))
     if problems:

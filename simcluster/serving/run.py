@@ -21,6 +21,7 @@ from simcluster.fault_plans.plan import planned
 from simcluster.fault_plans.read import read_faults
 from simcluster.inference.digest import ids_sha256
 from simcluster.inference.engine.stage import UNKNOWN
+from simcluster.inference.processor import engine_topology
 from simcluster.inference.request import Reason
 from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster.serving.desk.desks import BEGAN, COUNTS, EMPTY, END, PREFILLED, REASONS, TOKEN
@@ -112,6 +113,7 @@ def answer_all(
     node is lost without which the model does not fit; on torch any that still has work. There, ranks other than 0
     raise WrittenElsewhere if a launcher has started them.
     """
+    topology = engine_topology(topology, backend)
     faults = faults_on(topology, seed)
     setup = recovering(setup, backend, faults)
     refused = [Problem(f"request {one.id}", why, "") for one in setup.requests if (why := setup.limits.refusal(one))]

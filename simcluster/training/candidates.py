@@ -101,7 +101,7 @@ def _pipelines(group: Group, sizes: tuple[int, ...]) -> Iterator[Candidate]:
     """Yield pipelines cut by the nodes' speed or memory, with as many micro-batches as stages or a multiple of them."""
     n, samples = len(sizes), sum(sizes)
     numbers = [m for m in (n, 2 * n, 4 * n) if samples % m == 0]
-    memory = tuple(float(device.memory_bytes or 0) for device in group.devices)
+    memory = tuple(float(device.usable_bytes or 0) for device in group.devices)
     for rates in dict.fromkeys((group.rates, memory if min(memory) else group.rates)):
         given = defaults("pipeline") | {"flops_per_s": rates}
         for m in numbers or [max(m for m in range(1, samples + 1) if samples % m == 0 and m <= 4 * n)]:

@@ -31,10 +31,11 @@ class Part:
     samples: int
     memory: Memory
     memory_bytes: int | None
+    usable_bytes: int | None
 
     @property
     def missing_bytes(self) -> int:
-        return max(0, self.memory.total - self.memory_bytes) if self.memory_bytes is not None else 0
+        return max(0, self.memory.total - self.usable_bytes) if self.usable_bytes is not None else 0
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ class TrainingPlan:
                     "needed_bytes": part.memory.total,
                     "parts_bytes": asdict(part.memory),
                     "memory_bytes": part.memory_bytes,
+                    "usable_bytes": part.usable_bytes,
                 }
                 for part in row.parts
             ],
@@ -164,8 +166,9 @@ class _Search:
             self._lack(Refused(label, f"{len(candidate.names)} nodes", None, f"{problem.found}: {problem.expected}"))
             return
         parts = tuple(
-            Part(name, samples, memory, device_of(self.topology, name).memory_bytes)
+            Part(name, samples, memory, device.memory_bytes, device.usable_bytes)
             for name, samples, memory in zip(candidate.names, candidate.sizes, held, strict=True)
+            for device in [device_of(self.topology, name)]
         )
         worst = max(parts, key=lambda part: part.missing_bytes)
         if worst.missing_bytes:

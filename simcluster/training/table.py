@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simcluster.inference.plan.table import grouped, percent, rounded, some, wrapped
+from simcluster.inference.plan.table import grouped, percent, rounded, some, usable, wrapped
 from simcluster.training.plan import Refused, Row, TrainingPlan
 from simcluster.units import format_latency, format_size
 
@@ -14,6 +14,8 @@ def lines(plan: TrainingPlan) -> Iterator[str]:
     shape = plan.shape
     head = f"training {shape.name} on {plan.topology.name}: {shape.weights / 1e9:.3g} billion weights, AdamW, "
     yield from wrapped(f"{head}32 bits; {plan.samples} samples of {plan.tokens} tokens in a step")
+    for line in usable(plan.topology):
+        yield from wrapped(line)
     yield ""
     yield f"{'training':<19}  tokens/s       step  computing  bytes per step"
     for row in plan.rows:

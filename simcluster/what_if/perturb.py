@@ -217,8 +217,7 @@ def purchases(topology: Topology, parts: Parts, wanted: set[str]) -> list[Change
 
 
 def _new_links(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator[Change]:
-    blocks = topology.document["links"]
-    for link, block in zip(topology.links, blocks, strict=True):
+    for link in topology.links:
         for offer in parts.links if link.name in wanted else ():
             new = LINKS[offer.name]
             wired = link.medium is None and link.duplex != "half"
@@ -232,7 +231,7 @@ def _new_links(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator[C
             names = [end.device.name for end in ends if end.device is not None and end.device.name != "custom"]
             if not all(any(fnmatchcase(name, fit) for fit in offer.fits) for name in names):
                 continue
-            overrides = {f"topology.links.{link.name}": {"between": block["between"], "type": offer.name}}
+            overrides = {f"topology.links.{link.name}": {"between": [link.a, link.b], "type": offer.name}}
             yield _purchase(link.name, offer, overrides)
 
 
@@ -263,7 +262,7 @@ def _new_devices(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator
             steadier = device.straggler is not None and new.flops_per_s >= device.flops_per_s
             if not new.has_what_it_is_asked or (not faster and not steadier):
                 continue
-            block = topology.document["nodes"][name] or {}
+            block = topology.document.get("nodes", {}).get(name) or {}
             replaced = {*DEVICE_KEYS} - {"price_per_hour"}  # which is assumed to stay
             kept = {key: value for key, value in block.items() if key not in replaced}
             yield _purchase(name, offer, {f"topology.nodes.{name}": kept | {"device": offer.name}})

@@ -47,7 +47,7 @@ def test_json_has_the_numbers_of_the_table(command: Any) -> None:
         for row in ranking["buy"]:
             assert row["tokens_per_s"] > best["tokens_per_s"]
             assert row["price_usd"] > 0
-    assert found["rankings"][0]["left_out"][0]["node"] == "mini3"
+    assert found["rankings"][0]["left_out"][0]["node"] == "pi5"
 
 
 def test_help_and_documentation_name_every_model_and_format() -> None:
@@ -66,8 +66,8 @@ def test_a_model_that_fits_nowhere_is_told_with_what_is_missing(command: Any) ->
     code, out, _ = command("plan", "smolcluster", "--model", "70b", "--weights", "f16")
     assert code == 0
     assert "nothing fits" in out
-    # 141.107 GB, and 640 tokens of 2 x 80 layers x 8 heads x 128 x 4 bytes: 0.419 GB, in 16 GB.
-    assert "no alone: mini1, mini2, mini3 (125.5 GB missing)" in " ".join(out.split())
+    # 141.107 GB, and 640 tokens of 2 x 80 layers x 8 heads x 128 x 4 bytes: 0.419 GB, in 10.667 of 16 GB.
+    assert "no alone: mini1, mini2, mini3 (130.9 GB missing)" in " ".join(out.split())
     assert "buy: no part of the list makes it fit" in out
 
 
@@ -122,7 +122,7 @@ def test_the_rows_of_training_in_the_documentation_are_those_of_the_command(comm
         .strip("\n")
         .splitlines()
     )
-    assert len(rows) == 5
+    assert len(rows) == 3
     assert [row for row in rows if row.removeprefix("    ") not in out.splitlines()] == []
 
 

@@ -106,7 +106,7 @@ def test_the_description_says_what_a_user_wants_to_know() -> None:
     lines = text.splitlines()
     assert lines[0] == "two-sites-2-1: 3 workers, 2 switches, 4 links"
     overhead = "40 us per piece of work, 5 us per operator"
-    assert f"0     n0    x86-laptop  on cpu: 300 GFLOP/s, memory 16 GB at 38 GB/s, {overhead}, site 0" in lines
+    assert f"0     n0    x86-laptop  on cpu: 300 GFLOP/s, memory 14.5 of 16 GB at 38 GB/s, {overhead}, site 0" in lines
     assert "sw0-sw1  8 Mbps     20 ms    full" in lines
     assert "compute: 900 GFLOP/s together, all workers are equally fast" in lines
     assert "diameter: 3 hops, n0 > sw0 > sw1 > n2" in lines

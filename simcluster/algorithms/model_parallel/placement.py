@@ -106,16 +106,23 @@ class Search:
         """Return whether *held* bytes of weights, their gradients and the copies of a gather fit where *rank* is."""
         device = self._cluster.nodes[self._names[rank]].device
         gathered = held if rank else sum(self._bytes) * (p > 1)
-        return device is None or device.memory_bytes is None or 2 * held + gathered <= device.memory_bytes
+        return device is None or device.usable_bytes is None or 2 * held + gathered <= device.usable_bytes
 
-    def improved(self, whole: bool) -> tuple[int, ...]:
-        """Return the best order found from the fastest ranks by swaps, replacements, removals and insertions."""
+    def _by_speed(self) -> list[int]:
         devices = [self._cluster.nodes[name].device for name in self._names]
-        by_speed = sorted(range(self._size), key=lambda rank: -devices[rank].flops_per_s)  # type: ignore[union-attr]
+        return sorted(range(self._size), key=lambda rank: -devices[rank].flops_per_s)  # type: ignore[union-attr]
+
+    def fastest(self, whole: bool) -> tuple[int, ...]:
+        """Return the best of the orders of the fastest ranks, one, two or more of them, each in the file's order."""
+        by_speed = self._by_speed()
         stages_each = (self._settings["chunks"] or 2) if self._settings["schedule"] == "interleaved" else 1
         most = min(self._size, len(self._replica.layers()) // stages_each)
         lengths = [self._size] if whole else range(most, 0, -1)
-        best = min((tuple(sorted(by_speed[:k])) for k in lengths), key=self.step_s, default=tuple(range(self._size)))
+        return min((tuple(sorted(by_speed[:k])) for k in lengths), key=self.step_s, default=tuple(range(self._size)))
+
+    def improved(self, whole: bool) -> tuple[int, ...]:
+        """Return the best order found from the fastest ranks by swaps, replacements, removals and insertions."""
+        by_speed, best = self._by_speed(), self.fastest(whole)
         least_s, again = self.step_s(best), True
         while again:
             again = False

@@ -250,8 +250,7 @@ def _on_cluster(topology: str, model: str, options: dict[str, Any], load: Sequen
     )
     nodes = real_options(backend, rendezvous=options["rendezvous"], key_file=options["key_file"])
     found = bench_cluster(served, cluster, load, seed, nodes)
-    if backend == "sim":
-        print_gaps(cluster, [str(node["node"]) for node in found.nodes()])
+    print_gaps(cluster, [str(node["node"]) for node in found.nodes()], backend)
     about = {
         "topology": cluster.name,
         "model": model,

@@ -10,9 +10,12 @@ if TYPE_CHECKING:
     from simcluster.topology import Topology
 
 
-def print_gaps(topology: Topology, names: Sequence[str]) -> None:
-    """Print to standard error what the devices of *names* lack, a line each."""
+def print_gaps(topology: Topology, names: Sequence[str], backend: str) -> None:
+    """Print to standard error what the devices of *names* compute on in place of what they ask for and, in the
+    simulator, the numbers that they lack; a line each.
+    """
     from simcluster.inference.plan.table import gaps
+    from simcluster.inference.processor import told
 
-    for gap in gaps(topology, names):
-        print(f"times: {gap}", file=sys.stderr)
+    for line in gaps(topology, names) if backend == "sim" else told(topology, names):
+        print(f"times: {line}", file=sys.stderr)

@@ -128,8 +128,7 @@ def generate(
     if text:
         print(text[-1])
     print(_in_words(found), file=sys.stderr)
-    if backend == "sim":
-        print_gaps(cluster, [node.node for node in found.nodes])
+    print_gaps(cluster, [node.node for node in found.nodes], backend)
 
 
 def _as_dict(found: Answers, text: str | None) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def serve(
     unused = f"; no part: {', '.join(site.placement.unused)}" if site.placement.unused else ""
     where = f"{site.placement.kind}: {parts}{unused}"
     print(f"{served.name} at {server.page_url}/v1, chat at {server.page_url}/; {where}", flush=True)
-    print_gaps(cluster, [part.node for part in site.placement.parts])
+    print_gaps(cluster, [part.node for part in site.placement.parts], backend)
     server.start()
     if entrance is not None:
         entrance.renew()

@@ -81,7 +81,7 @@ class Teams(Shelf):
     def _room(self, name: str, first: bool, last: bool, requests: int) -> int:
         share = 1 / len(self.teams[name])
         ends, each = self.shape.ends_bytes(first, last), sum(self.held_bytes(1, False, False, requests))
-        memories = [self.device(node).memory_bytes for node in self.teams[name]]
+        memories = [self.device(node).usable_bytes for node in self.teams[name]]
         rooms = [math.floor((memory / share - ends) / each) for memory in memories if memory is not None]
         return max(0, min([self.shape.layers, *rooms]))
 
@@ -92,8 +92,8 @@ class Teams(Shelf):
             share = 1 / len(self.teams[name])
             weights, cached = self.held_bytes(layers, stage == 0, stage == last, cut.requests)
             for node in self.teams[name]:
-                memory = self.device(node).memory_bytes
-                parts.append(Part(node, layers, share, share * weights, share * cached, memory, stage, replica))
+                held = share * weights, share * cached
+                parts.append(Part(node, layers, share, *held, *self.memory(node), stage, replica))
         return Placement(
             "hybrid", tuple(parts), cut.requests, cut.tokens_per_s, cut.token_s, self.ttft_s(cut), self._sent(cut)
         )

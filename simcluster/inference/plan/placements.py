@@ -33,6 +33,7 @@ class Part:
     weights_bytes: float
     cache_bytes: float
     memory_bytes: int | None
+    usable_bytes: int | None
     stage: int = 0
     replica: int = 0
 
@@ -42,7 +43,7 @@ class Part:
 
     @property
     def missing_bytes(self) -> float:
-        return max(0.0, self.held_bytes - self.memory_bytes) if self.memory_bytes is not None else 0.0
+        return max(0.0, self.held_bytes - self.usable_bytes) if self.usable_bytes is not None else 0.0
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def rank(shelf: Shelf, requests: int, like: Ranking | None = None) -> Ranking:
 
 def _part(shelf: Shelf, name: str, layers: int, ends: tuple[bool, bool], requests: int, share: float = 1.0) -> Part:
     weights, cached = shelf.held_bytes(layers, *ends, requests, share)
-    return Part(name, layers, share, weights, cached, shelf.device(name).memory_bytes)
+    return Part(name, layers, share, weights, cached, *shelf.memory(name))
 
 
 def _of_cut(shelf: Shelf, cut: Cut) -> Placement:
@@ -136,7 +137,7 @@ def _too_large(shelf: Shelf, requests: int, fits: bool) -> Iterator[Refused]:
         if missing := _part(shelf, name, layers, (True, True), requests).missing_bytes:
             yield Refused("alone", name, missing, "")
     if not fits and len(names) > 1:
-        order = sorted(names, key=lambda name: -(shelf.device(name).memory_bytes or 0))[:layers]
+        order = sorted(names, key=lambda name: -(shelf.device(name).usable_bytes or 0))[:layers]
         last = len(order) - 1
         rooms = sum(shelf.room(name, i == 0, i == last, requests) for i, name in enumerate(order))
         missing = (layers - rooms) * sum(shelf.held_bytes(1, False, False, requests))

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import TOKEN_BYTES, Lengths, Pace, cycle_s, hop_s, pace, pipeline_s
+from simcluster.inference.processor import engine_topology
 from simcluster.topology import Device, Topology
 
 
@@ -35,6 +36,7 @@ class Shelf:
     """
 
     def __init__(self, topology: Topology, shape: Shape, lengths: Lengths, draft: Shape | None = None) -> None:
+        topology = engine_topology(topology)
         self.topology, self.shape, self.lengths, self.draft = topology, shape, lengths, draft
         self.names = topology.workers
         self.pace = cache(self._pace)
@@ -45,6 +47,10 @@ class Shelf:
         device = self.topology.nodes[name].device
         assert device is not None, "a worker has a device"
         return device
+
+    def memory(self, name: str) -> tuple[int | None, int | None]:
+        """Return the memory of *name*, and how much of it a process can use; None if it is not limited."""
+        return self.device(name).memory_bytes, self.device(name).usable_bytes
 
     def _pace(self, name: str, requests: int, share: float = 1.0) -> Pace:
         return pace(self.device(name), self.shape, requests, 1, self.lengths.context, share)
@@ -74,7 +80,7 @@ class Shelf:
 
     def _room(self, name: str, first: bool, last: bool, requests: int) -> int:
         """Return the most layers that fit the memory of *name*, with the caches of *requests*."""
-        memory = self.device(name).memory_bytes
+        memory = self.device(name).usable_bytes
         if memory is None:
             return self.shape.layers
         each = sum(self.held_bytes(1, False, False, requests))

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from simcluster.inference.plan.placements import Part, Placement, Ranking
 from simcluster.inference.plan.plan import Plan
+from simcluster.inference.processor import told
 from simcluster.topology import Topology
 from simcluster.units import format_latency, format_size
 
@@ -25,8 +26,8 @@ def lines(plan: Plan) -> Iterator[str]:
     size = f"{shape.weights / 1e9:.3g} billion weights{some_read}, {format_size(round(shape.whole_bytes))}"
     head = f"{shape.name} on {plan.topology.name}: {size}; "
     yield from wrapped(f"{head}{lengths.prompt} tokens of prompt in one chunk, {lengths.output} of answer")
-    for gap in gaps(plan.topology, plan.topology.workers):
-        yield from wrapped(gap)
+    for line in (*usable(plan.topology), *gaps(plan.topology, plan.topology.workers)):
+        yield from wrapped(line)
     for which, ranking in enumerate(plan.rankings):
         yield ""
         yield from _ranking(plan, ranking)
@@ -127,8 +128,20 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
+def usable(topology: Topology) -> Iterator[str]:
+    """Yield how much of their memory the workers can use, if it is not all of it."""
+    alike: dict[str, list[str]] = {}
+    for name in topology.workers:
+        device = topology.nodes[name].device
+        if device is not None and device.usable_bytes != device.memory_bytes:
+            alike.setdefault(device.memory_words, []).append(name)
+    if alike:
+        yield f"usable memory: {'; '.join(f'{words} on {some(names)}' for words, names in alike.items())}"
+
+
 def gaps(topology: Topology, names: Sequence[str]) -> Iterator[str]:
     """Yield what the devices of *names* lack, without which their times are too short."""
+    yield from told(topology, names)
     devices = {name: device for name in names if (device := topology.nodes[name].device) is not None}
     if unknown := [name for name, device in devices.items() if math.isinf(device.memory_bandwidth_Bps)]:
         yield f"without memory_bandwidth, so timed by FLOPs alone: {some(unknown)}"

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from simcluster.topology.model.compute import AUTO, CPU, kind_of
 from simcluster.topology.model.stragglers import Straggler
@@ -43,6 +43,24 @@ class Profile:
         return f"measured for {', '.join(kind for kind, _ in self.kinds)}"
 
 
+class Reserve(NamedTuple):
+    """The memory that an operating system leaves to a process: *share* of all, or *large_share* from *large_bytes* on,
+    less *fixed_bytes*.
+    """
+
+    fixed_bytes: int = 0
+    share: float = 1.0
+    large_share: float = 1.0
+    large_bytes: float = math.inf
+
+    def leaves(self, memory_bytes: int) -> int:
+        share = self.share if memory_bytes < self.large_bytes else self.large_share
+        return max(0, round(memory_bytes * share) - self.fixed_bytes)
+
+
+NOTHING_KEPT = Reserve()
+
+
 @dataclass(frozen=True)
 class Accelerator:
     """The numbers of a machine's accelerator, as those of a Device; *kind* is cuda or mps.
@@ -64,6 +82,8 @@ class Device:
     """A roofline of *flops_per_s* and *memory_bandwidth_Bps*, and everything that makes work slower than that.
 
     - *memory_bandwidth_Bps* is infinite and *memory_bytes* None if the file omits them: then they limit nothing.
+    - *usable_memory_bytes* is given for a node, or None; then *reserve* says how much of the memory a process can use.
+    - *threads*: as many of the CPU reach *flops_per_s* together.
     - *work_overhead_s* is added to every piece of work, *operator_overhead_s* to each of its operators: the launch cost
       in framework and driver.
     - *profile*: kinds of work that were measured take the measured time instead of all the above.
@@ -79,6 +99,7 @@ class Device:
     flops_per_s: float
     memory_bandwidth_Bps: float = math.inf
     memory_bytes: int | None = None
+    usable_memory_bytes: int | None = None
     straggler: Straggler | None = None
     source: str = ""
     work_overhead_s: float = 0.0
@@ -88,6 +109,8 @@ class Device:
     power_busy_W: float | None = None
     price_USD_per_h: float | None = None
     accelerator: Accelerator | None = None
+    reserve: Reserve = NOTHING_KEPT
+    threads: int = 1
     computes_on: str = CPU
     cpu: Device | None = None
 
@@ -101,17 +124,40 @@ class Device:
             return self
         if found is None or kind not in (AUTO, found.kind):
             return replace(self, computes_on=compute)
+        with_memory = self
+        if found.memory_bytes is not None:
+            own = found.memory_bytes
+            with_memory = replace(self, memory_bytes=own, usable_memory_bytes=None, reserve=NOTHING_KEPT)
         return replace(
-            self,
+            with_memory,
             flops_per_s=found.flops_per_s,
             memory_bandwidth_Bps=found.memory_bandwidth_Bps,
-            memory_bytes=self.memory_bytes if found.memory_bytes is None else found.memory_bytes,
             work_overhead_s=found.work_overhead_s,
             operator_overhead_s=found.operator_overhead_s,
             profile=found.profile,
             computes_on=found.kind if kind == AUTO else compute,
             cpu=self,
         )
+
+    def on_one_thread(self) -> Device:
+        """Return this device, which has the numbers of its CPU, with the arithmetic of one of its threads."""
+        return replace(self, flops_per_s=self.flops_per_s / self.threads, threads=1, computes_on=CPU)
+
+    @property
+    def usable_bytes(self) -> int | None:
+        """The memory that a process can use; None if it is not limited."""
+        if self.usable_memory_bytes is not None or self.memory_bytes is None:
+            return self.usable_memory_bytes
+        return self.reserve.leaves(self.memory_bytes)
+
+    @property
+    def memory_words(self) -> str:
+        """The memory for people, such as "16 of 24 GB"; empty if it is not limited."""
+        usable, whole = self.usable_bytes, self.memory_bytes
+        if usable is None or whole is None or usable == whole:
+            return "" if usable is None else format_size(usable)
+        (number, unit), written = format_size(int(float(f"{usable:.3g}"))).split(), format_size(whole)
+        return f"{number} of {written}" if written.endswith(f" {unit}") else f"{number} {unit} of {written}"
 
     @property
     def own_keys(self) -> tuple[str, ...]:
@@ -127,7 +173,7 @@ class Device:
     def __str__(self) -> str:
         """Return the numbers for people: 2.9 TFLOP/s, memory 16 GB at 103 GB/s, 20 us per operator, 4 W to 40 W."""
         words = [format_rate(self.flops_per_s)]
-        memory = [format_size(self.memory_bytes)] if self.memory_bytes is not None else []
+        memory = [self.memory_words] if self.usable_bytes is not None else []
         if math.isfinite(self.memory_bandwidth_Bps):
             memory.append(f"at {format_memory_bandwidth(self.memory_bandwidth_Bps)}")
         if memory:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from simcluster.topology.model.device import Accelerator, Device
+from simcluster.topology.model.device import NOTHING_KEPT, Accelerator, Device, Reserve
 from simcluster.units import parse_bandwidth, parse_latency, parse_power, parse_rate, parse_size
 
 _Sourced: TypeAlias = tuple[str, str, str]
@@ -21,6 +21,12 @@ _Sourced: TypeAlias = tuple[str, str, str]
 _M4_MEASURED = "GPU, measured: 2.9 TFLOP/s fp32 matrix product and 103 GB/s STREAM, arXiv:2502.05317"
 _TWO_THIRDS = "estimate: two thirds of that, about what the M4 was measured to reach (arXiv:2502.05317)"
 _MEMORY = "memory estimate: 0.86 of Apple's figure, as the M4 reaches 103 of 120 GB/s"
+
+_METAL = Reserve(share=2 / 3, large_share=3 / 4, large_bytes=36 * 10**9)
+_OF_METAL = (
+    "usable memory: by Metal's default a process may wire two thirds of up to 32 GB, three quarters of 36 GB or more "
+    "(recommendedMaxWorkingSetSize, as llama.cpp prints it; iogpu.wired_limit_mb changes it)"
+)
 
 _APPLE = "by Apple for the whole machine, idle and at most (support.apple.com/103253)"
 
@@ -64,16 +70,21 @@ def _device(
     power: _Sourced | None = None,
     accelerator: Accelerator | None = None,
     accelerator_source: str = "",
+    kept: tuple[Reserve, str] = (NOTHING_KEPT, ""),
+    threads: int = 1,
 ) -> Device:
     """Return the device with *numbers* of its CPU: its name, its rate, the bandwidth of its memory, and its memory.
 
-    *power* is at the wall, idle and under load.
+    *power* is at the wall, idle and under load. *kept* is the memory that the system keeps, and the source. *threads*
+    of the CPU reach its rate together.
     """
     name, _, sizes = numbers.partition(": ")
     flops, memory_bandwidth, memory = sizes.split(", ")
     work, operator, overhead_source = overhead
     idle, busy, power_source = power or ("", "", "")
+    reserve, reserve_source = kept
     sources = [source, overhead_source, *([accelerator_source] if accelerator else [])]
+    sources += [reserve_source] if reserve_source else []
     return Device(
         name,
         parse_rate(flops),
@@ -85,11 +96,20 @@ def _device(
         power_idle_W=parse_power(idle) if power else None,
         power_busy_W=parse_power(busy) if power else None,
         accelerator=accelerator,
+        reserve=reserve,
+        threads=threads,
     )
 
 
-def _mac(numbers: str, cpu: str, gpu: str, power: _Sourced | None = None) -> Device:
-    """Return a Mac: *numbers* as of `_device`, with the rate of the GPU after that of the CPU; sources of both."""
+def _linux(kept: str, why: str) -> tuple[Reserve, str]:
+    """Return what a Linux system keeps, and the source."""
+    return Reserve(parse_size(kept)), f"usable memory estimate: all but {kept}, {why}"
+
+
+def _mac(numbers: str, cpu: str, gpu: str, power: _Sourced | None = None, units: int = 1) -> Device:
+    """Return a Mac: *numbers* as of `_device`, with the rate of the GPU after that of the CPU; sources of both. A
+    thread drives one of the CPU's matrix *units*.
+    """
     name, _, sizes = numbers.partition(": ")
     flops, gpu_flops, memory_bandwidth, memory = sizes.split(", ")
     work, operator, overhead_source = _MPS_OVERHEAD
@@ -98,8 +118,11 @@ def _mac(numbers: str, cpu: str, gpu: str, power: _Sourced | None = None) -> Dev
         "mps", *rates, work_overhead_s=parse_latency(work), operator_overhead_s=parse_latency(operator)
     )
     about = f"{gpu}; {overhead_source}"
-    return _device(f"{name}: {flops}, {memory_bandwidth}, {memory}", cpu, _AS_X86, power, accelerator, about)
+    about_cpu = f"{name}: {flops}, {memory_bandwidth}, {memory}"
+    return _device(about_cpu, cpu, _AS_X86, power, accelerator, about, (_METAL, _OF_METAL), units)
 
+
+_PI_OS = _linux("500 MB", "for Raspberry Pi OS with its desktop")
 
 _DEVICES = [
     _mac(
@@ -120,6 +143,7 @@ _DEVICES = [
         "GPU of 16 cores; estimate: 1.6 times the mac-mini-m2 of 10 cores of the same generation; "
         f"{_MEMORY} (200 GB/s)",
         power=("7 W", "100 W", _APPLE),
+        units=2,
     ),
     _mac(
         "mac-mini-m4: 1.38 TFLOP/s, 2.9 TFLOP/s, 103 GB/s, 16 GB",
@@ -137,6 +161,7 @@ _DEVICES = [
         _matrix_units(4.5, 2),
         f"GPU of 16 cores; estimate: 1.6 times the measured M4 of 10 cores (arXiv:2502.05317); {_MEMORY} (273 GB/s)",
         power=("5 W", "140 W", _APPLE),
+        units=2,
     ),
     _mac(
         "macbook-air-m1: 1 TFLOP/s, 1.51 TFLOP/s, 59 GB/s, 8 GB",
@@ -171,6 +196,8 @@ _DEVICES = [
         "STREAM, measured (sci-pi.org.uk/bench/stream.html)",
         _slower_than_x86(7, "about the ratio of their single cores"),
         ("2.7 W", "6.4 W", "measured, idle and with four busy cores (pidramble.com/wiki/benchmarks/power-consumption)"),
+        kept=_PI_OS,
+        threads=4,
     ),
     _device(
         "raspberry-pi-5: 60 GFLOP/s, 10 GB/s, 8 GB",
@@ -183,6 +210,8 @@ _DEVICES = [
             "idle measured, 0.65 A at 5.1 V (iiab issue 4050); busy measured with HPL "
             "(geerlingguy/top500-benchmark issue 18)",
         ),
+        kept=_PI_OS,
+        threads=4,
     ),
     _device(
         "jetson-orin-nano: 56 GFLOP/s, 34 GB/s, 8 GB",
@@ -199,12 +228,16 @@ _DEVICES = [
         ),
         "GPU, 1024 CUDA cores x 2 x 625 MHz = 1.28 TFLOP/s peak; estimate: two thirds of that, as the M4's GPU "
         "reaches; memory estimate: 0.8 of NVIDIA's 68 GB/s; overhead as on the CPU, which starts the GPU's kernels",
+        _linux("1.5 GB", "for JetPack with its desktop"),
+        threads=6,
     ),
     _device(
         "x86-laptop: 300 GFLOP/s, 38 GB/s, 16 GB",
         "CPU, 6 cores with AVX2 at 2.6 GHz under load: 6 x 32 x 2.6 = 499 GFLOP/s peak; estimate: 0.6 "
         "of that; memory estimate: 0.75 of dual-channel DDR4-3200, 51.2 GB/s",
         _X86_OVERHEAD,
+        kept=_linux("1.5 GB", "for Linux with a desktop"),
+        threads=6,
     ),
 ]
 

@@ -33,7 +33,16 @@ from simcluster.topology.model.device import Accelerator, Device, Profile
 from simcluster.topology.model.stragglers import Straggler, Trace
 from simcluster.topology.presets.links import DEVICES
 from simcluster.topology.read.traces import TraceBlock, one_of_file_and, steps
-from simcluster.units import AMOUNTS, TIMES, UnitError, parse_amount, parse_power, pattern_of
+from simcluster.units import (
+    AMOUNTS,
+    TIMES,
+    UnitError,
+    format_size,
+    parse_amount,
+    parse_power,
+    parse_size,
+    pattern_of,
+)
 
 _WORK = ("gradient", "apply")
 """The kinds of work of our replicas; a user's code may use other names, but none nearly equal."""
@@ -171,6 +180,7 @@ class DeviceBlock(Block):
     flops_per_s: Rate | None = Field(None, alias="flops")
     memory_bandwidth_Bps: Bandwidth | None = Field(None, alias="memory_bandwidth")
     memory_bytes: PositiveSize | None = Field(None, alias="memory")
+    usable_memory_bytes: PositiveSize | None = Field(None, alias="usable_memory")
     work_overhead_s: Latency | None = Field(None, alias="work_overhead")
     operator_overhead_s: Latency | None = Field(None, alias="operator_overhead")
     power_idle_W: Power | None = Field(None, alias="power_idle")
@@ -190,6 +200,7 @@ class DeviceBlock(Block):
         elif "power_idle" in given or "power_busy" in given:
             yield from _power_faults(given)
         preset = DEVICES.get(given["device"]) if isinstance(given.get("device"), str) else None
+        yield from _memory_faults(given, preset)
         own = given.get("accelerator")
         if isinstance(own, Mapping) and (preset is None or preset.accelerator is None):
             missing = {"kind": " or ".join(ACCELERATORS), "flops": "a rate with its unit, such as 14 TFLOP/s"}
@@ -206,6 +217,8 @@ class DeviceBlock(Block):
         if self.device is None:
             return Device(**{"name": "custom", "source": "given in the topology", **values})
         device = DEVICES[self.device]
+        if self.flops_per_s is not None:
+            values["threads"] = 1  # it is what the node reaches, whatever that takes
         given = ", ".join(key for key, name in _KEYS.items() if name in values and name != "straggler")
         source = f"{device.source}; {given} given in the topology" if given else device.source
         return replace(device, source=source, **values) if values else device
@@ -214,6 +227,17 @@ class DeviceBlock(Block):
 _KEYS = {info.alias or name: name for name, info in DeviceBlock.model_fields.items() if name not in ("kind", "device")}
 _OF_DEVICE = frozenset(_KEYS.values())
 DEVICE_KEYS = DeviceBlock.known.names[1:]
+
+
+def _memory_faults(given: Mapping[str, Any], preset: Device | None) -> Iterable[InitErrorDetails]:
+    """Yield that more of the memory is usable than there is."""
+    try:
+        usable = parse_size(given["usable_memory"])
+        memory = parse_size(given["memory"]) if "memory" in given else preset.memory_bytes if preset else None
+    except (KeyError, UnitError):
+        return
+    if memory is not None and usable > memory:
+        yield fault("usable_memory", expected=f"at most the memory, {format_size(memory)}")
 
 
 def _power_faults(given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:

@@ -72,6 +72,8 @@ def _share(device: Device | None, count: int) -> dict[str, Any]:
     """Return the share of *device* of one of *count* processes, as keys of a node."""
     assert device is not None, "only workers have processes"
     share = _numbers(device.cpu or device, count)
+    if (usable := (device.cpu or device).usable_bytes) is not None:
+        share["usable_memory"] = write_size(usable // count)
     if device.accelerator is not None:
         share["accelerator"] = _numbers(device.accelerator, count)
     if device.power_idle_W is not None and device.power_busy_W is not None:

@@ -165,7 +165,8 @@ def test_a_model_with_three_kv_heads_is_shared_by_three_nodes_alone() -> None:
 
 
 def test_a_weak_node_is_left_out_with_the_speed_that_it_would_cost() -> None:
-    ranking = rank(Shelf(load("smolcluster"), with_weights(PRESETS["70b"], "q4"), Lengths()), 1)
+    whole = {f"nodes.mini{number}.usable_memory": "16 GB" for number in (1, 2, 3)}
+    ranking = rank(Shelf(load("smolcluster", overrides=whole), with_weights(PRESETS["70b"], "q4"), Lengths()), 1)
     assert {part.node for part in ranking.placements[0].parts} == {"mini1", "mini2", "mini3"}
     rates = dict(ranking.left_out)
     assert set(rates) == {"pi4", "pi5"}

@@ -1,0 +1,78 @@
+"""Settings with which the run that has just ended would have been far quicker, from numbers that it has anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from simcluster.algorithms.facts import facts_of
+from simcluster.algorithms.model_parallel.placement import Search
+from simcluster.experiment.read.batches import by_device
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.fit import a_replica
+from simcluster.runs import words
+from simcluster.runs.record import RunRecord
+from simcluster.runs.steps import steps_of
+
+FAR: Final = 1.5
+"""A hint is worth its line if the step would be shorter by this factor."""
+
+MOST_WORKERS: Final = 32
+"""Above this number of workers nothing is computed for a hint."""
+
+
+def hints_of(plan: Experiment, record: RunRecord) -> list[str]:
+    """Return a line for each setting with which a simulated run of *plan* would be at least FAR times as fast.
+
+    Nothing is simulated for them. *record* is that of the run, which has ended well.
+    """
+    size = len(plan.topology.workers)
+    if plan.backend != "sim" or record.error is not None or not 1 < size <= MOST_WORKERS:
+        return []
+    facts = facts_of(plan.algorithm)
+    if facts.places is not None:
+        return list(_of_order(plan))
+    return [] if facts.evenly(plan.algorithm_settings) else list(_of_batches(plan, record))
+
+
+def _of_order(plan: Experiment) -> Iterator[str]:
+    """Compare the file's order, if none was given, with the best of the fastest nodes, one, two or more of them."""
+    settings = plan.algorithm_settings
+    size = len(plan.topology.workers)
+    replica = a_replica(plan.workload, size, plan.steps, "none") if settings["order"] is None else None
+    if replica is None:
+        return
+    given = {key: plan.by_topology.get(f"algorithm.{key}", value) for key, value in settings.items()}
+    search = Search(replica, given, plan.topology)
+    now_s = search.step_s(range(size))
+    then_s = search.step_s(search.fastest(whole=plan.checkpoint is not None))
+    if then_s * FAR <= now_s:
+        yield _line("order: auto", then_s, now_s, "--set algorithm.order=auto")
+
+
+def _of_batches(plan: Experiment, record: RunRecord) -> Iterator[str]:
+    """Compare equal batches with a share by speed, if the slowest node's work is most of a step."""
+    names, sizes = plan.topology.workers, plan.workload.sizes(len(plan.topology.workers))
+    steps, _ = steps_of(record)
+    if not steps or not isinstance(plan.document["workload"].get("batch_size"), int):
+        return
+    step_s, works_s = record.elapsed_s / steps, [node.compute_s / steps for node in record.nodes]
+    slowest_s = max(works_s)
+    if not step_s / FAR <= slowest_s <= step_s or slowest_s * len(works_s) < FAR * sum(works_s):
+        return
+    total = sum(sizes)
+    replica = a_replica(plan.workload, len(names), plan.steps, "none")
+    if replica is None:
+        return
+    shares = by_device(replica, total, plan.topology)
+    then_s = step_s - slowest_s + max(
+        work_s * share / size for work_s, share, size in zip(works_s, shares, sizes, strict=True)
+    )  # fmt: skip
+    if then_s * FAR <= step_s:
+        setting = f"{{total: {total}, by: device}}"
+        yield _line(f"batch_size: {setting}", then_s, step_s, f"--set 'workload.batch_size={setting}'")
+
+
+def _line(setting: str, then_s: float, now_s: float, how: str) -> str:
+    times = f"{words.seconds(then_s)} in place of {words.seconds(now_s)}"
+    return f"with {setting} a step would take {times}, {now_s / then_s:.3g} times faster: {how}"

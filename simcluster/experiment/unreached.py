@@ -1,0 +1,94 @@
+"""The parts of an experiment that its run never reached: faults, a stop rule, the changes of a trace."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.fault_plans.kinds import Fault, Join, NodeFault
+from simcluster.runs import words
+from simcluster.runs.record import RunRecord
+from simcluster.runs.steps import steps_of
+from simcluster.topology.model.stragglers import Trace
+
+MOST_LINES = 10
+
+
+def unreached(plan: Experiment, to_come: Sequence[Fault], record: RunRecord) -> list[str]:
+    """Return a line for each fault of *plan* that is in *to_come* and did not happen in the run of *record*, for a stop
+    rule that did not end it, and for a trace that had not yet changed; at most ten lines, and none for a failed run.
+    """
+    if record.error is not None:
+        return []
+    ended = f"the run ended at {_time(record.elapsed_s)}"
+    found = [*_faults(plan, to_come, record, ended), *_stop_rules(plan, record, ended)]
+    if plan.backend == "sim":  # real nodes have the network and the devices that they have
+        found += _traces(plan, record.elapsed_s, ended)
+    rest = len(found) - MOST_LINES
+    return found if rest <= 0 else [*found[: MOST_LINES - 1], f"and {rest + 1} more were never reached"]
+
+
+def _time(time_s: float) -> str:
+    return f"{time_s:.3g} s" if 1e-3 <= time_s < 60 else words.seconds(time_s)
+
+
+def _faults(plan: Experiment, to_come: Sequence[Fault], record: RunRecord, ended: str) -> Iterator[str]:
+    awaited = {id(fault.spec) for fault in to_come}  # the others happened before this run was resumed
+    happened = Counter(_key(row["plan"]) for row in record.extra.get("faults", ()) if _counts(row, record.elapsed_s))
+    for number, fault in enumerate(plan.faults, 1):
+        key = _key(fault.spec)
+        if id(fault.spec) not in awaited:
+            continue
+        if happened[key]:
+            happened[key] -= 1
+            continue
+        begins_s = min(spell[isinstance(fault, Join)] for spell in fault.spells)
+        why = ended
+        if isinstance(fault, NodeFault) and begins_s < record.elapsed_s:
+            why = f"{fault.target} had already ended"
+        yield f"fault {number} ({fault.kind} of {fault.target} at {fault.spec['at']}) never happened: {why}"
+
+
+def _key(spec: object) -> str:
+    return json.dumps(spec, sort_keys=True, default=str)
+
+
+def _counts(row: Mapping[str, Any], elapsed_s: float) -> bool:
+    """Return whether the fault of *row*, as in summary.json, affected the run. An affected node was there; a link is
+    always there, and the launcher of real nodes may begin a fault of it just after they have ended.
+    """
+    if row["kind"] == "join":
+        return row["spells_s"][-1][1] is not None
+    return "node" in row["plan"] or any(start_s is not None and start_s < elapsed_s for start_s, _ in row["spells_s"])
+
+
+def _stop_rules(plan: Experiment, record: RunRecord, ended: str) -> Iterator[str]:
+    """Yield the one of two stop rules that did not end the run."""
+    if plan.time_s is None:
+        return
+    steps, _ = steps_of(record)
+    stop = plan.document["stop"]
+    rule = "epochs" if "epochs" in stop else "steps"
+    if steps >= plan.steps:
+        rule = "time"
+        if record.elapsed_s >= plan.time_s:
+            return
+    yield f"stop.{rule} ({stop[rule]}) was never reached: {ended}, after {words.plural(steps, 'step')}"
+
+
+def _traces(plan: Experiment, elapsed_s: float, ended: str) -> Iterator[str]:
+    for node in plan.topology.nodes.values():
+        straggler = node.device.straggler if node.device is not None else None
+        if isinstance(straggler, Trace) and (first_s := _first(straggler.factors)) >= elapsed_s:
+            yield f"the trace of {node.name} never changed: its first change is at {_time(first_s)}, {ended}"
+    for link in plan.topology.links:
+        if link.trace is not None and (first_s := _first(link.trace.steps)) >= elapsed_s:
+            yield f"the trace of {link.name} never changed: its first change is at {_time(first_s)}, {ended}"
+
+
+def _first(changes: Iterable[tuple[float, float]]) -> float:
+    """Return the time of the first of *changes* after the start; 0 if there is none."""
+    return next((time_s for time_s, _ in changes if time_s > 0), 0.0)
