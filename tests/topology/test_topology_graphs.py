@@ -55,7 +55,7 @@ def test_defaults_are_for_what_lacks_them(caplog: pytest.LogCaptureFixture) -> N
         ("mac-mini-m4", "home"),
         ("", None),
     ]
-    assert [(link.type, link.latency_s) for link in topology.links][0] == (None, 0.005)
+    assert topology.links[0].latency_s == 0.005
     assert topology.links[1].type == "ethernet-1g"
     assert len(lines(caplog)) == 1
 
@@ -90,7 +90,7 @@ def test_names_of_cities_are_made_safe_in_sight(caplog: pytest.LogCaptureFixture
 
 
 def test_two_cities_of_one_name_and_other_scripts_are_refused() -> None:
-    with pytest.raises(UsageError, match="a second node called New_York: 'New York' and 'New-York'|'New_York'"):
+    with pytest.raises(UsageError, match="a second node called New_York: 'New York' and 'New_York'"):
         made(networkx.path_graph(["New York", "New_York"]))
     with pytest.raises(UsageError, match="found '北京', expected a name of letters"):
         made(networkx.path_graph(["北京", "上海"]))
