@@ -23,6 +23,7 @@ from typing import Any
 
 from simcluster.documents.captured.source import content_of, files_with, is_unwritten
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.process.places import origin
 
 INSTEAD = {
     "time": "await asyncio.sleep(...) to wait; record(...) notes the time by itself",
@@ -83,7 +84,8 @@ def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str
         file = inspect.getsourcefile(named) if inspect.isroutine(named) or inspect.isclass(named) else None
         line = _line_in(error, Path(file)) if file is not None else None
         name = getattr(named, "__name__", type(named).__name__)
-        raise UsageError(Problem(name, _said(error, file, line), expected, file, line)) from error
+        where = origin(file, line) if file is not None and line is not None else (file, line)
+        raise UsageError(Problem(name, _said(error, file, line), expected, *where)) from error
 
 
 def catch_alls(function: Callable[..., Any], what: str) -> list[Problem]:
@@ -103,7 +105,8 @@ def check_algorithm(function: Callable[..., Any], what: str) -> None:
     if not inspect.iscoroutinefunction(function):
         code = getattr(inspect.unwrap(function), "__code__", None)
         line = code.co_firstlineno if code is not None else None
-        problems.append(Problem(what, f"{function.__name__}", "an `async def` function", file, line))
+        where = origin(file, line) if file is not None and line is not None else (file, line)
+        problems.append(Problem(what, f"{function.__name__}", "an `async def` function", *where))
     problems += catch_alls(function, what)
     positional = [p for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(positional) != 2:

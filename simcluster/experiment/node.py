@@ -20,7 +20,7 @@ from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.warm_up import COMPILER, needs_compiler, warm_up
 from simcluster.process.kernels import numerics
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
-from simcluster.process.places import is_own
+from simcluster.process.places import is_own, original
 from simcluster.process.unawaited import close_unawaited
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
@@ -173,7 +173,7 @@ def _explained(error: BaseException, experiment: Experiment) -> BaseException:
         if not frame.filename.startswith(_TORCH) and "simcluster/unknown" not in frame.filename.replace("\\", "/")
     ]
     where = f"{own[-1].filename}:{own[-1].lineno} ({own[-1].name})" if own else "the algorithm"
-    return NeedsValues(where, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+    return NeedsValues(original(where), f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
 
 def _without_await(error: BaseException) -> str:

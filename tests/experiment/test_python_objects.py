@@ -6,6 +6,8 @@ import functools
 import shutil
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import networkx
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import simcluster
 from simcluster import Topology, UsageError, Workload
@@ -63,6 +66,68 @@ def test_a_cells_algorithm_and_a_workload_object_give_both_backends_the_same_bit
     file = Path(runs[0].config["algorithm"]["path"].rpartition(":")[0])
     assert file.is_relative_to(runs[0].folder.resolve())
     assert "async def mine(" in file.read_text()
+
+
+class Points(Dataset[Any]):
+    """Data that no other process can have: they hold a lock."""
+
+    def __init__(self) -> None:
+        self.lock, self.given = threading.Lock(), workload().train
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, number: int) -> Any:
+        return self.given[0][number], self.given[1][number]
+
+
+class Flow(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([self.points[number] for number in range(60)])
+
+    def __init__(self, points: Any) -> None:
+        self.points = points
+
+
+def whole(mine: Any, given: Workload, out: str, **keys: Any) -> simcluster.Run:
+    return simcluster.run(
+        algorithm=mine, workload=given, topology=Topology.star(2), stop={"steps": 2}, out=out, report=False, **keys
+    )
+
+
+def test_the_commonest_forms_of_pytorch_make_a_workload(mine: Any) -> None:
+    given = workload()
+    rate = functools.partial(torch.optim.SGD, lr=0.1)
+    forms: list[dict[str, Any]] = [
+        {},
+        {"loss": nn.CrossEntropyLoss()},
+        {"loss": nn.CrossEntropyLoss, "train": Points()},
+        {"train": DataLoader(Points(), batch_size=7, shuffle=True), "test": Points()},
+        {"optimizer": rate, "train": TensorDataset(*given.train)},
+        {"optimizer": lambda parameters: rate(parameters), "train": list(zip(*given.train, strict=True))},
+    ]
+    runs = [whole(mine, replace(given, **form), f"{number}") for number, form in enumerate(forms)]
+    assert len({run.summary["weights_sha256"] for run in runs}) == 1
+    assert whole(mine, replace(given, optimizer=torch.optim.SGD), "sgd").summary["status"] == "done"
+    again = simcluster.run("3/config.yaml", out="again", report=False)
+    assert again.summary["weights_sha256"] == runs[0].summary["weights_sha256"], "its data were written with it"
+
+
+def test_what_no_other_process_can_have_is_enough_for_the_simulator_and_refused_elsewhere(mine: Any) -> None:
+    kept = replace(workload(), train=Flow(Points()))
+    run = whole(mine, kept, "kept")
+    assert (
+        run.summary["weights_sha256"]
+        == whole(mine, replace(kept, train=Flow(list(Points()))), "plain").summary["weights_sha256"]
+    )
+    with pytest.raises(UsageError, match=r"found lock of points of train, a lock, .*def make\(\): return Workload"):
+        whole(mine, kept, "real", backend="sockets")
+    assert not Path("real").exists()
+    (source,) = Path("kept/source").glob("*/workload.py")
+    names: dict[str, Any] = {}
+    exec(source.read_text().replace("taken(", "taken(10 ** 6 + "), names)  # as in a process that holds nothing
+    with pytest.raises(UsageError, match=r"an object of the process that ran it .*expected a function that makes it"):
+        names["workload"]()
 
 
 def test_a_run_that_has_moved_runs_again_from_its_own_source(mine: Any) -> None:

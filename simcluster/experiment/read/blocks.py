@@ -196,5 +196,7 @@ def _loaded(reading: Reading, key: str, path: object) -> tuple[Function, str]:
     if isinstance(path, Source):
         if reading.home is None:
             raise UsageError(Problem(key, path.label, "a name or file.py:function: nothing is written here"))
+        if path.refused is not None and reading.document.data.get("backend", "sim") != "sim":
+            raise path.refused
         path = path.held_at(reading.home())
     return load_function(found_in(reading.folder, str(path)), reading.folder_of((key, "path")), f"{key}.path")
