@@ -36,7 +36,7 @@ INSTEAD = {
 }
 """Modules that an algorithm must not import, and what to write instead."""
 
-MOST_PATH = 4096
+MOST_PATH, MOST_NAMES = 4096, 5
 
 _loading: list[Path] = []
 _brought: list[Path] = []
@@ -56,7 +56,7 @@ def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[...
     """
     file, separator, name = reference.rpartition(":")
     if not separator or not file or not name.isidentifier():
-        raise UsageError(Problem(what, repr(reference), "file.py:function"))
+        raise UsageError(Problem(what, repr(reference), spelling(reference, folder)))
     if len(file) > MOST_PATH:
         raise UsageError(Problem(what, f"a path of {len(file)} characters", f"at most {MOST_PATH}"))
     path = folder / file
@@ -71,6 +71,18 @@ def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[...
         functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]
         raise UsageError(Problem(what, repr(name), f"a function of {path}: {nearest(name, functions)}"))
     return function, f"{path}:{name}"
+
+
+def spelling(reference: str, folder: Path = Path(), *, is_async: bool = True) -> str:
+    """Return "file.py:function"; if *reference* is a file, with the names of its functions, a few, in its order."""
+    path = folder / reference
+    try:
+        tree = ast.parse(path.read_bytes()) if path.suffix == ".py" and path.is_file() else ast.Module([], [])
+    except (OSError, ValueError, SyntaxError):
+        tree = ast.Module([], [])
+    kind = ast.AsyncFunctionDef if is_async else ast.FunctionDef
+    names = [one.name for one in tree.body if isinstance(one, kind) and not one.name.startswith("_")]
+    return " or ".join(f"{reference}:{name}" for name in names[:MOST_NAMES]) or "file.py:function"
 
 
 def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str) -> Any:

