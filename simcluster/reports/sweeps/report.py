@@ -61,7 +61,7 @@ def answers(table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
         if measure == TARGET and len(means) > 1 and means.nunique() == 1:
             reached = _cell(measure, means.iloc[0])
             found.append(
-                f"The target is reached after {reached} everywhere: too easy a target to tell the points apart."
+                f"The target is reached after {reached} everywhere: it is too easy to tell points apart."
             )
         if means.nunique() < 2:
             continue
