@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import simcluster
 from simcluster import Topology, UsageError, Workload
 from simcluster.algorithms import ALGORITHMS
+from simcluster.errors import Deadlock, NodeFailed
 from simcluster.workloads import sgd
 from tests.support.cells import Cells
 
@@ -128,6 +129,26 @@ def test_what_no_other_process_can_have_is_enough_for_the_simulator_and_refused_
     exec(source.read_text().replace("taken(", "taken(10 ** 6 + "), names)  # as in a process that holds nothing
     with pytest.raises(UsageError, match=r"an object of the process that ran it .*expected a function that makes it"):
         names["workload"]()
+
+
+def test_errors_warnings_and_deadlocks_name_the_line_of_the_cell(mine: Any) -> None:
+    cells = Cells(
+        CELLS[0],
+        "\n\nasync def stuck(node, replica):\n    await node.recv(1 - node.rank, 'never')\n"
+        "async def hasty(node, replica):\n    async for step, batch in steps(replica):\n"
+        "        node.record(step=step, loss=replica.loss_and_gradients(batch)[0])\n"
+        "async def wrong(node, replica):\n    raise ValueError(node.rank)\n",
+    )
+    file = cells.stuck.__code__.co_filename
+    with pytest.raises(Deadlock) as caught:
+        whole(cells.stuck, workload(), "stuck")
+    assert f" at {file}:4 (stuck): `await node.recv(1 - node.rank, 'never')`" in str(caught.value)
+    (warning, *_) = whole(cells.hasty, workload(), "hasty").warnings
+    assert warning["at"] == f"{file}:7 (hasty)"
+    assert warning["text"].startswith(f"{file}:7 (hasty) calls replica.loss_and_gradients")
+    with pytest.raises(NodeFailed) as failed:
+        whole(cells.wrong, workload(), "wrong")
+    assert failed.value.__notes__[0].startswith(f'  File "{file}", line 9, in wrong')
 
 
 def test_a_run_that_has_moved_runs_again_from_its_own_source(mine: Any) -> None:

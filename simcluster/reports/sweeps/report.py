@@ -60,9 +60,7 @@ def answers(table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
         means = table.groupby(list(keys), sort=False)[measure].agg(lambda found: found.mean(skipna=False)).dropna()
         if measure == TARGET and len(means) > 1 and means.nunique() == 1:
             reached = _cell(measure, means.iloc[0])
-            found.append(
-                f"The target is reached after {reached} everywhere: it is too easy to tell points apart."
-            )
+            found.append(f"The target is reached after {reached} everywhere: it is too easy to tell points apart.")
         if means.nunique() < 2:
             continue
         ordered = list(means.sort_values(ascending=not greatest, kind="stable").items())
