@@ -52,7 +52,7 @@ def original(text: str) -> str:
 def _in_notebook(file: str) -> str:
     """Return the name of a cell as IPython shows it, "Cell In[3]"; that of a file as it is."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    named = shell.compile.format_code_name(file) if shell is not None else None
+    named = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(file)
     return " ".join(named) if named is not None else file
 
 

@@ -37,7 +37,7 @@ def test_attributes_of_others_are_named_on_one_line(
     graph: networkx.Graph[Any], ignored: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     topology = made(graph)
-    assert lines(caplog) == [f"ignored attributes of the graph, which are no keys of a topology: {ignored}"]
+    assert lines(caplog) == [f"ignored attributes of the graph, no keys of a topology: {ignored}"]
     assert {node.device.name for node in topology.nodes.values() if node.device} == {"raspberry-pi-5"}
     assert {link.bandwidth_Bps for link in topology.links} == {1.25e8}
 
@@ -102,3 +102,12 @@ def test_a_bare_graph_is_one_sentence_with_the_way_on() -> None:
     (line,) = str(error.value).splitlines()
     assert "found 64 nodes without a device, 128 edges without a bandwidth, 128 edges without a latency" in line
     assert "Topology.from_networkx(graph, device='raspberry-pi-5', bandwidth='1 Gbps', latency='1 ms')" in line
+
+
+def test_a_graph_with_many_attributes_is_one_short_line(caplog: pytest.LogCaptureFixture) -> None:
+    graph: networkx.Graph[int] = networkx.path_graph(2)
+    graph.nodes[0].update({f"{number}" * 100: 1 for number in range(30)})
+    made(graph)
+    (line,) = lines(caplog)
+    assert len(line) < 20 * 55 + 100
+    assert line.endswith(", and 10 more")

@@ -168,8 +168,8 @@ def held(value: Any, what: str, refused: UsageError) -> Source:
     """Return the source of a function called *what* that returns *value* in this process, and in another raises the
     reason *refused*.
     """
-    key = str(len(_held))
-    _held.append(value)
+    key = next((number for number, one in enumerate(_held) if one is value), len(_held))
+    _held[key:] = _held[key:] or [value]
     text = "from simcluster.documents.captured.source import taken\n\n\n"
     text += f"def {what}():\n    return taken({key}, {str(refused)!r})\n"
     return Source(what, f"{what}.py", {f"{what}.py": text.encode()}, refused=refused)

@@ -12,6 +12,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,8 @@ _OWN: Mapping[str, frozenset[str]] = {
 }
 _WITH_UNIT = re.compile(r"(?:(?:bandwidth|capacity)_([kmg]?bps)|(?:latency|delay)_([num]?s))")
 
-_NAMED = 5
-"""Nodes that a log line names."""
+_NAMED, _LISTED = 5, 20
+"""Limits on the nodes and the attributes that a log line names."""
 
 
 class GraphDocument(dict[str, Any]):
@@ -109,7 +110,9 @@ def _twice(nodes: Iterable[Any], file: str | None) -> list[Problem]:
     """Return a problem for each of *nodes* with the name of an earlier one, and log which are written differently."""
     first: dict[str, Any] = {}
     nodes = list(nodes)
-    changed = [f"{node!r} is {node_name(node)}" for node in nodes if isinstance(node, str) and node_name(node) != node]
+    changed = [
+        f"{node!r:.40} is {node_name(node):.40}" for node in nodes if isinstance(node, str) and node_name(node) != node
+    ]
     if changed:
         more = f", and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
         log.warning("names of nodes have letters, digits, _ and -: %s%s", ", ".join(changed[:_NAMED]), more)
@@ -155,8 +158,9 @@ def _document(
     named = {name: _kept(_unflatten(attributes), "node", ignored) for name, attributes in nodes}
     links = [{"between": list(ends), **_kept(_unflatten(keys), "edge", ignored)} for ends, keys in edges]
     if ignored:
-        words = (f"{name} ({times} {what}{'s'[: times - 1]})" for (name, what), times in ignored.items())
-        log.warning("ignored attributes of the graph, which are no keys of a topology: %s", ", ".join(words))
+        words = [f"{name:.40} ({times} {what}{'s'[: times - 1]})" for (name, what), times in ignored.items()]
+        more = f", and {len(words) - _LISTED} more" if len(words) > _LISTED else ""
+        log.warning("ignored attributes of the graph, no keys of a topology: %s%s", ", ".join(words[:_LISTED]), more)
     return GraphDocument({**head, "nodes": named, "links": links})
 
 
@@ -167,7 +171,7 @@ def _kept(attributes: Attributes, what: str, ignored: Counter[tuple[str, str]]) 
     keys: dict[str, Any] = {}
     for name, value in attributes.items():
         unit = _WITH_UNIT.fullmatch("bandwidth_bps" if name == "LinkSpeedRaw" else name.lower())
-        if name in _OWN[what] or closest(name.lower(), _OWN[what], cutoff=0.8) is not None:
+        if _is_key(name, what):
             keys[name] = value
         elif what == "edge" and unit is not None and type(value) in (int, float):
             key, scale = ("bandwidth", unit[1].replace("m", "M").replace("g", "G")) if unit[1] else ("latency", unit[2])
@@ -175,6 +179,12 @@ def _kept(attributes: Attributes, what: str, ignored: Counter[tuple[str, str]]) 
         else:
             ignored[name, what] += 1
     return keys
+
+
+@lru_cache(maxsize=1024)
+def _is_key(name: str, what: str) -> bool:
+    """Return whether *name* is a key, or a misspelt one."""
+    return name in _OWN[what] or closest(name.lower(), _OWN[what], cutoff=0.8) is not None
 
 
 def summed(problems: Sequence[Problem]) -> list[Problem]:
