@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,6 +25,9 @@ MAX_LINES = 12
 
 MOST_PROBLEMS = 200
 """Readers of long lists stop after this number of problems."""
+
+MOST_ALIKE = 10
+"""Limit on the lines of an error for one slip, repeated."""
 
 MOST_TEXT = 4_000
 """Limit on the characters of each part of a problem."""
@@ -127,7 +131,7 @@ class UsageError(SimclusterError):
             super().__init__(problems[0].expected)
         else:
             problems = [problems] if isinstance(problems, Problem) else list(problems)
-            super().__init__("\n".join(str(problem) for problem in problems))
+            super().__init__("\n".join(listed(problems)))
         self.problems: list[Problem] = list(problems)
 
 
@@ -255,6 +259,29 @@ class WrittenElsewhere(SimclusterError):
         super().__init__(f"rank {rank} ({name}) is done; rank 0 writes the run folder")
 
 
+def listed(problems: Sequence[Problem]) -> list[str]:
+    """Return a line for each of *problems*; of the same slip, repeated, for the first MOST_ALIKE and the rest."""
+    leaves = Counter(_leaf(problem) for problem in problems)
+    slips = []
+    for problem in problems:
+        text = re.sub(r"\d+", "", problem.expected) or re.sub(r"'[^']*'|\d+", "", problem.found)
+        # The name of a node is a leaf, too, and says nothing of the slip.
+        slips.append((text, _leaf(problem) if leaves[_leaf(problem)] > 1 else ""))
+    lines: list[str] = []
+    times, seen = Counter(slips), Counter[tuple[str, str]]()
+    for problem, slip in zip(problems, slips, strict=True):
+        seen[slip] += 1
+        if seen[slip] <= MOST_ALIKE:
+            lines.append(str(problem))
+        elif seen[slip] == MOST_ALIKE + 1:
+            lines.append(f"and {times[slip] - MOST_ALIKE:,} more like it")
+    return lines
+
+
+def _leaf(problem: Problem) -> str:
+    return problem.key.rpartition(".")[2]
+
+
 def last_words(details: str) -> str:
     """Return the message of the last exception in the traceback *details*; its lines after the first are indented."""
     lines = details.rstrip().splitlines() or ["no traceback"]
@@ -275,8 +302,8 @@ def nearest(word: str, candidates: Iterable[str]) -> str:
     return "one of " + ", ".join(options[:MOST_LISTED]) + more if options else "nothing here"
 
 
-def closest(word: str, candidates: Iterable[str]) -> str | None:
-    """Return the candidate that *word* is probably a misspelling of, if there is one."""
+def closest(word: str, candidates: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """Return the candidate that *word* is probably a misspelling of, if there is one at least *cutoff* similar."""
     word = word[:MOST_CHARACTERS]
     options = [name for name in islice(candidates, MOST_COMPARED) if 2 * len(name) >= len(word)]
-    return next(iter(difflib.get_close_matches(word, options, n=1, cutoff=0.5)), None)
+    return next(iter(difflib.get_close_matches(word, options, n=1, cutoff=cutoff)), None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simcluster.errors import MAX_LINES, NodeFailed, Problem, UsageError, last_words, nearest, on_command_line
+from simcluster.errors import MAX_LINES, NodeFailed, Problem, UsageError, last_words, listed, nearest, on_command_line
 
 
 def details_of(raises: Any) -> str:
@@ -99,3 +99,26 @@ def test_the_nearest_word_is_named_or_else_all() -> None:
     assert nearest("pul_interval", ["polyak", "pull_interval"]) == "did you mean 'pull_interval'?"
     assert nearest("xyz", ["b", "a"]) == "one of a, b"
     assert nearest("factor", ["at", "kind"]) == "one of at, kind"  # which is far shorter
+
+
+def test_the_same_slip_is_listed_ten_times() -> None:
+    typed = [Problem(f"nodes.n{i}.device", f"'pi{i}'", "one of a, b", "t.yaml", i) for i in range(400)]
+    other = Problem("links[3].latency", "5", "a time with its unit, such as 150 us", "t.yaml", 500)
+    lines = str(UsageError([*typed, other])).splitlines()
+    assert lines[:10] == [str(problem) for problem in typed[:10]]
+    assert lines[10:] == ["and 390 more like it", str(other)]
+
+
+def test_slips_are_alike_whatever_the_numbers_and_the_names_in_them() -> None:
+    second = [
+        Problem(f"nodes.n{i}", f"a second node called n{i}", f"one (the first is on line {i})") for i in range(12)
+    ]
+    whole = [Problem(f"links.{i}", f"a link from 'n{i}' to itself", "") for i in range(12)]
+    assert len(listed(second)) == len(listed(whole)) == 11
+
+
+def test_different_slips_are_all_listed() -> None:
+    keys = [Problem(f"nodes.a.key{i}", "unknown key", f"did you mean 'key{chr(97 + i)}'?") for i in range(20)]
+    assert len(listed(keys)) == 20
+    leaves = [Problem(f"nodes.n{i}.{key}", "5", "a time") for i in range(10) for key in ("latency", "recv_overhead")]
+    assert len(listed(leaves)) == 20

@@ -34,7 +34,7 @@ from simcluster.cli.terminal.show import wrapped
 from simcluster.cli.track import export
 from simcluster.cli.ui import ui
 from simcluster.cli.verify import verify
-from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere, on_command_line
+from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere, listed, on_command_line
 from simcluster.paths.last_run import each_once
 from simcluster.process.exits import INTERRUPTED
 from simcluster.process.installed import NO_TORCH
@@ -86,10 +86,11 @@ def _main() -> None:
         print(f"error: {NO_TORCH}", file=sys.stderr)
         raise SystemExit(2) from None
     except UsageError as error:
-        for problem in error.problems[:MOST_PROBLEMS]:
-            print(f"error: {problem}", file=sys.stderr)
-        if len(error.problems) > MOST_PROBLEMS:
-            print(f"error: and {len(error.problems) - MOST_PROBLEMS:,} more", file=sys.stderr)
+        lines = listed(error.problems)
+        for line in lines[:MOST_PROBLEMS]:
+            print(f"error: {line}", file=sys.stderr)
+        if len(lines) > MOST_PROBLEMS:
+            print(f"error: and {len(lines) - MOST_PROBLEMS:,} more", file=sys.stderr)
         raise SystemExit(2) from None
     except WrittenElsewhere:
         raise SystemExit(0) from None

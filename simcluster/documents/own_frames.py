@@ -6,6 +6,8 @@ import re
 from itertools import pairwise
 from pathlib import Path, PurePath
 
+from simcluster.process.places import original
+
 MOST_FRAMES = 8
 
 _BEGIN = "Traceback (most recent call last):"
@@ -29,7 +31,7 @@ def own_frames(details: str) -> list[str]:
             break
         if is_own:
             found[-1].append(line)
-    return ["\n".join(frame) for frame in found[-MOST_FRAMES:]]
+    return [original("\n".join(frame)) for frame in found[-MOST_FRAMES:]]
 
 
 def is_users(file: str) -> bool:

@@ -23,6 +23,7 @@ from typing import Any
 
 from simcluster.documents.captured.source import content_of, files_with, is_unwritten
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.process.places import origin
 
 INSTEAD = {
     "time": "await asyncio.sleep(...) to wait; record(...) notes the time by itself",
@@ -35,7 +36,7 @@ INSTEAD = {
 }
 """Modules that an algorithm must not import, and what to write instead."""
 
-MOST_PATH = 4096
+MOST_PATH, MOST_NAMES = 4096, 5
 
 _loading: list[Path] = []
 _brought: list[Path] = []
@@ -55,7 +56,7 @@ def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[...
     """
     file, separator, name = reference.rpartition(":")
     if not separator or not file or not name.isidentifier():
-        raise UsageError(Problem(what, repr(reference), "file.py:function"))
+        raise UsageError(Problem(what, repr(reference), spelling(reference, folder)))
     if len(file) > MOST_PATH:
         raise UsageError(Problem(what, f"a path of {len(file)} characters", f"at most {MOST_PATH}"))
     path = folder / file
@@ -72,6 +73,18 @@ def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[...
     return function, f"{path}:{name}"
 
 
+def spelling(reference: str, folder: Path = Path(), *, is_async: bool = True) -> str:
+    """Return "file.py:function"; if *reference* is a file, with the names of its functions, a few, in its order."""
+    path = folder / reference
+    try:
+        tree = ast.parse(path.read_bytes()) if path.suffix == ".py" and path.is_file() else ast.Module([], [])
+    except (OSError, ValueError, SyntaxError):
+        tree = ast.Module([], [])
+    kind = ast.AsyncFunctionDef if is_async else ast.FunctionDef
+    names = [one.name for one in tree.body if isinstance(one, kind) and not one.name.startswith("_")]
+    return " or ".join(f"{reference}:{name}" for name in names[:MOST_NAMES]) or "file.py:function"
+
+
 def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str) -> Any:
     """Return the result of *step*, which runs *function* or its result. Raise UsageError with any error of it."""
     try:
@@ -83,7 +96,8 @@ def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str
         file = inspect.getsourcefile(named) if inspect.isroutine(named) or inspect.isclass(named) else None
         line = _line_in(error, Path(file)) if file is not None else None
         name = getattr(named, "__name__", type(named).__name__)
-        raise UsageError(Problem(name, _said(error, file, line), expected, file, line)) from error
+        where = origin(file, line) if file is not None and line is not None else (file, line)
+        raise UsageError(Problem(name, _said(error, file, line), expected, *where)) from error
 
 
 def catch_alls(function: Callable[..., Any], what: str) -> list[Problem]:
@@ -103,7 +117,8 @@ def check_algorithm(function: Callable[..., Any], what: str) -> None:
     if not inspect.iscoroutinefunction(function):
         code = getattr(inspect.unwrap(function), "__code__", None)
         line = code.co_firstlineno if code is not None else None
-        problems.append(Problem(what, f"{function.__name__}", "an `async def` function", file, line))
+        where = origin(file, line) if file is not None and line is not None else (file, line)
+        problems.append(Problem(what, f"{function.__name__}", "an `async def` function", *where))
     problems += catch_alls(function, what)
     positional = [p for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(positional) != 2:

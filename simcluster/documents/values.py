@@ -157,7 +157,7 @@ def one_of(options: Collection[str]) -> Value:
     def checked(value: object) -> str:
         if isinstance(value, str) and value in options:
             return value
-        raise Wrong(f"one of {len(options)} known: {nearest(str(value), options)}")
+        raise Wrong(nearest(str(value), options))
 
     return Value(checked, {"enum": list(options)})
 

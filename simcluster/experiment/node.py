@@ -20,7 +20,7 @@ from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.warm_up import COMPILER, needs_compiler, warm_up
 from simcluster.process.kernels import numerics
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
-from simcluster.process.places import is_own
+from simcluster.process.places import is_own, original
 from simcluster.process.unawaited import close_unawaited
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
@@ -165,6 +165,9 @@ def _explained(error: BaseException, experiment: Experiment) -> BaseException:
     """Return *error*, or its remedy if a timing-only run lacks the value that caused it. Note a missing `await`."""
     if isinstance(error, (AttributeError, TypeError)) and _SAID_OF_COROUTINES.search(str(error)):
         error.add_note(_without_await(error))
+    if isinstance(error, TypeError):
+        for remedy in [text for said, text in _REMEDIES.items() if re.search(said, str(error))]:
+            error.add_note(remedy)
     by_torch = isinstance(error, (RuntimeError, TypeError)) and _SAID_BY_TORCH.search(str(error))
     if experiment.numerics != "none" or not (by_torch or isinstance(error, Undecidable)):
         return error
@@ -174,7 +177,16 @@ def _explained(error: BaseException, experiment: Experiment) -> BaseException:
         if not frame.filename.startswith(_TORCH) and "simcluster/unknown" not in frame.filename.replace("\\", "/")
     ]
     where = f"{own[-1].filename}:{own[-1].lineno} ({own[-1].name})" if own else "the algorithm"
-    return NeedsValues(where, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+    return NeedsValues(original(where), f"{type(error).__name__}: {str(error).splitlines()[0]}")
+
+
+_REMEDIES = {
+    r"compute\(\) missing .*'cost'": "a node's work has a cost, which says how long it takes: "
+    "await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))",
+    r"'(steps|rounds|async_generator)' object is not (iterable|an iterator)": "steps are awaited: write "
+    "`async for` in place of `for`",
+}
+"""Messages of Python for slips in an algorithm, and what to write."""
 
 
 def _without_await(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from simcluster.algorithms import ALGORITHMS
-from simcluster.documents.user_code import load_function
+from simcluster.documents.user_code import load_function, spelling
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.run import run
 from simcluster.results import Run
@@ -153,7 +153,7 @@ def _function(name: str) -> Callable[..., Any]:
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     if ":" not in name:
-        expected = f"the folder of a run, file.py:function, or an algorithm: {nearest(name, ALGORITHMS)}"
+        expected = f"the folder of a run, {spelling(name)}, or an algorithm: {nearest(name, ALGORITHMS)}"
         raise UsageError(Problem("ALGORITHM|RUN", repr(name), expected))
     return load_function(name, Path.cwd(), "ALGORITHM")[0]
 

@@ -2,14 +2,58 @@
 
 from __future__ import annotations
 
+import linecache
 import os
+import re
+import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any, TypeAlias
 
 _PYTHON = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+MOST_LINE = 120
+
 _PACKAGE = Path(__file__).parent.parent
 _LIBRARY = tuple(str(folder) + os.sep for folder in (_PACKAGE, _PACKAGE.parent / "simcluster_backends"))
+
+
+Span: TypeAlias = tuple[int, int, str, int]
+"""First and last line of a file, the file that they were copied from, and its first line."""
+
+_origins: dict[str, Sequence[Span]] = {}
+
+
+def note_origins(file: str, spans: Sequence[Span]) -> None:
+    """From now on, places in *file*, a copy of ours, are written as those of the files that it was copied from."""
+    _origins[file] = spans
+
+
+def origin(file: str, line: int) -> tuple[str, int]:
+    """Return the place that was copied to *line* of *file*: in a script, or in a cell by its number; or that line."""
+    for first, last, own, begin in _origins.get(file, ()):
+        if first <= line <= last:
+            return _in_notebook(own), begin + line - first
+    return file, line
+
+
+def original(text: str) -> str:
+    """Return *text* with the places of copies as those that were copied."""
+
+    def put(found: re.Match[str]) -> str:
+        file, line = origin(found[1], int(found[3]))
+        return f"{file}{found[2]}{line}"
+
+    files = "|".join(map(re.escape, _origins))
+    return re.sub(rf'({files})(:|", line )(\d+)', put, text) if files else text
+
+
+def _in_notebook(file: str) -> str:
+    """Return the name of a cell as IPython shows it, "Cell In[3]"; that of a file as it is."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    named = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(file)
+    return " ".join(named) if named is not None else file
 
 
 def place(frame: FrameType | None) -> str:
@@ -48,5 +92,11 @@ def is_library(file: str) -> bool:
     return file.startswith(("<", _LIBRARY[0]))
 
 
+def with_line(frame: FrameType) -> str:
+    """Return the place of *frame* and the text of its line."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0).strip()
+    return f"{written(frame)}: `{line[:MOST_LINE]}`" if line else written(frame)
+
+
 def written(frame: FrameType) -> str:
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
+    return original(f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})")

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from types import CoroutineType
 from typing import TextIO
 
-from simcluster.process.places import is_own, own_frame
+from simcluster.process.places import is_own, original, own_frame
 
 _SAID = re.compile(r"coroutine '(?P<name>[^']+)' was never awaited")
 _MADE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
@@ -98,7 +98,7 @@ _before = _Before()
 
 def _origin(made: Sequence[tuple[str, str | int, str]]) -> str:
     """Return the place that Python has noted; "" if it is not in user code."""
-    return "{}:{} ({})".format(*made[-1]) if is_own(made[-1][0]) else ""
+    return original("{}:{} ({})".format(*made[-1])) if is_own(made[-1][0]) else ""
 
 
 def _freed(name: str) -> str:
@@ -111,4 +111,4 @@ def _freed(name: str) -> str:
     reached = [line for start, _, line in code.co_lines() if start <= frame.f_lasti and line]
     number = frame.f_lineno or max(reached[-1:], default=0)
     is_called = called.search(linecache.getline(code.co_filename, number, frame.f_globals))
-    return f"{code.co_filename}:{number} ({code.co_name})" if is_called else ""
+    return original(f"{code.co_filename}:{number} ({code.co_name})") if is_called else ""

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from simcluster.process.places import original
 from simcluster.runs.record import NodeRecord, Noticed, RunRecord
 from simcluster.runs.steps import steps_of
 
@@ -54,7 +55,8 @@ def doubts_of(record: RunRecord, *, computes: bool = True) -> list[Warned]:
 
 
 def warned(kind: str, text: str, **more: Any) -> Warned:
-    return {"kind": kind, "text": text[:MOST_TEXT], **more}
+    more |= {"at": original(more["at"])} if more.get("at") else {}
+    return {"kind": kind, "text": original(text)[:MOST_TEXT], **more}
 
 
 def _noticed(record: RunRecord) -> Iterator[Warned]:

@@ -70,7 +70,10 @@ class RunFolder:
         """Raise UsageError, naming every missing file, if *folder* is not a complete run directory."""
         self.folder = last_run(folder)
         if not self.folder.is_dir():
-            raise UsageError(Problem("run", f"no folder {self.folder}", "a run folder"))
+            is_file = os.path.isfile(self.folder)
+            found = f"the file {self.folder}" if is_file else f"no folder {self.folder}"
+            unpacked = ": unpack the file first" if self.folder.suffix in (".zip", ".gz", ".tar") else ""
+            raise UsageError(Problem("run", found, f"a run folder{unpacked}"))
         missing = [name for name in NEEDED if not (self.folder / name).is_file()]
         if missing and (self.folder / "sweep.yaml").is_file():
             raise UsageError(Problem("run", f"the sweep {self.folder}", "the folder of a run, like one in its points"))

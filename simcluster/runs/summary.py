@@ -171,6 +171,8 @@ class Bill(NamedTuple):
 def bills(topology: Topology, record: RunRecord) -> dict[str, Bill]:
     """Return each node's bill, by name. Nodes stay switched on until the run ends, even if they finish earlier."""
     found, alike, lasted_s = {}, dict[tuple[int, float], Bill](), record.lasted_s
+    if record.extra.get("one_machine") and not topology.is_one_machine:
+        return dict.fromkeys((node.name for node in record.nodes), Bill(None, None))  # the devices were not there
     for node in record.nodes:
         device, compute_s = topology.nodes[node.name].device, node.compute_s
         assert device is not None, "a worker has a device"

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec
 
 import networkx
 
+from simcluster.errors import in_short
 from simcluster.topology.draw.draw import draw_html, draw_svg
 from simcluster.topology.draw.facts import describe
 from simcluster.topology.model.device import Device, Profile, profile_block
@@ -68,6 +69,7 @@ torus = _read(generators.torus)
 two_sites = _read(generators.two_sites)
 
 
+@in_short
 def from_networkx(
     graph: networkx.Graph[Any],
     *,
@@ -77,8 +79,9 @@ def from_networkx(
 ) -> Topology:
     """Return the topology of a networkx *graph*, with attributes of nodes and edges that are the keys of a file.
 
-    *device*, a preset's name or the keys of a node, is for nodes without any attribute; *bandwidth* and *latency* are
-    for edges without one. Raise UsageError with every problem, as for a directed graph.
+    *device*, a preset's name or the keys of a node, is for nodes without a device; *bandwidth* and *latency* are for
+    edges without one. Other attributes are ignored, and a log line names them; so does one for names of nodes that are
+    written differently: "New York" is New_York. Raise UsageError with every problem, as for a directed graph.
     """
     return loads(from_networkx_document(graph, device, {"bandwidth": bandwidth, "latency": latency}))
 

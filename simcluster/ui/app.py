@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from simcluster.catalogue import files, names
-from simcluster.errors import UsageError
+from simcluster.errors import UsageError, listed
 from simcluster.paths.inside import read
 from simcluster.reports.scales import XAxis
 from simcluster.ui.children import Children, Wanted
@@ -57,7 +57,7 @@ def make_app(shelf: Shelf, children: Children, hosts: Collection[str], login: Lo
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, UsageError)
-    return JSONResponse({"problems": [str(problem)[:2000] for problem in error.problems[:SAID]]}, 400)
+    return JSONResponse({"problems": [line[:2000] for line in listed(error.problems)[:SAID]]}, 400)
 
 
 async def _refuse_form(request: Request, error: Exception) -> JSONResponse:

@@ -58,32 +58,39 @@ class Verification:
         raise KeyError(f"no check {name!r}: {', '.join(dict.fromkeys(check.name for check in self.checks))}")
 
     def table(self, width: int = 120) -> str:
-        """Return the table with one check per line, wrapped to *width*."""
-        name_width = max([len(check.name) for check in self.checks], default=0)
+        """Return the table, wrapped to *width*."""
+        rows = self._rows()
+        name_width = max([len(name) for name, _, _ in rows], default=0)
         lines = [f"{self.algorithm} on {self.workload}"]
-        for check, reason in zip(self.checks, self._reasons(), strict=True):
-            head = f"  {check.name:<{name_width}}  {check.verdict:<11}  "
+        for name, verdict, reason in rows:
+            head = f"  {name:<{name_width}}  {verdict:<11}  "
             lines += textwrap.wrap(
                 reason, max(width, len(head) + 30), initial_indent=head, subsequent_indent=" " * len(head)
             )
         return "\n".join([*lines, self.counts])
 
-    def _reasons(self) -> list[str]:
-        """Return the reason of each check. An error that failed an earlier check is named, not repeated.
+    def _rows(self) -> list[list[str]]:
+        """Return (name, verdict, reason) by line: an error that fails several checks once, those not claimed together.
 
         Runs of other sizes fail at other times, so times are not compared.
         """
-        found = []
-        first: dict[str, str] = {}  # an error, without its time -> the check that it failed first
+        rows: list[list[str]] = []
+        first: dict[str, tuple[list[str], list[str]]] = {}  # an error, without its time -> (its row, other checks)
         for check in self.checks:
             error = _ERROR.search(check.reason) if check.verdict == "fails" else None
             key = "" if error is None else _TIME.sub("", error[0])
-            if error is not None and key in first:
-                found.append(f"{check.reason[: error.start()]}the same {error['kind']} as in {first[key]!r}")
-            else:
-                first[key] = check.name
-                found.append(check.reason)
-        return found
+            if key in first:
+                first[key][1].append(check.name)
+            elif check.verdict != "not claimed":
+                rows.append([check.name, check.verdict, check.reason])
+                first |= {key: (rows[-1], [])} if key else {}
+        for row, others in first.values():
+            row[2] += f"; the same fails {listed(dict.fromkeys(others))}" if others else ""
+        missing = dict.fromkeys(check.name for check in self.checks if check.verdict == "not claimed")
+        if missing:
+            rows.append([f"{len(missing)} checks" if len(missing) > 1 else next(iter(missing)), "not claimed", ""])
+            rows[-1][2] = f"{listed(missing)}: to_dict() and --json have the reasons"
+        return rows
 
     @property
     def counts(self) -> str:
@@ -99,9 +106,9 @@ class Verification:
     def _repr_html_(self) -> str:
         from simcluster.reports.notebook import card
 
-        reasons = zip(self.checks, self._reasons(), strict=True)
-        rows = [[check.name, check.verdict, reason] for check, reason in reasons]
-        return card(f"{self.algorithm} on {self.workload}: {self.counts}", ["check", "verdict", "why"], rows, [])
+        return card(
+            f"{self.algorithm} on {self.workload}: {self.counts}", ["check", "verdict", "why"], self._rows(), []
+        )
 
     def __repr__(self) -> str:
         return f"Verification({self.algorithm} on {self.workload}: {self.counts})"

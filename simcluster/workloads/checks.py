@@ -29,7 +29,7 @@ def wrong_parts(model: Any, loss: Any, optimizer: Any, schedule: Any) -> list[Pr
         problems.append(Problem("model", repr(model)[:LONGEST], "a function that returns an nn.Module, or its class"))
     if isinstance(loss, type):
         name = loss.__name__
-        problems.append(Problem("loss", f"the class {name}", f"an instance of it, such as {name}(), or a function"))
+        problems.append(Problem("loss", f"the class {name}", f"an instance of it, {name}(...), or a function"))
     elif loss is not None and not callable(loss):
         problems.append(
             Problem("loss", repr(loss)[:LONGEST], "loss(outputs, targets); or None, if the model computes it")
@@ -54,6 +54,14 @@ def wrong_parts(model: Any, loss: Any, optimizer: Any, schedule: Any) -> list[Pr
     elif schedule is not None and not callable(schedule):
         problems.append(Problem("schedule", repr(schedule)[:LONGEST], "a function from an optimizer to a scheduler"))
     return problems
+
+
+def made_loss(kind: type[nn.Module]) -> Any:
+    """Return an instance of the class *kind* of a loss; the class if it needs arguments."""
+    try:
+        return kind()
+    except TypeError:
+        return kind
 
 
 def _making(model: nn.Module) -> str:

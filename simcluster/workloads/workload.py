@@ -15,18 +15,20 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Literal
 
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from simcluster.compute import HOST
 from simcluster.errors import Problem, UsageError
 from simcluster.rng import numpy_stream
-from simcluster.workloads.checks import wrong_parts
+from simcluster.workloads.checks import made_loss, wrong_parts
 from simcluster.workloads.costs.counter import Counted, Counter
 from simcluster.workloads.costs.in_parts import CounterInParts
 from simcluster.workloads.costs.memory import Memory
@@ -54,8 +56,9 @@ class Workload:
     """Everything that training needs, independent of any cluster.
 
     - *model*: called without arguments, returns a new `nn.Module`; its initial weights come from torch's generator.
-    - *loss*: loss(model(inputs), targets) -> scalar, the mean over the batch. None: the model computes it, and returns
-      an object or dict with `.loss`; it gets every field of a batch as a keyword argument.
+    - *loss*: loss(model(inputs), targets) -> scalar, the mean over the batch; a function, or a module or its class.
+      None: the model computes it, and returns an object or dict with `.loss`; it gets every field of a batch as a
+      keyword argument.
     - *train*, *test*: (inputs, targets), tensors by name, a list or map-style dataset of pairs or dicts, or a
       DataLoader of one; read once, see `as_samples`. *train* may be an iterable set, which stays where it is: see
       `simcluster.workloads.data.iterable.Stream`. *test* is held out for `Replica.evaluate`.
@@ -95,11 +98,14 @@ class Workload:
     _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
     _counted: Counted = field(default_factory=Counted, init=False, repr=False)
     _sizes: dict[int, BatchSizes] = field(default_factory=dict, init=False, repr=False)
+    _last: list[weakref.ref[nn.Module]] = field(default_factory=list, init=False, repr=False)
     _sketches: dict[type[Sketch], Sketch] = field(default_factory=dict, init=False, repr=False)
     tried: dict[tuple[object, ...], int] = field(default_factory=dict, init=False, repr=False)
     """Steps of the replicas that were tried out before a run, by all that they depend on."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.loss, type) and issubclass(self.loss, nn.Module):
+            object.__setattr__(self, "loss", made_loss(self.loss))
         problems = wrong_parts(self.model, self.loss, self.optimizer, self.schedule)
         if self.batch_size < 1:
             problems.append(Problem("batch_size", repr(self.batch_size), "at least 1"))
@@ -123,6 +129,18 @@ class Workload:
         twin = copy.copy(self)
         twin.__dict__.update(name=name, _counted=Counted(), _sketches={}, tried=self.tried)
         return twin
+
+    def in_memory(self) -> Workload:
+        """Return this workload with data sets as the tensors that were read from them, so that it can be written."""
+        read = {name: getattr(self, f"{name}_samples") for name in ("train", "test") if not self._is_plain(name)}
+        twin = copy.copy(self)
+        twin.__dict__.update(read)
+        return twin
+
+    def _is_plain(self, name: str) -> bool:
+        """Return whether the data called *name* are tensors already, or a set that is not in memory."""
+        data = getattr(self, name)
+        return data is None or is_iterable_only(data) or isinstance(data, (tuple, Mapping, TensorDataset, Samples))
 
     def with_batches(self, sizes: Sequence[int]) -> Workload:
         """Return this workload with batches of *sizes*, by rank."""
@@ -286,7 +304,12 @@ class Workload:
 
     def _initial_model(self, seed: int) -> nn.Module:
         with borrowed(seed, "weights"):
-            return self.model()
+            made = self.model()
+        if any(last() is made for last in self._last):
+            expected = "a new one in each call: each rank has its own"
+            raise UsageError(Problem("model", "a function that returns the same model again", expected))
+        self._last[:] = [weakref.ref(made)] if isinstance(made, nn.Module) else []
+        return made
 
     def _steps(self, size: int, steps: int | None, epochs: float | None) -> int:
         if (steps is None) == (epochs is None):

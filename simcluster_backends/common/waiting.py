@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import CoroutineType, FrameType
 from typing import Any
 
-from simcluster.process.places import is_library, is_own, written
+from simcluster.process.places import is_library, is_own, original, with_line, written
 
 MOST_PLACES = 4
 """Limit on the places that a line lists."""
@@ -23,12 +23,12 @@ def wait_in_words(
     """Return the line of the node *label*; *unknown* is what it waits for if there are no *waits*."""
     text = f"{label} waits for {', '.join(waits) or unknown}"
     if places:
-        text += f" at {' and '.join(places)}"
+        text += f" at {' and '.join(map(original, places))}"
     return f"{text}; unread: {', '.join(unread)}" if unread else text
 
 
 def waiting_at(tasks: Iterable[asyncio.Task[Any]]) -> list[str]:
-    """Return where *tasks* wait, "file:line (function)": in user code, or in the library if none of them does there.
+    """Return where *tasks* wait, "file:line (function): `text`": in user code, or in the library if none does there.
 
     It may be called in any thread.
     """
@@ -36,7 +36,7 @@ def waiting_at(tasks: Iterable[asyncio.Task[Any]]) -> list[str]:
     for task in tasks:
         frames = list(_awaiting(task))
         if (frame := _innermost(frames, is_own)) is not None:
-            own.add(written(frame))
+            own.add(with_line(frame))
         elif (frame := _innermost(frames, is_library)) is not None:
             ours.add(written(frame))
     return sorted(own or ours)[:MOST_PLACES]

@@ -6,6 +6,8 @@ import functools
 import importlib
 import shutil
 import sys
+import traceback
+import types
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from simcluster.documents.captured import Source, capture, capture_value
 from simcluster.documents.captured.source import content_of, files_with, found_in, write_sources
 from simcluster.documents.user_code import files_of, load_function
 from simcluster.errors import UsageError
+from simcluster.process.places import origin, original
 from simcluster.workloads import Workload, sgd
 from tests.support.cells import Cells
 
@@ -92,6 +95,71 @@ def test_a_workload_object_is_the_same_workload_again_with_its_tensors(tmp_path:
     assert [tuple(p.shape) for p in made.model().parameters()] == [(5, 3), (5,), (2, 5), (2,)]
 
 
+OBJECTS = """
+import collections
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+class Own(nn.Module):
+    def __init__(self, gamma):
+        super().__init__()
+        self.gamma = gamma
+        self.register_buffer("scale", torch.full((2,), 3.0))
+
+    def forward(self, outputs, targets):
+        return (nn.functional.cross_entropy(outputs * self.scale, targets)) * self.gamma
+
+class Endless(IterableDataset):
+    def __init__(self):
+        self.me, self.rows = self, collections.OrderedDict(a=torch.ones(3), b=2)
+
+    def __iter__(self):
+        return iter([self.rows["a"]] * self.rows["b"])
+
+def mine():
+    return loss, endless, loader, weight
+loss, endless, weight = Own(2.0), Endless(), nn.Parameter(torch.ones(2), requires_grad=False)
+loader = DataLoader(endless, batch_size=3)
+"""
+
+
+def test_an_object_is_made_again_from_its_class_and_attributes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = Cells(OBJECTS)
+    monkeypatch.setitem(sys.modules, "__main__", types.SimpleNamespace(**cells.names))
+    loss, endless, loader, weight = loaded(capture(cells.mine, "x"), tmp_path)()
+    batch = torch.randn(5, 2), torch.tensor([0, 1, 1, 0, 1])
+    assert torch.equal(loss(*batch), cells.loss(*batch))
+    assert dict(loss.named_buffers()).keys() == {"scale"}
+    assert endless.me is endless, "an object that holds itself"
+    assert loader.dataset is endless, "an object in two places"
+    assert (loader.batch_size, len(list(endless))) == (3, 2)
+    assert isinstance(weight, nn.Parameter)
+    assert not weight.requires_grad
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, functools.partial(torch.optim.SGD, lr=0.5), torch.optim.AdamW])
+def test_a_class_whose_module_its_package_hides_is_found(tmp_path: Path, optimizer: Any) -> None:
+    made = loaded(capture_value([optimizer, torch.optim.lr_scheduler.StepLR], "x"), tmp_path)()
+    assert getattr(made[0], "func", made[0]) is getattr(optimizer, "func", optimizer)
+    assert getattr(made[0], "keywords", {}) == getattr(optimizer, "keywords", {})
+    assert made[1] is torch.optim.lr_scheduler.StepLR
+
+
+def test_lines_of_a_source_are_known_by_where_they_were_copied_from(tmp_path: Path) -> None:
+    text = "import math\ndef helper(x):\n    return math.sqrt(x)\n"
+    text += "def maker(n):\n    def mine(x):\n        y = n\n        return helper(x) + y\n    return mine\n"
+    cells = Cells(text)
+    file = cells.helper.__code__.co_filename
+    function = loaded(capture(cells.maker(3), "x"), tmp_path)
+    with pytest.raises(ValueError, match="math domain") as caught:
+        function(-1)
+    copied = traceback.extract_tb(caught.value.__traceback__)[1:]
+    assert [origin(frame.filename, frame.lineno or 0) for frame in copied] == [(file, 7), (file, 3)]
+    assert original(f"at {copied[0].filename}:{copied[0].lineno} (mine)") == f"at {file}:7 (mine)"
+    assert original("at elsewhere.py:7 (mine)") == "at elsewhere.py:7 (mine)"
+
+
 def test_own_modules_travel_with_it_and_installed_ones_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ownpkg").mkdir()
     (tmp_path / "ownpkg" / "__init__.py").write_text("from ownpkg.inner import value\n")
@@ -119,7 +187,7 @@ def test_own_modules_travel_with_it_and_installed_ones_do_not(tmp_path: Path, mo
         ("stream = (i for i in range(3))\ndef mine():\n    return next(stream)\n", "stream of mine, a generator"),
         ("import threading\nlock = threading.Lock()\ndef mine():\n    return lock\n", "lock of mine, a lock"),
         ("mine = lambda: 3\n", "a lambda, expected a function with a name"),
-        ("from torch import nn\nnet = nn.Linear(2, 2)\ndef mine():\n    return net\n", "a function that makes it"),
+        ("from torch import nn\nnet = nn.Linear(2, 2)\ndef mine():\n    return net\n", "with weights"),
         (
             "import sys\nhere = sys.modules[__name__]\ndef mine():\n    return here\n",
             "a module that cannot be imported",

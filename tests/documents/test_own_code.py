@@ -63,7 +63,7 @@ def test_an_edited_algorithm_is_what_the_next_run_in_the_same_process_runs(tmp_p
 @pytest.mark.parametrize(
     ("reference", "words"),
     [
-        ("algo.py", "file.py:function"),
+        ("algo.py", "expected algo.py:mine"),
         ("nowhere.py:f", "a file at"),
         ("algo.py:min", "did you mean 'mine'?"),
     ],

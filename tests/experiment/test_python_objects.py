@@ -6,6 +6,8 @@ import functools
 import shutil
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ import networkx
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import simcluster
 from simcluster import Topology, UsageError, Workload
 from simcluster.algorithms import ALGORITHMS
+from simcluster.errors import Deadlock, NodeFailed
 from simcluster.workloads import sgd
 from tests.support.cells import Cells
 
@@ -63,6 +67,88 @@ def test_a_cells_algorithm_and_a_workload_object_give_both_backends_the_same_bit
     file = Path(runs[0].config["algorithm"]["path"].rpartition(":")[0])
     assert file.is_relative_to(runs[0].folder.resolve())
     assert "async def mine(" in file.read_text()
+
+
+class Points(Dataset[Any]):
+    """Data that no other process can have: they hold a lock."""
+
+    def __init__(self) -> None:
+        self.lock, self.given = threading.Lock(), workload().train
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, number: int) -> Any:
+        return self.given[0][number], self.given[1][number]
+
+
+class Flow(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([self.points[number] for number in range(60)])
+
+    def __init__(self, points: Any) -> None:
+        self.points = points
+
+
+def whole(mine: Any, given: Workload, out: str, **keys: Any) -> simcluster.Run:
+    return simcluster.run(
+        algorithm=mine, workload=given, topology=Topology.star(2), stop={"steps": 2}, out=out, report=False, **keys
+    )
+
+
+def test_the_commonest_forms_of_pytorch_make_a_workload(mine: Any) -> None:
+    given = workload()
+    rate = functools.partial(torch.optim.SGD, lr=0.1)
+    forms: list[dict[str, Any]] = [
+        {},
+        {"loss": nn.CrossEntropyLoss()},
+        {"loss": nn.CrossEntropyLoss, "train": Points()},
+        {"train": DataLoader(Points(), batch_size=7, shuffle=True), "test": Points()},
+        {"optimizer": rate, "train": TensorDataset(*given.train)},
+        {"optimizer": lambda parameters: rate(parameters), "train": list(zip(*given.train, strict=True))},
+    ]
+    runs = [whole(mine, replace(given, **form), f"{number}") for number, form in enumerate(forms)]
+    assert len({run.summary["weights_sha256"] for run in runs}) == 1
+    assert whole(mine, replace(given, optimizer=torch.optim.SGD), "sgd").summary["status"] == "done"
+    again = simcluster.run("3/config.yaml", out="again", report=False)
+    assert again.summary["weights_sha256"] == runs[0].summary["weights_sha256"], "its data were written with it"
+
+
+def test_what_no_other_process_can_have_is_enough_for_the_simulator_and_refused_elsewhere(mine: Any) -> None:
+    kept = replace(workload(), train=Flow(Points()))
+    run = whole(mine, kept, "kept")
+    assert (
+        run.summary["weights_sha256"]
+        == whole(mine, replace(kept, train=Flow(list(Points()))), "plain").summary["weights_sha256"]
+    )
+    with pytest.raises(UsageError, match=r"found lock of points of train, a lock, .*def make\(\): return Workload"):
+        whole(mine, kept, "real", backend="sockets")
+    assert not Path("real").exists()
+    (source,) = Path("kept/source").glob("*/workload.py")
+    names: dict[str, Any] = {}
+    exec(source.read_text().replace("taken(", "taken(10 ** 6 + "), names)  # as in a process that holds nothing
+    with pytest.raises(UsageError, match=r"an object of the process that ran it .*expected a function that makes it"):
+        names["workload"]()
+
+
+def test_errors_warnings_and_deadlocks_name_the_line_of_the_cell(mine: Any) -> None:
+    cells = Cells(
+        CELLS[0],
+        "\n\nasync def stuck(node, replica):\n    await node.recv(1 - node.rank, 'never')\n"
+        "async def hasty(node, replica):\n    async for step, batch in steps(replica):\n"
+        "        node.record(step=step, loss=replica.loss_and_gradients(batch)[0])\n"
+        "async def wrong(node, replica):\n    raise ValueError(node.rank)\n",
+    )
+    file = cells.stuck.__code__.co_filename
+    with pytest.raises(Deadlock) as caught:
+        whole(cells.stuck, workload(), "stuck")
+    assert f" at {file}:4 (stuck): `await node.recv(1 - node.rank, 'never')`" in str(caught.value)
+    (warning, *_) = whole(cells.hasty, workload(), "hasty").warnings
+    assert warning["at"] == f"{file}:7 (hasty)"
+    assert warning["text"].startswith(f"{file}:7 (hasty) calls replica.loss_and_gradients")
+    with pytest.raises(NodeFailed) as failed:
+        whole(cells.wrong, workload(), "wrong")
+    assert failed.value.__notes__[0].startswith(f'  File "{file}", line 9, in wrong')
 
 
 def test_a_run_that_has_moved_runs_again_from_its_own_source(mine: Any) -> None:
@@ -116,7 +202,7 @@ def test_a_bad_request_writes_nothing_and_names_no_file_that_is_not_there(mine: 
     cells = Cells("import time\ndef mine(node, replica):\n    return time\n")
     with pytest.raises(UsageError) as caught:
         simcluster.run("quickstart", algorithm=cells.mine)
-    assert str(caught.value).splitlines()[0] == "algorithm: found mine, expected an `async def` function"
+    assert str(caught.value).splitlines()[0].endswith(":2: algorithm: found mine, expected an `async def` function")
     assert "import: found time, expected await asyncio.sleep" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 

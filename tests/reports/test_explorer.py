@@ -220,7 +220,7 @@ def test_a_drag_keeps_a_rectangle_of_points_or_a_range_of_an_axis(tmp_path: Path
         at, high = tab.ask("[lines.at[0], lines.high]")
         drag(tab, "#lines canvas", (at, 30), (at, 30 + high / 2))
         assert tab.ask(ROWS) == ["8", "9", "10", "11"]
-        assert tab.ask("at('lines-status').textContent") == "a line for each of 4 points."
+        assert tab.ask("at('lines-status').textContent") == "A line for each of 4 points."
         tab.ask("document.querySelector('#lines canvas').dispatchEvent(new MouseEvent('dblclick'))")
         assert len(tab.ask(ROWS)) == 12
 

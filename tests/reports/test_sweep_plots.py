@@ -107,7 +107,8 @@ def test_what_was_not_swept_or_not_measured_is_told(swept: Sweep) -> None:
 
 def test_the_answer_names_the_best_combination(swept: Sweep) -> None:
     first = answers(swept.as_text, [BANDWIDTH, INTERVAL])[0]
-    # 1 Mbps is as good as 1 Gbps for messages of some bytes; of equals the first is named.
+    # 1 Mbps is as good as 1 Gbps for messages of some bytes; of equals the first is named, and their number.
+    assert "(and with 1 other), against" in first
     assert first.startswith("A run is over soonest with bandwidth 1 Mbps and pull_interval 1: ")
     assert first.endswith("with bandwidth 20 kbps and pull_interval 1.")
 

@@ -12,6 +12,7 @@ import pytest
 from simcluster.errors import UsageError
 from simcluster.reports.sweeps.lines import combination
 from simcluster.reports.sweeps.plots import SweepPlots
+from simcluster.reports.sweeps.report import answers
 
 BANDWIDTH, NAME, WORKERS = "topology.bandwidth", "algorithm.name", "topology.workers"
 TARGET = "time_to_target_s"
@@ -72,6 +73,25 @@ def test_a_place_that_not_every_seed_reached_is_a_gap_and_told() -> None:
 def test_without_a_crossing_the_soonest_is_named() -> None:
     rows = [{"k": k, NAME: name, TARGET: k * factor} for k in (1, 2) for name, factor in (("a", 1.0), ("b", 2.0))]
     assert "a is soonest everywhere." in sweep_of(rows, ["k", NAME]).time_to_target("k").layout.xaxis.title.text
+
+
+def test_a_tie_has_no_winner_and_a_constant_grid_no_scale() -> None:
+    rows = [{"k": k, NAME: name, TARGET: 0.00127} for k in (1, 2) for name in ("a", "b")]
+    plots = sweep_of(rows, ["k", NAME])
+    assert "All lines are the same." in plots.time_to_target("k").layout.xaxis.title.text
+    assert plots.grid("k", NAME, TARGET).data[0].showscale is False
+    rows[3][TARGET] = 1.0  # a and b are equal at k = 1
+    plots = sweep_of(rows, ["k", NAME])
+    assert "soonest" not in plots.time_to_target("k").layout.xaxis.title.text
+    assert plots.grid("k", NAME, TARGET).data[0].showscale is True
+
+
+def test_a_target_that_is_reached_alike_everywhere_is_too_easy() -> None:
+    table = pd.DataFrame([{"k": k, TARGET: 0.00127, "loss": loss} for k, loss in ((1, 0.5), (2, 0.5), (3, 0.7))])
+    assert answers(table, ["k"]) == [
+        "The target is reached after 1.27 ms everywhere: it is too easy to tell points apart.",
+        "The loss is lowest with k 1: 0.5000 (and with 1 other), against 0.7000 with k 3.",
+    ]
 
 
 def test_a_sweep_without_a_target_says_how_to_have_one() -> None:

@@ -45,6 +45,16 @@ def test_every_node_is_paid_for_until_the_run_ends() -> None:
     assert bills(topology, record) == {"a": Bill(None, 4.0), "b": Bill(None, 4.0)}
 
 
+def test_processes_of_this_machine_have_no_bill_of_the_devices_that_they_stand_for() -> None:
+    record, topology = made_up_run(), load(topology_document())
+    assert total(bills(topology, record).values()).joules is not None
+    record.extra["one_machine"] = True
+    assert total(bills(topology, record).values()) == Bill(None, None)
+    here = topology_document() | {"machines": {"box": {"cores": 4}}}
+    overrides = {f"nodes.{name}.machine": "box" for name in topology.workers}
+    assert total(bills(load(here, overrides=overrides), record).values()).joules is not None
+
+
 def test_the_summary_has_joules_and_price_of_every_node_and_of_all() -> None:
     record = made_up_run()
     topology = load(topology_document())
@@ -89,8 +99,10 @@ def test_report_and_comparison_tell_the_bill_and_older_runs_without_one_still_co
 
 def test_a_real_run_is_billed_for_the_time_that_was_measured(tmp_path: Path) -> None:
     node = {"flops": "1 GFLOP/s", "power_idle": "2 W", "power_busy": "10 W", "price_per_hour": "3.6 USD/h"}
+    node |= {"machine": "here"}
+    links = [{"between": ["a", "b"], "type": "ethernet-1g"}]
     run = simcluster.run(
-        topology={"nodes": {"a": node, "b": node}, "links": [{"between": ["a", "b"], "type": "ethernet-1g"}]},
+        topology={"nodes": {"a": node, "b": node}, "links": links, "machines": {"here": {"cores": 2}}},
         algorithm="all_reduce_dp",
         workload="quadratic",
         stop={"steps": 5},

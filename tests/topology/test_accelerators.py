@@ -73,7 +73,10 @@ def test_without_numbers_of_its_own_an_accelerator_has_those_given() -> None:
     [
         ("flops: 1 TFLOP/s, accelerator: {kind: cuda}", "nodes.a.accelerator.flops: found nothing, expected a rate"),
         ("flops: 1 TFLOP/s, accelerator: {flops: 2 TFLOP/s}", "nodes.a.accelerator.kind: found nothing, expected cuda"),
-        ("device: mac-mini-m4, accelerator: {kind: cudo}", "nodes.a.accelerator.kind: found 'cudo', expected one of 2"),
+        (
+            "device: mac-mini-m4, accelerator: {kind: cudo}",
+            "nodes.a.accelerator.kind: found 'cudo'; did you mean 'cuda'?",
+        ),
         ("device: mac-mini-m4, accelerator: {memry: 1 GB}", "did you mean 'memory'?"),
         ("device: mac-mini-m4, accelerator: mps", "expected a mapping with kind, flops"),
     ],

@@ -80,7 +80,10 @@ def test_every_setting_that_is_wrong_is_told_with_its_line(tmp_path: Path):
         ({"generator": "star"}, "workers: found nothing, expected a whole number: the number of workers"),
         ({"generator": "star", "workers": True}, "workers: found true, expected a whole number"),
         ({"generator": "ring", "workers": 2}, "generator: found ring with 2 workers, expected at least 3"),
-        ({"generator": "star", "workers": 900, "device": "x86-labtop"}, "device: found 'x86-labtop', expected one of"),
+        (
+            {"generator": "star", "workers": 900, "device": "x86-labtop"},
+            "device: found 'x86-labtop'; did you mean 'x86-laptop'?",
+        ),
         ({"generator": "star", "workers": 900, "device": {"flops": "fast"}}, "device.flops: found 'fast', expected a"),
     ],
 )

@@ -31,7 +31,7 @@ def test_four_faults_give_four_errors_with_their_lines() -> None:
         "t.yaml:7:3: nodes.a",
         "t.yaml:10:34: links[1].bandwidth",
     ]
-    assert "found 'mac-mini-m44', expected one of 14 known: did you mean 'mac-mini-m4'?" in problems[0]
+    assert "found 'mac-mini-m44'; did you mean 'mac-mini-m4'?" in problems[0]
     assert "no route from lone to all of a, b, c" in problems[1]
     assert "a second node called a, expected one (the first is on line 3)" in problems[2]
     assert "1000 without a unit" in problems[3]
@@ -122,7 +122,7 @@ def test_what_a_real_node_needs_is_carried_along() -> None:
         (
             "150 us}",
             "150 us, duplex: both}",
-            "found 'both', expected one of 3 known: one of free, full, half",
+            "found 'both', expected one of free, full, half",
         ),
         ("150 us}", "150 us, type: thunderbolt-6}", "did you mean 'thunderbolt-5'?"),
         (
@@ -148,7 +148,7 @@ def test_what_a_real_node_needs_is_carried_along() -> None:
         (
             "mac-mini-m4}",
             "mac-mini-m4, kind: swich}",
-            "nodes.a.kind: found 'swich', expected one of 3 known: did you",
+            "nodes.a.kind: found 'swich'; did you",
         ),
         ("mac-mini-m4}", "mac-mini-m4, port: 70000}", "a whole number from 1 to 65535"),
         ("mac-mini-m4}", "mac-mini-m4, port: 7000}", "found a port without an address"),

@@ -240,7 +240,7 @@ def test_a_table_folds_its_reasons() -> None:
     assert lines[-1] == "1 holds, 1 fails, 0 not claimed"
 
 
-def test_a_table_states_an_error_once_and_names_it_where_it_comes_up_again() -> None:
+def test_a_table_states_an_error_once_and_folds_what_is_not_claimed() -> None:
     stuck = "Deadlock: deadlock at {} s: nothing can happen any more"
     checks = (
         Check("learns", "fails", f"N = 3: {stuck.format(0.2)}"),
@@ -249,17 +249,20 @@ def test_a_table_states_an_error_once_and_names_it_where_it_comes_up_again() -> 
         Check("identity", "fails", "N = 2: NodeFailed: rank 0 (n0) failed: ValueError: no"),
         Check("identity", "fails", "N = 3: NodeFailed: rank 0 (n0) failed: ValueError: no"),
         Check("staleness", "fails", "N = 3: NodeFailed: rank 0 (n0) failed: KeyError: 'x'"),
+        Check("clipping", "not claimed", "no claim"),
+        Check("clipping", "not claimed", "no other claim"),
+        Check("bytes = formula", "not claimed", "no formula"),
     )
     found = Verification("a", "w", checks)
-    reasons = [line[16 + len("  fails        ") :] for line in found.table(200).splitlines()[1:-1]]
-    assert reasons == [
-        checks[0].reason,
-        checks[1].reason,
-        "N = 2: the same Deadlock as in 'learns'",
-        checks[3].reason,
-        "N = 3: the same NodeFailed as in 'identity'",
-        checks[5].reason,
+    rows = [(line[2:11].strip(), line[11:].split(maxsplit=1)) for line in found.table(200).splitlines()[1:-1]]
+    assert [(name, rest) for name, rest in rows] == [
+        ("learns", ["fails", f"{checks[0].reason}; the same fails replicas agree"]),
+        ("N = 1", ["holds", checks[1].reason]),
+        ("identity", ["fails", f"{checks[3].reason}; the same fails identity"]),
+        ("staleness", ["fails", checks[5].reason]),
+        ("2 checks", ["not", "claimed  clipping and bytes = formula: to_dict() and --json have the reasons"]),
     ]
+    assert found.counts == "1 holds, 5 fails, 3 not claimed"
     assert [row["reason"] for row in found.to_dict()["checks"]] == [check.reason for check in checks]
 
 

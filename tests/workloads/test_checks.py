@@ -16,6 +16,11 @@ from simcluster.workloads import Workload, sgd
 from tests.workloads.replicas import some_data
 
 
+class NeedsMore(nn.Module):
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+
+
 class Own(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +41,7 @@ OPTIMIZER = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
         ({"model": nn.Linear(4, 2)}, "model=lambda: nn.Linear(in_features=4, out_features=2, bias=True)"),
         ({"model": Own()}, "model=lambda: Own(...), or the class Own"),
         ({"model": "mlp"}, "a function that returns an nn.Module, or its class"),
-        ({"loss": nn.CrossEntropyLoss}, "an instance of it, such as CrossEntropyLoss()"),
+        ({"loss": NeedsMore}, "an instance of it, NeedsMore(...)"),
         ({"loss": "mse"}, "loss(outputs, targets); or None, if the model computes it"),
         ({"optimizer": OPTIMIZER}, "optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)"),
         ({"optimizer": StepLR(OPTIMIZER, 3)}, "a function that makes the optimizer"),
@@ -50,6 +55,18 @@ def test_a_part_that_is_no_function_is_refused_with_what_to_write(changes: dict[
     (problem,) = caught.value.problems
     assert problem.key == next(iter(changes))
     assert expected in problem.expected
+
+
+def test_the_class_of_a_loss_is_that_loss() -> None:
+    assert isinstance(make(loss=nn.CrossEntropyLoss).loss, nn.CrossEntropyLoss)
+
+
+def test_a_model_that_ranks_would_share_is_refused() -> None:
+    net = nn.Linear(6, 3)
+    workload = make(model=lambda: net)
+    workload.replica(0, 2, seed=0, steps=1)
+    with pytest.raises(UsageError, match="a function that returns the same model again, expected a new one"):
+        workload.replica(1, 2, seed=0, steps=1)
 
 
 def test_the_code_that_an_error_gives_makes_that_model() -> None:

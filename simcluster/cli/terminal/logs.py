@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from simcluster.cli.terminal.help import OUTPUT
-from simcluster.errors import RunError, UsageError
+from simcluster.errors import RunError, UsageError, listed
 from simcluster.process.exits import INTERRUPTED
 
 log = logging.getLogger("simcluster.command")
@@ -78,8 +78,8 @@ def _logging(component: str, form: str, level: str | None, loki: str | None, com
     except UsageError as error:
         if not settings.as_json:
             raise
-        for problem in error.problems:
-            log.error("%s", problem)
+        for line in listed(error.problems):
+            log.error("%s", line)
         raise SystemExit(2) from None
     except RunError as error:
         notes = [f"seed {error.seed}"] if error.seed is not None else []

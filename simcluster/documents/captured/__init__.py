@@ -5,6 +5,6 @@ pickled; what has no source is an error that names it.
 """
 
 from simcluster.documents.captured.capture import capture, capture_value, unwrapped
-from simcluster.documents.captured.source import Source
+from simcluster.documents.captured.source import Source, held
 
-__all__ = ["Source", "capture", "capture_value", "unwrapped"]
+__all__ = ["Source", "capture", "capture_value", "held", "unwrapped"]

@@ -14,14 +14,14 @@ from typing import Any
 from simcluster.documents.captured.definition import Definition, definition_of
 from simcluster.documents.captured.neighbours import is_own, neighbours_of
 from simcluster.documents.captured.source import MOST_TENSOR_BYTES, TENSORS, Source
-from simcluster.documents.captured.values import Refused, expression, importable
+from simcluster.documents.captured.values import Refused, expression, importable, is_reachable
 from simcluster.errors import Problem, UsageError
 
 HEAD = '"""Source that simcluster captured from {origin}, for every node to load."""\n'
 FUTURE = "from __future__ import annotations\n"
 STORED = "from simcluster.documents.captured.source import stored\n\n_tensors = stored(__file__)\n"
 
-HOW = "what is imported, made inside the function, or numbers, text, tensors, lists, mappings and functions"
+HOW = "what every process can make: imports, numbers, text, tensors, functions. Make it inside a function"
 
 
 def capture(given: Callable[..., Any], what: str) -> Source:
@@ -60,6 +60,8 @@ class _Capture:
         self._taken: dict[str, Any] = {}
         self._made: dict[int, tuple[str, Any]] = {}
         self._tensors: dict[str, Any] = {}
+        self._kept: dict[int, tuple[str, Any]] = {}
+        self._origins: dict[int, tuple[int, Definition]] = {}
         self._modules: dict[str, ModuleType] = {}
         self._inside: list[str] = [what]
         self._future = False
@@ -87,15 +89,28 @@ class _Capture:
             return expression(value, self)
         except Refused as refused:
             place = " of ".join(reversed([part for part in self._inside[1:] if part != self._what]))
-            raise UsageError(Problem(self._what, f"{place}, {refused}, which no other process can have", HOW)) from None
+            how = f"{HOW}: def make(): return Workload(...)" if self._what == "workload" else HOW
+            raise UsageError(Problem(self._what, f"{place}, {refused}", how)) from None
         finally:
             self._inside.pop()
 
     def tensor(self, tensor: Any) -> str:
         """Return the expression for a tensor, which is stored next to the source."""
-        key = str(len(self._tensors))
-        self._tensors[key] = tensor.detach().cpu().contiguous().clone()
+        key, _ = self._kept.setdefault(id(tensor), (str(len(self._tensors)), tensor))
+        if key not in self._tensors:
+            self._tensors[key] = tensor.detach().cpu().contiguous().clone()
         return f"_tensors[{key!r}]"
+
+    def instance(self, value: Any) -> str:
+        """Return the name of an object that is made of its class and its attributes, which may refer to it."""
+        if id(value) not in self._made:
+            kind = self.value(type(value), type(value).__name__)
+            name = f"_made_{len(self._made)}"
+            self._made[id(value)] = (name, value)
+            self._parts.append(f"{name} = object.__new__({kind})\n")
+            attributes = ", ".join(f"{key!r}: {self.value(part, key)}" for key, part in vars(value).items())
+            self._parts.append(f"{name}.__dict__.update({{{attributes}}})\n")
+        return self._made[id(value)][0]
 
     def module(self, module: ModuleType, *parts: str) -> str:
         """Return the expression for *parts* below *module*, and import it."""
@@ -103,6 +118,8 @@ class _Capture:
         root = name.partition(".")[0]
         self._take(root, sys.modules[root])
         self._imports[f"import {name}"] = None
+        if not is_reachable(module):
+            return f"__import__('sys').modules[{name!r}]" + "".join(f".{part}" for part in parts)
         return ".".join((name, *parts))
 
     def _travels(self, module: ModuleType) -> str:
@@ -132,16 +149,21 @@ class _Capture:
         if not isinstance(what, type):
             self._future |= bool(base.__code__.co_flags & __future__.annotations.compiler_flag)
         self._name(found, {key: value for key, value in where.items() if key not in closed})
-        self._parts.append(f"{found.text}\n" if is_plain else self._maker(name, found, closed))
+        part, before = (f"{found.text}\n", 0) if is_plain else self._maker(name, found, closed)
+        self._origins[len(self._parts)] = (before, found)
+        self._parts.append(part)
         return name
 
-    def _maker(self, name: str, found: Definition, closed: Mapping[str, Any]) -> str:
-        """Return the text of a function's maker, which holds the values *closed* over, and of *name*, its result."""
+    def _maker(self, name: str, found: Definition, closed: Mapping[str, Any]) -> tuple[str, int]:
+        """Return the text of a function's maker, which holds the values *closed* over, and of *name*, its result; and
+        the number of lines before the function.
+        """
         inner = getattr(found.node, "name", None)
         lines = [f"{key} = {self.value(value, key)}" for key, value in closed.items() if key != inner]
+        before = 1 + len(lines)
         lines += [f"return ({found.text})"] if inner is None else [*found.text.splitlines(), f"return {inner}"]
         body = "\n".join(f"    {line}" if line else "" for line in lines)
-        return f"def _make{name}():\n{body}\n\n\n{name} = _make{name}()\n"
+        return f"def _make{name}():\n{body}\n\n\n{name} = _make{name}()\n", before
 
     def _name(self, found: Definition, where: Mapping[str, Any]) -> None:
         """Write every name that *found* takes from *where*, and the modules of its dotted names."""
@@ -181,8 +203,15 @@ class _Capture:
         if self._tensors:
             text += STORED
             files[TENSORS] = self._stored()
-        text += "".join(f"\n\n{part}" for part in self._parts)
-        return Source(name, f"{stem}.py", {f"{stem}.py": text.encode(), **files}, settings)
+        origins = []
+        for number, part in enumerate(self._parts):
+            text += "\n\n"
+            if number in self._origins:
+                before, found = self._origins[number]
+                first = text.count("\n") + 1 + before
+                origins.append((first, first + found.text.count("\n"), found.file, found.line))
+            text += part
+        return Source(name, f"{stem}.py", {f"{stem}.py": text.encode(), **files}, settings, origins)
 
     def _stored(self) -> bytes:
         import safetensors.torch

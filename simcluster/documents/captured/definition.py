@@ -18,11 +18,16 @@ Defining = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 @dataclass(frozen=True)
 class Definition:
-    """The *text* of a definition with its decorators, dedented; *is_top* unless it is inside another."""
+    """The *text* of a definition with its decorators, dedented, in *file*; *is_top* unless it is inside another."""
 
     text: str
     node: Defining
     is_top: bool
+    file: str
+
+    @property
+    def line(self) -> int:
+        return _begin(self.node)
 
     @property
     def is_lambda(self) -> bool:
@@ -90,8 +95,8 @@ def _definitions(file: str) -> Iterator[tuple[Defining, bool]]:
 def _cut(file: str, node: Defining, is_top: bool) -> Definition:
     lines = linecache.getlines(file)
     if isinstance(node, ast.Lambda):
-        return Definition(ast.get_source_segment("".join(lines), node) or ast.unparse(node), node, is_top)
-    return Definition(textwrap.dedent("".join(lines[_begin(node) - 1 : node.end_lineno])).rstrip(), node, is_top)
+        return Definition(ast.get_source_segment("".join(lines), node) or ast.unparse(node), node, is_top, file)
+    return Definition(textwrap.dedent("".join(lines[_begin(node) - 1 : node.end_lineno])).rstrip(), node, is_top, file)
 
 
 def _begin(node: Defining) -> int:

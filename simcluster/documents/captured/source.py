@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import linecache
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import opened, read, write_whole
+from simcluster.process.places import Span, note_origins
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +23,8 @@ FOLDER = "source"
 
 TENSORS = "tensors.safetensors"
 MOST_TENSOR_BYTES = 256 << 20
+
+WRITE = "a function that makes it: def make(): return Workload(...)"
 
 _DIGITS = 16
 
@@ -32,13 +36,16 @@ _unwritten: dict[Path, bytes] = {}
 class Source:
     """A module that defines the function *name*: *main* is its file among *files*, contents by relative path.
 
-    *settings* are those that the function was given with, as by `functools.partial`.
+    *settings* are those that the function was given with, as by `functools.partial`. *origins* says where the lines of
+    *main* are from: see `simcluster.process.places.note_origins`. *refused* is why no other process can have it.
     """
 
     name: str
     main: str
     files: Mapping[str, bytes] = field(repr=False)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    origins: Sequence[Span] = field(default=(), repr=False, compare=False)
+    refused: UsageError | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def digest(self) -> str:
@@ -59,6 +66,7 @@ class Source:
     def held_at(self, folder: Path) -> str:
         """Return "file.py:function" of this source below *folder*; until written, the files are read from memory."""
         place = folder.resolve() / FOLDER / self.digest
+        note_origins(str(place / self.main), self.origins)
         for name, content in self.files.items():
             if not (place / name).is_file() or (place / name).read_bytes() != content:
                 _unwritten[place / name] = content
@@ -164,6 +172,27 @@ def stored(file: str) -> dict[str, Tensor]:
     unwritten = _unwritten.get(place / TENSORS)
     content = read(place, TENSORS, most_bytes=2 * MOST_TENSOR_BYTES) if unwritten is None else unwritten
     return safetensors.torch.load(content)
+
+
+def held(value: Any, what: str, refused: UsageError) -> Source:
+    """Return the source of a function called *what* that returns *value* in this process, and in another raises the
+    reason *refused*.
+    """
+    key = next((number for number, one in enumerate(_held) if one is value), len(_held))
+    _held[key:] = _held[key:] or [value]
+    text = "from simcluster.documents.captured.source import taken\n\n\n"
+    text += f"def {what}():\n    return taken({key}, {str(refused)!r})\n"
+    return Source(what, f"{what}.py", {f"{what}.py": text.encode()}, refused=refused)
+
+
+_held: list[Any] = []
+
+
+def taken(number: int, reason: str) -> Any:
+    """Return the object of that *number* that this process holds. Raise UsageError with the *reason* if it has none."""
+    if number >= len(_held):
+        raise UsageError(Problem("workload", f"an object of the process that ran it ({reason})", WRITE))
+    return _held[number]
 
 
 def _digest(files: Mapping[str, bytes]) -> str:

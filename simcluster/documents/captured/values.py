@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import math
@@ -27,6 +28,7 @@ class Writer(Protocol):
     def tensor(self, tensor: Any, /) -> str: ...
     def module(self, module: types.ModuleType, /, *parts: str) -> str: ...
     def defined(self, what: Any, /) -> str: ...
+    def instance(self, value: Any, /) -> str: ...
 
 
 def expression(value: Any, writer: Writer) -> str:
@@ -37,6 +39,8 @@ def expression(value: Any, writer: Writer) -> str:
         return text
     torch = sys.modules.get("torch")
     if torch is not None:
+        if isinstance(value, torch.nn.Parameter):
+            return f"{writer.module(torch.nn, 'Parameter')}({writer.tensor(value)}, {value.requires_grad})"
         if isinstance(value, torch.Tensor):
             return writer.tensor(value)
         if isinstance(value, (torch.dtype, torch.device)):
@@ -45,8 +49,13 @@ def expression(value: Any, writer: Writer) -> str:
         if isinstance(value, torch.utils.data.TensorDataset):
             made = ", ".join(writer.value(tensor, "tensors") for tensor in value.tensors)
             return f"{writer.module(torch.utils.data, 'TensorDataset')}({made})"
-        if isinstance(value, torch.nn.Module):
-            raise Refused(f"an instance of {type(value).__name__}: write a function that makes it")
+        if isinstance(value, torch.utils.data.DataLoader):
+            parts = [writer.value(value.dataset, "dataset"), f"batch_size={value.batch_size}"]
+            parts.append(f"collate_fn={writer.value(value.collate_fn, 'collate_fn')}")
+            return f"{writer.module(torch.utils.data, 'DataLoader')}({', '.join(parts)})"
+        if isinstance(value, torch.nn.Module) and any(True for _ in value.parameters()):
+            # Ranks would share its weights in the simulator.
+            raise Refused(f"an instance of {type(value).__name__} with weights")
     numpy = sys.modules["numpy"]
     if isinstance(value, numpy.ndarray) and torch is not None and value.dtype.kind in "biuf":
         return f"{writer.tensor(torch.from_numpy(value))}.numpy()"
@@ -98,6 +107,11 @@ def _object(value: Any, writer: Writer) -> str:
         return f"{writer.module(sys.modules['numpy'], value.dtype.type.__name__)}({value.item()!r})"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _fields(value, writer)
+    if isinstance(value, collections.OrderedDict):
+        return f"{writer.module(collections, 'OrderedDict')}({writer.value(dict(value), 'entries')})"
+    new = getattr(type(value), "__new__", None)
+    if new is getattr(object, "__new__", None) and isinstance(getattr(value, "__dict__", None), dict):
+        return writer.instance(value)
     raise Refused(
         f"a {type(value).__name__}" if not isinstance(value, types.MethodType) else f"a method, {value!r:.80}"
     )
@@ -135,12 +149,21 @@ def importable(value: Any) -> tuple[types.ModuleType, str] | None:
     if not isinstance(home, str) or not isinstance(name, str) or home == "__main__" or "<" in name:
         return None
     parts = home.split(".")
-    for end in range(len(parts), 0, -1):
-        module = found = sys.modules.get(".".join(parts[:end]))
-        if module is None or getattr(module, "__file__", "") is None:
-            continue
+    places = [sys.modules.get(".".join(parts[:end])) for end in range(len(parts), 0, -1)]
+    # Some packages hide the module behind its classes: torch.optim.SGD is from torch.optim.sgd, which it deletes.
+    for module in sorted(filter(None, places), key=lambda module: not is_reachable(module)):
+        found: Any = module
         for part in name.split("."):
             found = getattr(found, part, None)
-        if found is value:
+        if found is value and getattr(module, "__file__", "") is not None:
             return module, name
     return None
+
+
+def is_reachable(module: types.ModuleType) -> bool:
+    """Return whether *module* is an attribute of its package, so that its dotted name is an expression."""
+    root, *below = module.__name__.split(".")
+    found: Any = sys.modules.get(root)
+    for part in below:
+        found = getattr(found, part, None)
+    return found is module

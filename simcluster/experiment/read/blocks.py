@@ -17,7 +17,7 @@ from simcluster.algorithms.facts import facts_of
 from simcluster.documents.captured.source import Source, found_in
 from simcluster.documents.reading import Reading
 from simcluster.documents.settings import validate
-from simcluster.documents.user_code import calling, catch_alls, check_algorithm, load_function
+from simcluster.documents.user_code import calling, catch_alls, check_algorithm, load_function, spelling
 from simcluster.documents.yaml import MISSING
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.read import batches
@@ -171,7 +171,9 @@ def _function(
         return None, {}, {}
     if "name" in block:
         function, identity = known.get(str(block["name"])), {"name": str(block["name"])}
-        if function is None:
+        if function is None and identity["name"].endswith(".py"):
+            reading.bad((key, "name"), spelling(identity["name"], is_async=key == "algorithm"))
+        elif function is None:
             reading.bad((key, "name"), f"the {key}: {nearest(identity['name'], known)}")
     else:
         loaded = reading.collect(lambda: _loaded(reading, key, block["path"]))
@@ -196,5 +198,7 @@ def _loaded(reading: Reading, key: str, path: object) -> tuple[Function, str]:
     if isinstance(path, Source):
         if reading.home is None:
             raise UsageError(Problem(key, path.label, "a name or file.py:function: nothing is written here"))
+        if path.refused is not None and reading.document.data.get("backend", "sim") != "sim":
+            raise path.refused
         path = path.held_at(reading.home())
     return load_function(found_in(reading.folder, str(path)), reading.folder_of((key, "path")), f"{key}.path")

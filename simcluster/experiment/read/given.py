@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import networkx
 
 from simcluster.algorithms import ALGORITHMS
-from simcluster.documents.captured import Source, capture, capture_value, unwrapped
+from simcluster.documents.captured import Source, capture, capture_value, held, unwrapped
 from simcluster.errors import Problem, UsageError
 from simcluster.topology import Topology
 from simcluster.topology.read.foreign import from_graph
@@ -46,7 +46,10 @@ def block_of(key: str, given: Any) -> Any:
         file, _, name = given.rpartition(":")
         return {"path": f"{Path(file).absolute()}:{name}"}
     if isinstance(given, Workload) and key == "workload":
-        return capture_value(given, key).block
+        try:
+            return capture_value(given.in_memory(), key).block
+        except UsageError as error:  # which real nodes get
+            return held(given, key, error).block
     if isinstance(given, Mapping):
         inner = given.get("path")
         return {**block_of(key, inner), **_without(given, "path")} if callable(inner) else dict(given)

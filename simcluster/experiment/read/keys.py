@@ -13,6 +13,7 @@ from simcluster.checkpoints.store import Best
 from simcluster.documents.limits import MOST_STEPS, MOST_WHOLE
 from simcluster.documents.models import Block, Wrong, fault
 from simcluster.documents.values import Flag, Value, block, only, quantity_schema, whole
+from simcluster.errors import nearest
 from simcluster.units import TIMES, parse_latency, write_latency
 from simcluster.workloads.workload import Numerics
 
@@ -121,6 +122,10 @@ class ExperimentBlock(Block):
     backend: Annotated[str, _among(BACKENDS)] = "sim"
 
     @classmethod
+    def unknown(cls, key: str) -> InitErrorDetails:
+        return fault(key, found="unknown key", expected=meant_key(key), at_key=True)
+
+    @classmethod
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
         if given.get("numerics") != "none":
             return
@@ -140,3 +145,13 @@ class ExperimentBlock(Block):
 
 
 KEYS = ExperimentBlock.known.names
+
+_INSIDE: Mapping[str, type[Block]] = {"stop": StopBlock, "checkpoint": CheckpointSettings, "observe": ObserveBlock}
+
+
+def meant_key(key: str) -> str:
+    """Return what is meant by the unknown *key*: one inside a block, or the most similar."""
+    outer = next((name for name, made in _INSIDE.items() if key in made.known.names), None)
+    if outer is None:
+        return nearest(key, KEYS)
+    return f'did you mean {outer}.{key}, in Python {outer}={{"{key}": ...}}?'

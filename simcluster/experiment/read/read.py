@@ -15,6 +15,7 @@ from simcluster.documents import yaml as yaml_lines
 from simcluster.documents.captured.source import Source, is_unwritten
 from simcluster.documents.reading import Reading
 from simcluster.documents.shipped import shipped_names, shipped_path
+from simcluster.documents.user_code import spelling
 from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.read import batches
@@ -32,7 +33,7 @@ from simcluster.experiment.read.given import (
     topology_value,
     value_at,
 )
-from simcluster.experiment.read.keys import KEYS, ExperimentBlock
+from simcluster.experiment.read.keys import KEYS, ExperimentBlock, meant_key
 from simcluster.fault_plans.read import read_faults
 from simcluster.process.intra_op import one_thread
 from simcluster.topology import Topology
@@ -48,6 +49,13 @@ EVALUATIONS = 50
 
 WRITTEN_OUT = 4096
 """The most nodes that a run's configuration names one by one if a generator made them."""
+
+
+_OTHERS = {
+    ".py": ("a Python file", "an experiment that uses it: quickstart --algorithm {algorithm}"),
+    ".zip": ("an archive", "an experiment; a run is shown by its folder: unpack it first"),
+}
+"""Files that are taken for an experiment, and where they belong."""
 
 
 @one_thread()
@@ -119,6 +127,9 @@ def _open(source: AnyExperiment) -> tuple[Document, Path]:
             known = nearest(str(source), shipped_names("experiments"))
             raise UsageError(Problem("experiment", repr(str(source)), f"a file, or a shipped one: {known}"))
         path = shipped
+    if path.suffix in _OTHERS and path.is_file():
+        kind, expected = _OTHERS[path.suffix]
+        raise UsageError(Problem("experiment", f"{path}, {kind}", expected.format(algorithm=spelling(str(path)))))
     document = yaml_lines.load(path)
     if document.data is None:
         expected = "an experiment; `simcluster new DIR` writes one to begin with"
@@ -159,7 +170,7 @@ def _override(reading: Reading, options: Mapping[str, Any], overrides: Mapping[s
         if first == "topology" and rest:
             of_topology[rest] = value
         elif first not in KEYS:
-            reading.problems.append(Problem(f"--set {key}", f"unknown key {first!r}", nearest(first, KEYS)))
+            reading.problems.append(Problem(f"--set {key}", f"unknown key {first!r}", meant_key(first)))
         else:
             if len(path) > 2 and first in NAMED and path[1] not in ("name", "path"):
                 kind = document.get(path[:2])

@@ -136,7 +136,7 @@ function showLines() {
   const colourOf = !column ? () => COLOURS[0] : names.length ? (row) => hue.get(label(column, row)) ?? "#9aa5b1"
     : (row) => (Number.isNaN(column.values[row]) ? "#9aa5b1" : shades[Math.min(63, Math.max(0, Math.round(63 * figure.colours.where(column.values[row])) || 0))]);
   const [drawn, leftOut] = lines.draw(state, rows, colourOf);
-  const words = [`${drawn === rows.length ? "a line for each" : `${drawn} lines, for one in ${Math.ceil(rows.length / MOST_LINES)}`} of ${rows.length} points`];
+  const words = [`${drawn === rows.length ? `A line for each of ${rows.length} points` : `${drawn} lines, for one in ${Math.ceil(rows.length / MOST_LINES)} of ${rows.length} points`}`];
   if (leftOut > 0) words.push(`${leftOut} more settings have no axis`);
   at("lines-status").textContent = `${words.join("; ")}.`;
 }

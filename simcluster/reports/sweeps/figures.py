@@ -76,7 +76,10 @@ def sentences(met: Sequence[Crossing], scale: SweptScale, lines: Sequence[SweptL
         columns = np.array([line.means for line in lines])
         reached = columns[:, ~np.isnan(columns).all(axis=0)]
         best = set(np.nanargmin(reached, axis=0).tolist())
-        if len(best) == 1:
+        is_first = reached == np.nanmin(reached, axis=0)
+        if is_first.all():
+            found.append("All lines are the same.")
+        elif len(best) == 1 and (is_first.sum(axis=0) == 1).all():  # a tie has no winner
             found.append(f"{unescape(lines[best.pop()].label)} is soonest everywhere.")
     missing = [line for line in lines if any(math.isnan(height) for height in line.means)]
     for line in missing[:MAX_SENTENCES]:

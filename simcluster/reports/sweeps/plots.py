@@ -149,6 +149,7 @@ class SweepPlots(Figures):
                 text=[[f"{cell:.3g}" if np.isfinite(cell) else "" for cell in row] for row in cells],
                 texttemplate="%{text}",
                 colorscale="Viridis" if value == "accuracy" else "Viridis_r",
+                showscale=bool(np.nanmin(cells) < np.nanmax(cells)),
                 colorbar={"title": {"text": MEASURES[value], "side": "right"}, "thickness": 12},
                 hovertemplate=f"{escape(across)} %{{x}}, {escape(up)} %{{y}}: %{{z:.4g}}<extra></extra>",
             )

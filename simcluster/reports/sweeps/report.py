@@ -58,12 +58,17 @@ def answers(table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
             continue
         # The mean of a combination that only some seeds reached would mislead.
         means = table.groupby(list(keys), sort=False)[measure].agg(lambda found: found.mean(skipna=False)).dropna()
+        if measure == TARGET and len(means) > 1 and means.nunique() == 1:
+            reached = _cell(measure, means.iloc[0])
+            found.append(f"The target is reached after {reached} everywhere: it is too easy to tell points apart.")
         if means.nunique() < 2:
             continue
         ordered = list(means.sort_values(ascending=not greatest, kind="stable").items())
         (best, first), (worst, last) = ordered[0], ordered[-1]
         its_value, other_value = _cell(measure, first), _cell(measure, last)
         if its_value != other_value:
+            ties = sum(_cell(measure, value) == its_value for _, value in ordered) - 1
+            its_value += f" (and with {words.plural(ties, 'other')})" if ties else ""
             with_best, with_worst = _combination(keys, best), _combination(keys, worst)
             found.append(f"{beginning} with {with_best}: {its_value}, against {other_value} with {with_worst}.")
     return found

@@ -132,7 +132,7 @@ def _straggler(value: object) -> Straggler:
 
     def faults(given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
         if keys is None:
-            yield fault("kind", expected=f"one of {len(_BLOCKS)} known: {nearest(str(kind), _BLOCKS)}")
+            yield fault("kind", expected=nearest(str(kind), _BLOCKS))
             return
         for key in given:
             if key in STRAGGLER_KEYS and key not in ("kind", *keys):

@@ -1,14 +1,18 @@
 """Turn networkx graphs, GraphML files and node-link JSON into the document that YAML gives.
 
-Attributes of nodes and edges are the keys of the YAML file, with the same units. As GraphML has no mappings, a
-straggler is written `straggler.kind`, `straggler.factor` and so on, a measured kind of work
-`profile.mnist_mlp/gradient`.
+Attributes of nodes and edges are the keys of the YAML file, with the same units; others are ignored, and a log line
+names them. As GraphML has no mappings, a straggler is written `straggler.kind`, `straggler.factor` and so on, a
+measured kind of work `profile.mnist_mlp/gradient`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,10 +23,27 @@ import networkx
 from simcluster.documents.graph_names import node_name
 from simcluster.documents.yaml import Document, describe, read_text
 from simcluster.documents.yaml_errors import MAX_DEPTH
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import Problem, UsageError, closest
+from simcluster.topology.read.links import LINK_KEYS
 from simcluster.topology.read.network import NETWORK_KEYS
+from simcluster.topology.read.nodes import HostBlock, NodeBlock
+
+log = logging.getLogger("simcluster.topology")
 
 Attributes = Mapping[str, Any]
+
+_OWN: Mapping[str, frozenset[str]] = {
+    "node": frozenset((*NodeBlock.known.names, *HostBlock.known.names)),
+    "edge": frozenset(LINK_KEYS),
+}
+_WITH_UNIT = re.compile(r"(?:(?:bandwidth|capacity)_([kmg]?bps)|(?:latency|delay)_([num]?s))")
+
+_NAMED, _LISTED = 5, 20
+"""Limits on the nodes and the attributes that a log line names."""
+
+
+class GraphDocument(dict[str, Any]):
+    """The document of a graph, which knows nothing of files."""
 
 
 def load_graphml(path: Path) -> Document:
@@ -62,9 +83,10 @@ def load_node_link(path: Path) -> Document:
         raise UsageError(Problem("JSON", describe(data), expected, str(path)))
     about = data.get("graph") if isinstance(data.get("graph"), dict) else {}
     problems: list[Problem] = []
-    named = [(name, rest) for (name,), rest in _named(nodes, "nodes", ("id",), str(path), problems)]
+    named = [(node_name(name), rest) for (name,), rest in _named(nodes, "nodes", ("id",), str(path), problems)]
     ids = [node["id"] for node in nodes if isinstance(node, dict) and type(node.get("id")) in (str, int)]
     joined = _named(edges, "edges", ("source", "target"), str(path), problems)
+    joined = [((node_name(a), node_name(b)), rest) for (a, b), rest in joined]
     problems += _directed(str(path)) if data.get("directed") else []
     problems += _twice(ids, str(path))
     if problems:
@@ -73,7 +95,7 @@ def load_node_link(path: Path) -> Document:
 
 
 def from_graph(graph: networkx.Graph[Any], file: str | None = None) -> dict[str, Any]:
-    """Return the document of a networkx graph; the node (0, 1) of a grid is called 0_1. Raise UsageError if it is
+    """Return the document of a networkx graph, with names as `node_name` makes them. Raise UsageError if it is
     directed, or if two nodes would have one name.
     """
     nodes = [(node_name(node), data) for node, data in graph.nodes(data=True)]
@@ -85,8 +107,15 @@ def from_graph(graph: networkx.Graph[Any], file: str | None = None) -> dict[str,
 
 
 def _twice(nodes: Iterable[Any], file: str | None) -> list[Problem]:
-    """Return a problem for each of *nodes* with the name of an earlier one."""
+    """Return a problem for each of *nodes* with the name of an earlier one, and log which are written differently."""
     first: dict[str, Any] = {}
+    nodes = list(nodes)
+    changed = [
+        f"{node!r:.40} is {node_name(node):.40}" for node in nodes if isinstance(node, str) and node_name(node) != node
+    ]
+    if changed:
+        more = f", and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+        log.warning("names of nodes have letters, digits, _ and -: %s%s", ", ".join(changed[:_NAMED]), more)
     problems = []
     for index, node in enumerate(nodes):
         name = node_name(node)
@@ -110,11 +139,12 @@ def _unnamed(graphml: str, file: str) -> list[Problem]:
 
 
 def from_networkx_document(graph: networkx.Graph[Any], device: Any, link: Attributes) -> dict[str, Any]:
-    """Return the document of a networkx graph. Bare nodes get *device*, edges what they lack of *link*."""
+    """Return the document of a networkx graph. Nodes get what they lack of *device*, edges of *link*."""
     document = from_graph(graph)
-    own = device if isinstance(device, dict) else {"device": device}
-    if device is not None:
-        document["nodes"] = {name: keys or dict(own) for name, keys in document["nodes"].items()}
+    own = device if isinstance(device, dict) else {"device": device} if device is not None else {}
+    for name, keys in document["nodes"].items():
+        if keys.keys().isdisjoint(("device", "flops")) and keys.get("kind", "worker") == "worker":
+            document["nodes"][name] = own | keys
     given = {key: value for key, value in link.items() if value is not None}
     document["links"] = [{**({} if "type" in keys else given), **keys} for keys in document["links"]]
     return document
@@ -124,8 +154,53 @@ def _document(
     about: Attributes, nodes: Iterable[tuple[str, Attributes]], edges: Iterable[tuple[tuple[str, ...], Attributes]]
 ) -> dict[str, Any]:
     head = {key: about[key] for key in ("name", "description", *NETWORK_KEYS) if about.get(key)}
-    links = [{"between": list(ends), **_unflatten(attributes)} for ends, attributes in edges]
-    return {**head, "nodes": {name: _unflatten(attributes) for name, attributes in nodes}, "links": links}
+    ignored: Counter[tuple[str, str]] = Counter()
+    named = {name: _kept(_unflatten(attributes), "node", ignored) for name, attributes in nodes}
+    links = [{"between": list(ends), **_kept(_unflatten(keys), "edge", ignored)} for ends, keys in edges]
+    if ignored:
+        words = [f"{name:.40} ({times} {what}{'s'[: times - 1]})" for (name, what), times in ignored.items()]
+        more = f", and {len(words) - _LISTED} more" if len(words) > _LISTED else ""
+        log.warning("ignored attributes of the graph, no keys of a topology: %s%s", ", ".join(words[:_LISTED]), more)
+    return GraphDocument({**head, "nodes": named, "links": links})
+
+
+def _kept(attributes: Attributes, what: str, ignored: Counter[tuple[str, str]]) -> dict[str, Any]:
+    """Return the *attributes* that are keys, or are misspelt ones; count the others. A number under a name with its
+    unit, such as latency_ms, is the value of a key.
+    """
+    keys: dict[str, Any] = {}
+    for name, value in attributes.items():
+        unit = _WITH_UNIT.fullmatch("bandwidth_bps" if name == "LinkSpeedRaw" else name.lower())
+        if _is_key(name, what):
+            keys[name] = value
+        elif what == "edge" and unit is not None and type(value) in (int, float):
+            key, scale = ("bandwidth", unit[1].replace("m", "M").replace("g", "G")) if unit[1] else ("latency", unit[2])
+            keys.setdefault(key, f"{value:.15g} {scale}")
+        else:
+            ignored[name, what] += 1
+    return keys
+
+
+@lru_cache(maxsize=1024)
+def _is_key(name: str, what: str) -> bool:
+    """Return whether *name* is a key, or a misspelt one."""
+    return name in _OWN[what] or closest(name.lower(), _OWN[what], cutoff=0.8) is not None
+
+
+def summed(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the *problems* of a graph's document, with one for all nodes and edges without what a run needs."""
+    nodes = [one for one in problems if one.found == "no device"]
+    edges = [one for one in problems if one.found == "nothing" and one.key.endswith(("].bandwidth", "].latency"))]
+    if not nodes and not edges:
+        return list(problems)
+    lacks = [f"{len(nodes)} node{'s' if len(nodes) > 1 else ''} without a device"] if nodes else []
+    for key in ("bandwidth", "latency"):
+        times = sum(one.key.endswith(key) for one in edges)
+        lacks += [f"{times} edge{'s' if times > 1 else ''} without a {key}"] if times else []
+    expected = "these as attributes, or in Python Topology.from_networkx(graph, device='raspberry-pi-5', "
+    expected += "bandwidth='1 Gbps', latency='1 ms'), which gives them to all that lack them"
+    rest = [one for one in problems if one not in nodes and one not in edges]
+    return [Problem("graph", ", ".join(lacks), expected, (nodes or edges)[0].file), *rest]
 
 
 def _unflatten(attributes: Attributes) -> dict[str, Any]:

@@ -104,7 +104,8 @@ def _plain(data: Any) -> Any:
     if type(data) in _SCALARS:
         return data
     if isinstance(data, Mapping):
-        return {str(key): _plain(value) for key, value in data.items()}
+        made = {str(key): _plain(value) for key, value in data.items()}
+        return foreign.GraphDocument(made) if isinstance(data, foreign.GraphDocument) else made
     return [_plain(value) for value in data] if isinstance(data, (list, tuple)) else copy.copy(data)
 
 
@@ -134,7 +135,8 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
     if topology is None:
         # Stable: problems without a line stay in the order of discovery, after those with one.
         reading.problems.sort(key=lambda problem: (problem.line is None, problem.line or 0, problem.column or 0))
-        raise UsageError(reading.problems)
+        is_graph = isinstance(document.data, foreign.GraphDocument)
+        raise UsageError(foreign.summed(reading.problems) if is_graph else reading.problems)
     split = with_processes(topology, document)
     if split is None:
         return topology if generated is None else replace(topology, generated=generated)

@@ -87,7 +87,19 @@ def _read(data: Any, name: str, own_loss: bool) -> Samples:
     if isinstance(pair, type) or not (hasattr(pair, "__len__") and hasattr(pair, "__getitem__")):
         raise UsageError(Problem(name, type(pair).__name__, FORMS))
     what = "a list" if isinstance(pair, list) else type(pair).__name__
-    return of_items([pair[number] for number in range(len(pair))], name, own_loss=own_loss, what=what)
+    return of_items(_items_of(pair, name), name, own_loss=own_loss, what=what)
+
+
+def _items_of(dataset: Any, name: str) -> list[Any]:
+    """Return all items of *dataset*. Raise UsageError with the number of the one that raises."""
+    items = []
+    for number in range(len(dataset)):
+        try:
+            items.append(dataset[number])
+        except Exception as error:
+            found = f"item {number} of {type(dataset).__name__}, which raises {type(error).__name__}: {error}"
+            raise UsageError(Problem(name, found, f"an item for each number below {len(dataset)}")) from error
+    return items
 
 
 def collate_of(loader: DataLoader[Any], name: str) -> Callable[[list[Any]], Any] | None:
@@ -105,7 +117,7 @@ def _of_loader(loader: DataLoader[Any], name: str, own_loss: bool) -> Samples:
     if collate is None:
         return _read(loader.dataset, name, own_loss)
     dataset: Any = loader.dataset
-    return collated(collate, [dataset[number] for number in range(len(dataset))], name, own_loss=own_loss)
+    return collated(collate, _items_of(dataset, name), name, own_loss=own_loss)
 
 
 def collated(collate: Callable[[list[Any]], Any], items: list[Any], name: str, *, own_loss: bool) -> Samples:

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import importlib
+import logging
 import urllib.parse
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -30,6 +31,8 @@ from simcluster_backends.sockets.net.addresses import (
 )
 from simcluster_backends.sockets.net.ssh import Ssh
 from simcluster_backends.sockets.net.tls import files_for
+
+log = logging.getLogger("simcluster.sockets")
 
 
 class Starters:
@@ -72,7 +75,25 @@ class Starters:
             await self._panes.open()
             if self._job.on_output is not None:
                 self._job.on_output("launcher", f"all nodes in tmux attach -t {self._panes.session}")
+        if waited := [member.name for member in members if member.by_hand]:
+            self._say_how_to_start(waited, rendezvous)
         await self.start_again(members, rendezvous)
+
+    def _say_how_to_start(self, names: Sequence[str], rendezvous: str) -> None:
+        """Say which nodes the run waits for, since the topology gives them addresses, and the command for one."""
+        options, topology = self._options, self._job.topology
+        join = f"--coordinator {options.coordinator} --token-file {options.token_file or 'FILE'}"
+        if options.coordinator is None:
+            join = f"--join {rendezvous} --key-file {options.key_file or 'FILE'}"
+        text = (
+            f"waits up to {options.start_s:g} s for {', '.join(names)}, which have addresses"
+            f"{f' in {topology.name}' if topology is not None else ''} and so are started by hand: "
+            f"simcluster node {names[0]} {join}; --topology with another one, without addresses, starts all here"
+        )
+        if self._job.on_output is not None:
+            self._job.on_output("launcher", text)
+        else:
+            log.info("the run %s", text)
 
     async def start_again(self, members: Sequence[Member], rendezvous: str) -> None:
         """Start *members*, which have no process, for the first time or again. Raise RunError."""

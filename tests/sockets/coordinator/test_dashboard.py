@@ -147,6 +147,13 @@ def test_a_page_draws_no_axis_before_the_first_step_and_boxes_that_hold_their_st
         tab.open(service.url + "/")
         tab.wait_for("!document.getElementById('board').hidden")
         assert tab.ask("document.querySelectorAll('#charts figure').length") == 0
+        absent = [node.model_copy(update={"state": "expected"}) for node in first.nodes[:2]]
+        desk.telemetry(first.model_copy(update={"nodes": [*absent, *first.nodes[2:]]}))
+        names = ", ".join(node.name for node in absent)
+        tab.wait_for(f"document.getElementById('trouble').textContent.startsWith('Waiting for {names}. ')")
+        assert "simcluster node NAME --coordinator 127.0.0.1" in tab.ask(
+            "document.getElementById('trouble').textContent"
+        )
         nodes = [node.model_copy(update={"step": 215_300}) for node in first.nodes]
         desk.telemetry(first.model_copy(update={"elapsed_s": 1.0, "nodes": nodes}))
         tab.wait_for("document.querySelectorAll('#charts figure').length > 0")

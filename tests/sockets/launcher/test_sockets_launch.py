@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 from collections import Counter
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -77,8 +78,13 @@ def test_a_node_started_by_hand_joins_one_that_was_not(tmp_path: Path) -> None:
     write_key(key_file, generate_key())
     options = {"rendezvous": f"127.0.0.1:{port}", "key_file": str(key_file)}
     with hand_started("b", f"127.0.0.1:{port}", key_file) as process:
-        record = run_cluster(job("ring", "ab", addresses=[None, ("127.0.0.1", 7000)], options=options))
+        said: list[tuple[str, str]] = []
+        by_hand = job("ring", "ab", addresses=[None, ("127.0.0.1", 7000)], options=options)
+        record = run_cluster(replace(by_hand, on_output=lambda name, line: said.append((name, line))))
         assert process.wait() == 0
+    assert said[0][0] == "launcher"
+    assert said[0][1].startswith("waits up to 60 s for b, which have addresses and so are started by hand: ")
+    assert f"simcluster node b --join 127.0.0.1:{port} --key-file {key_file}; " in said[0][1]
     assert record.error is None
     assert [node.weights_sha256 for node in record.nodes] == ["m-1.0", "m-1.0"]
 

@@ -20,6 +20,10 @@ function show(status) {
   $("state").className = `pill ${run.state}`;
   $("about").textContent = `${run.algorithm} on ${run.topology}, ${run.world_size} nodes, seed ${run.seed}${run.attempt > 1 ? `, attempt ${run.attempt}` : ""}`;
   if (run.error) trouble(run.error);
+  const missing = run.nodes.filter((node) => node.state === "expected").map((node) => node.name);
+  if (run.state === "gathering" && missing.length) {
+    trouble(`Waiting for ${missing.join(", ")}. A node whose topology gives an address is started there: simcluster node NAME --coordinator ${location.host} --token-file FILE`);
+  }
   $("report").hidden = !status.has_report;
   drawRun(run, history_);
 }
