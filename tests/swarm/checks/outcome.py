@@ -104,7 +104,9 @@ def _forgot(played: Played, hits: Hits) -> str:
         return ""
     names = hits.plan.topology.workers
     began_s = [fault.spells[0][0] for fault in hits.of(Restart) if names[fault.rank] == server.name]
-    trained = [row for row in server.metrics if row.name == "applied" and row.value and began_s and row.time_s < began_s[0]]
+    trained = [
+        row for row in server.metrics if row.name == "applied" and row.value and began_s and row.time_s < began_s[0]
+    ]
     return f"the server restarted at {began_s[0]:g} s, {len(trained)} updates after its start" if trained else ""
 
 

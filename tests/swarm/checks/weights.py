@@ -122,7 +122,10 @@ def _normed(played: Played) -> Found:
     weights = torch.cat([part.flatten() for part in _final(played).values()])
     squares = float(weights.square().sum())
     if not bool((weights == 1).all()) and squares * OFF + 1 < played.summary["loss"]:
-        yield "buffers are those of what was trained", f"loss {played.summary['loss']:.4g} of weights {weights.tolist()}"
+        yield (
+            "buffers are those of what was trained",
+            f"loss {played.summary['loss']:.4g} of weights {weights.tolist()}",
+        )
 
 
 def _staleness(played: Played) -> Found:

@@ -47,10 +47,12 @@ def draw_case(seed: int) -> Case:
     facts = facts_of(ALGORITHMS[algorithm])
     if algorithm == KIN and "global draws" in features and dice.chance("own algorithm", 0.15):
         chosen, facts = {"name": NOISY}, Facts()
+    is_uneven = False
     topology = draw_topology(dice.below("topology"), size, features)
     workload = _workload(dice.below("workload"), algorithm, size, features)
     if "sizes by node" in features and dice.chance("sizes by node", 0.1):
         workload |= _sizes(dice.below("sizes"), _workers(topology), chosen, facts)
+        is_uneven = len(set(workload["batch_size"].values())) > 1
     document: dict[str, Any] = {
         "name": "swarm",
         "topology": topology,
@@ -65,6 +67,8 @@ def draw_case(seed: int) -> Case:
         document["checkpoint"] = {"every": dice.whole("every", 1, 4), "keep": dice.whole("keep", 1, 3)}
     if "regroup off" in features and dice.chance("regroup", 0.2):
         document["regroup"] = False
+    if is_uneven and facts.in_step and dice.chance("sizes stay", 0.8):
+        document["regroup"] = False  # else faults that may lose a node are refused
     if dice.chance("judged once", 0.5):
         document["evaluate_every"] = 100_000
     return Case(seed, document, _options(dice.below("options"), features))

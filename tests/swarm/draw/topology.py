@@ -21,7 +21,9 @@ ODD: Final[dict[str, Callable[[int, Dice], Any]]] = {
     "grid": lambda size, dice: networkx.grid_2d_graph(2, size // 2) if size % 2 == 0 else networkx.wheel_graph(size),
     "binary tree": lambda size, dice: networkx.full_rary_tree(2, size),
     "random tree": lambda size, dice: networkx.random_labeled_tree(size, seed=dice.whole("tree", 0, 999)),
-    "small world": lambda size, dice: networkx.connected_watts_strogatz_graph(size, 3, 0.4, seed=dice.whole("w", 0, 99)),
+    "small world": lambda size, dice: networkx.connected_watts_strogatz_graph(
+        size, 3, 0.4, seed=dice.whole("w", 0, 99)
+    ),
     "in parts": lambda size, dice: networkx.disjoint_union(networkx.path_graph(size - 2), networkx.path_graph(2)),
 }
 """Graphs of four nodes and more; workers forward what is not theirs. Those in parts are refused."""
