@@ -14,11 +14,11 @@ def stir(words: str) -> None:
     """Seed all of them from *words*."""
     seed = zlib.crc32(words.encode())
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  # the global one
+    np.random.seed(seed)  # the global one
     torch.default_generator.manual_seed(seed)
 
 
 def generator_states() -> tuple[Any, ...]:
     """Return the state of each, to compare."""
-    name, keys, *rest = np.random.get_state()  # noqa: NPY002  # the global one
+    name, keys, *rest = np.random.get_state()  # the global one
     return random.getstate(), name, bytes(keys), rest, torch.default_generator.get_state().numpy().tobytes()

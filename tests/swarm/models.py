@@ -20,7 +20,7 @@ WIDTH: Final = 3
 
 SOURCES: Final[dict[str, Callable[[], float]]] = {
     "torch": lambda: float(torch.rand(())),
-    "numpy": lambda: float(np.random.rand()),  # noqa: NPY002  # the global generator is what is tried
+    "numpy": lambda: float(np.random.rand()),  # the global generator is what is tried
     "random": random.random,
 }
 PLACES: Final = ("data", "model", "loss")

@@ -18,7 +18,7 @@ from simcluster.workloads import Replica
 async def noisy(node: Transport, replica: Replica) -> None:
     async for step, batch in steps(replica):
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-        noise = float(torch.rand(())) + np.random.rand() + random.random()  # noqa: NPY002  # as users do
+        noise = float(torch.rand(())) + np.random.rand() + random.random()  # as users do
         summed = await all_reduce(node, [gradient * (1.0 + noise) for gradient in gradients], f"gradients/{step}")
         mean = [gradient / node.size for gradient in summed]
         await node.compute(replica.apply, mean, cost=replica.apply_cost())

@@ -1,4 +1,4 @@
-"""Many seeds, in one process or several: what they break, what they reach, how fast; a soak resumes where it stopped."""
+"""Many seeds, in one process or several: what they break and reach, how fast; a soak resumes where it stopped."""
 
 from __future__ import annotations
 

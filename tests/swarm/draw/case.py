@@ -45,7 +45,7 @@ def draw_case(seed: int) -> Case:
         size = min(size, 3)  # the model has three layers
     chosen = {"name": algorithm, **_settings(dice, algorithm, size, features)}
     facts = facts_of(ALGORITHMS[algorithm])
-    if algorithm == KIN and "global draws" in features and dice.chance("own algorithm", 0.15):
+    if algorithm == KIN and "global draws" in features and dice.chance("own algorithm", 0.4):
         chosen, facts = {"name": NOISY}, Facts()
     is_uneven = False
     topology = draw_topology(dice.below("topology"), size, features)
