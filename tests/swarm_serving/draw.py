@@ -64,6 +64,8 @@ def drawn(seed: int) -> Case:
     topology = more.choice([Topology.star, Topology.star, Topology.complete])(size)
     kind: Any = chance.choice(["alone", "pipeline", "tensor", "replicas"])
     count = {"alone": 1, "tensor": chance.randint(2, min(3, size))}.get(kind, chance.randint(2, size))
+    is_alone = more.random() < 0.2  # one request, and replicas everywhere: all but one have nothing to answer
+    count = size if is_alone and kind == "replicas" else count
     count = min(count, LAYERS) if kind == "pipeline" else count
     ranks = tuple(chance.sample(range(size), count))
     cuts = sorted(chance.sample(range(1, LAYERS), count - 1)) if kind == "pipeline" else []
@@ -74,7 +76,7 @@ def drawn(seed: int) -> Case:
     roles = random.Random(f"roles {seed}")
     prefill = roles.randrange(count) if kind == "replicas" else 0
     requests = []
-    for number in range(chance.randint(1, 6)):
+    for number in range(1 if is_alone else chance.randint(1, 6)):
         prompt = tuple(chance.choices(range(64), k=chance.randint(1, 10)))
         sampling = chance.choice([Sampling(), Sampling(0.8, 40, 0.95, seed=number)])
         requests.append(Request(str(number), prompt, chance.randint(1, CONTEXT - len(prompt)), sampling))
