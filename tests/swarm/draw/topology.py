@@ -63,7 +63,7 @@ def draw_topology(dice: Dice, size: int, features: set[str]) -> dict[str, Any]:
         return _shipped(SHIPPED[size])
     names = [f"n{rank}" for rank in range(size)]
     if "odd shapes" in features and dice.chance("odd", 0.25):
-        shape = dice.pick("odd shape", ODD_SHAPES, (*[4] * (len(ODD_SHAPES) - 1), 1)) if size > 3 else STAR_OF_SWITCHES
+        shape = dice.pick("odd shape", ODD_SHAPES) if size > 3 else STAR_OF_SWITCHES
     pairs, switches = _pairs(dice, "star" if shape == "shipped" else shape, names)
     made: dict[str, Any] = {"name": shape.replace(" ", "-"), "nodes": {}, "links": []}
     plain = dice.pick("device", DEVICES)
