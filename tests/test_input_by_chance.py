@@ -1,17 +1,27 @@
-"""An experiment with anything anywhere: it is read, or refused with a typed error."""
+"""An experiment with anything anywhere, and files that strangers have: read, or refused with a typed error."""
 
 from __future__ import annotations
 
 import copy
+import json
 import random
-from contextlib import suppress
+import resource
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+import networkx
 import pytest
 
+from simcluster import topology
 from simcluster.documents.yaml import parse_value
 from simcluster.errors import SimclusterError, UsageError
 from simcluster.experiment.read.read import read_experiment
+from simcluster.inference.load.trace import read_trace
+from simcluster.inference.models.open import open_model
+from simcluster.overlays.setting import overlay_of
 
 VALUES = (
     *(
@@ -100,3 +110,146 @@ def _value(text: str) -> Any:
         return parse_value(text)
     except UsageError:
         return text
+
+
+MOST_MORE_KB = 600_000
+"""Memory that reading a small file may take."""
+GRAPHS: tuple[Callable[[], Any], ...] = (
+    lambda: networkx.empty_graph(0), lambda: networkx.empty_graph(3), lambda: networkx.path_graph(4),
+    lambda: networkx.grid_2d_graph(2, 3), lambda: networkx.karate_club_graph(), lambda: networkx.les_miserables_graph(),
+    lambda: networkx.florentine_families_graph(), lambda: networkx.barbell_graph(3, 1), lambda: networkx.star_graph(5),
+    lambda: networkx.random_geometric_graph(6, 0.8, seed=1), lambda: networkx.gn_graph(5, seed=1),
+    lambda: networkx.MultiGraph([(0, 1), (0, 1)]), lambda: networkx.MultiDiGraph([("a", "b"), ("b", "a")]),
+    lambda: networkx.Graph([(1, 1), (1, 2)]),
+    lambda: networkx.Graph([("São Paulo", "New York, NY"), ("New York, NY", "x/y")]),
+    lambda: networkx.Graph([(1, "1"), ("1", 2.0), (2.0, (2, 0))]),
+)  # fmt: skip
+KEYS = (
+    "device",
+    "flops",
+    "memory",
+    "kind",
+    "weight",
+    "capacity",
+    "bandwidth",
+    "latency",
+    "Latitude",
+    "label",
+    "x y",
+    "id",
+)
+ODD: tuple[Any, ...] = (
+    0, -1, 2**70, 1e400, float("nan"), True, None, "", "1 Gbps", "1 ms", "raspberry-pi-5", "switch", "x" * 5000,
+    "\u202e\x1b[31m", [1], {"a": {"b": 1}}, (1, 2), {1, 2}, b"a", object, 3 + 4j,
+)  # fmt: skip
+CONFIG: dict[str, Any] = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 8, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 16, "vocab_size": 32,
+    "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "max_position_embeddings": 64,
+}  # fmt: skip
+FAMILIES: tuple[dict[str, Any], ...] = (
+    {}, {"model_type": "qwen2"}, {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
+    {"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2}, {"model_type": "bert"}, {"model_type": None},
+    {"rope_scaling": {"rope_type": "llama3", "factor": 8}}, {"quantization": {"bits": 4, "group_size": 64}},
+    {"quantization_config": {"quant_method": "fp8"}}, {"quantization_config": {"bits": 4, "quant_method": "awq"}},
+    {"text_config": {"hidden_size": 8}}, {"model_type": "deepseek_v3", "n_routed_experts": 8},
+)  # fmt: skip
+NUMBERS: tuple[Any, ...] = (0, -1, 7, 10**6, 2**31 - 1, 2**62, 10**400, 1.5, "8", None, [], {}, True, "x" * 5000)
+KINDS = {4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 12: "<d"}
+"""Numbers in a GGUF file, by type."""
+TRACES = (
+    "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n0,m,5,5,10,API log\n1,m,6,7,13,API log\n",
+    "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9,396,109\n",
+    '{"timestamp": 0, "input_length": 655, "output_length": 52}\n{"timestamp": 1053, "input_length": 6}\n',
+    '[{"t": 0}]', "", "time_s,bandwidth\n0,1 Mbps\n2,3 Mbps\n", "0.0\t1.5\n1.0\t0.8\n", "0\n1\n1\n", "a;b;c\n1;2;3\n",
+)  # fmt: skip
+NOISE = ("-1", "1e400", "nan", "", '"', "\x00", "\ufeff", "9" * 500, ",", "\r", "\n\n", "{", "ü", "2023-13-45", "1,5")
+
+
+@contextmanager
+def refused_or_read() -> Iterator[None]:
+    """Let typed refusals pass, and fail if what was read took much memory."""
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with suppress(SimclusterError):
+        yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < MOST_MORE_KB
+
+
+@pytest.mark.parametrize("number", range(len(GRAPHS)))
+def test_a_graph_of_networkx_with_any_attributes_is_a_topology_and_an_overlay_or_refused(number: int) -> None:
+    rng = random.Random(number)
+    for turn in range(8):
+        graph = GRAPHS[number]()
+        for _ in range(rng.randint(0, 4) if turn else 0):
+            (key, value), nodes, edges = (rng.choice(KEYS), rng.choice(ODD)), list(graph), list(graph.edges)
+            where = rng.choice(["graph", *["node"] * bool(nodes), *["edge"] * bool(edges)])
+            owner = graph.graph if where == "graph" else None
+            owner = graph.nodes[rng.choice(nodes)] if where == "node" else owner
+            owner = graph.edges[rng.choice(edges)] if where == "edge" else owner
+            owner[key] = value
+        with refused_or_read():
+            topology.load(graph)
+        with refused_or_read():
+            overlay_of(graph, max(len(graph), 1), 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_configuration_of_any_model_family_is_planned_for_or_refused(seed: int, tmp_path: Path, command: Any) -> None:
+    rng = random.Random(seed)
+    for turn in range(10):
+        config = CONFIG | rng.choice(FAMILIES)
+        for _ in range(rng.randint(0, 2) if turn else 0):
+            config[rng.choice(sorted(config))] = rng.choice(NUMBERS)
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+        _planned(folder, command)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_gguf_file_with_any_metadata_is_planned_for_or_refused(seed: int, tmp_path: Path, command: Any) -> None:
+    rng = random.Random(seed)
+    for turn in range(10):
+        kind = rng.choice(["llama", "qwen2", "gemma3", "llama4", ""])
+        names = ("block_count", "embedding_length", "attention.head_count", "feed_forward_length", "expert_count")
+        entries = [_text("general.architecture") + struct.pack("<I", 8) + _text(kind)]
+        for name in names[: rng.randint(0, 5)]:
+            type_ = rng.choice(sorted(KINDS))
+            value = struct.pack(KINDS[type_], rng.choice([0, 1, 2, 8]))
+            entries.append(_text(f"{kind}.{name}") + struct.pack("<I", type_) + value)
+        entries.append(_text("tokens") + struct.pack("<IIQ", 9, 8, rng.choice([0, 2**20, 2**62])))
+        body = b"GGUF" + struct.pack("<IQQ", 3, rng.choice([0, 0, 1, 2**40]), len(entries)) + b"".join(entries)
+        file = tmp_path / f"{turn}.gguf"
+        file.write_bytes(body[: rng.randint(4, len(body))] if rng.random() < 0.3 else body)
+        _planned(file, command)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_trace_of_requests_or_of_bandwidth_is_read_or_refused(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    ends = {name: {"device": "raspberry-pi-5"} for name in "ab"}
+    for turn in range(30):
+        text = rng.choice(TRACES)
+        for _ in range(rng.randint(0, 3)):
+            place = rng.randint(0, len(text))
+            text = text[:place] + rng.choice(NOISE) + text[place + rng.randint(0, 3) :]
+        file = tmp_path / f"{turn}.csv"
+        file.write_text(text, encoding="utf-8", newline="")
+        with refused_or_read():
+            read_trace(file)
+        link = {"between": ["a", "b"], "bandwidth": "1 Mbps", "latency": "1 ms", "trace": {"file": str(file)}}
+        with refused_or_read():
+            topology.load({"nodes": ends, "links": [link]})
+
+
+def _text(words: str) -> bytes:
+    return struct.pack("<Q", len(words)) + words.encode()
+
+
+def _planned(model: Path, command: Any) -> None:
+    """Plan for *model*, and open it: a result, or a sentence and exit code 2."""
+    code, out, err = command("plan", "thunderbolt-mesh-4", "--model", str(model))
+    assert (code, bool(out)) == (0, True) or (code == 2 and err.startswith("error")), (code, err)
+    assert len(err) < 4000
+    with refused_or_read():
+        open_model(str(model))

@@ -262,4 +262,39 @@ ONCE_THERE = [
     ),
 ]
 
-PLANTED = [*IN_THE_SIMULATOR, *AT_SERVERS, *AMONG_NEIGHBOURS, *IN_GROUPS, *IN_CHECKPOINTS, *ONCE_THERE]
+IN_ODD_CASES = [
+    plant(
+        61,
+        "a global generator that is lent is not given back",
+        "simcluster/workloads/global_rng.py",
+        "            generator.set_state(before)",
+        "            pass",
+        needs=("draws",),
+    ),
+    plant(
+        62,
+        "a model is evaluated with running means that no batch has changed",
+        "simcluster/workloads/evaluation.py",
+        "        mine.copy_(given)\n    for own",
+        "        pass\n    for own",
+        needs=("running mean",),
+    ),
+    plant(
+        63,
+        "batch sizes by node are read one larger",
+        "simcluster/workloads/workload.py",
+        "batch_sizes=tuple(sizes))",
+        "batch_sizes=tuple(size + 1 for size in sizes))",
+        needs=("sizes",),
+    ),
+    plant(
+        64,
+        "a topology in parts is not refused",
+        "simcluster/topology/read/read.py",
+        "gateways)[:MOST_PROBLEMS]:",
+        "gateways)[:0]:",
+        needs=("parts",),
+    ),
+]
+
+PLANTED = [*IN_THE_SIMULATOR, *AT_SERVERS, *AMONG_NEIGHBOURS, *IN_GROUPS, *IN_CHECKPOINTS, *ONCE_THERE, *IN_ODD_CASES]

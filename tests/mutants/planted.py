@@ -10,7 +10,8 @@ from tests.mutants.trial import Mutant
 @dataclass(frozen=True)
 class Planted:
     """*mutant* is the change. It shows only in runs of *algorithms*, if a fault of *kinds* happens, and only where the
-    experiment has all that it *needs*: `slope` (equal gradients), `checkpoint`. Empty: in any. *was_there*: the library
+    experiment has all that it *needs*: `slope` (equal gradients), `checkpoint`, `draws` (from global generators),
+    `running mean`, `sizes` (by node), `parts` (a topology in them). Empty: in any. *was_there*: the library
     once had it.
     """
 

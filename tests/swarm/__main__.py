@@ -2,7 +2,8 @@
 
 python -m tests.swarm --seed N                    one seed, with all that it drew; --shrink makes it small
 python -m tests.swarm [--first 0] [--seeds 5000]  many; a line for each that breaks an invariant, the first ones shrunk
-python -m tests.swarm --soak 100000               many, going on where the last soak was stopped; every mark is reached
+python -m tests.swarm --soak 20000 [--jobs 2]     many, from where the last soak was stopped; every mark is reached.
+                                                  After a whole soak, the next seeds; --first chooses others
 
 Exit code 1 if an invariant is broken, a run comes out otherwise in another process, or a soak misses a mark. What is
 found goes to runs/swarm.
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.swarm.memory import in_memory
-from tests.swarm.soak import Totals, saved, soak, summary, write_minimal
+from tests.swarm.soak import Totals, saved, soak_in_parallel, summary, write_minimal
 from tests.swarm.telling import told
 from tests.swarm.trial import try_seed
 
@@ -32,7 +33,8 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int)
     parser.add_argument("--shrink", action="store_true", help="with --seed: make it small")
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--first", type=int)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--seeds", type=int, default=5000)
     parser.add_argument("--soak", type=int, help="seeds in all, over as many calls as it takes")
     parser.add_argument("--as-found", action="store_true", help="many: do not make what fails small")
@@ -42,9 +44,16 @@ def main() -> int:
             return one(given.seed, Path(place), shrinks=given.shrink)
         minimal = None if given.as_found else FOLDER
         file = FOLDER / "soak.json" if given.soak else None
-        totals = saved(file, given.first) if file is not None else Totals(given.first, given.first)
-        soak(totals, given.first + (given.soak or given.seeds), Path(place), say, file, minimal)
+        first = given.first or 0
+        totals = saved(file, given.first, given.soak) if file is not None else Totals(first, first)
+        until = totals.first + (given.soak or given.seeds)
+        try:
+            soak_in_parallel(totals, until, Path(place), say, file, minimal, given.jobs)
+        except KeyboardInterrupt:
+            say(f"stopped; seeds {totals.first} to {totals.next - 1} are done")
     say("\n".join(summary(totals)))
+    if totals.next < until:
+        return 1
     if given.soak and totals.missing:
         say("\n".join(["marks that were never reached:", *(f"    {', '.join(mark)}" for mark in totals.missing)]))
     return int(bool(totals.broken or totals.otherwise or (given.soak and totals.missing)))

@@ -10,8 +10,14 @@ from typing import Any
 
 import yaml
 
-SLOPE = Path(__file__).with_name("slope.py")
-"""The workload of the swarm's own."""
+HERE = Path(__file__).parent
+SLOPE, NORMED, DRAWING = (f"{HERE}/{name}" for name in ("slope.py:slope", "models.py:normed", "models.py:drawing"))
+"""Workloads that only a swarm has."""
+NOISY = f"{HERE}/noisy.py:noisy"
+"""An algorithm that only a swarm has, which promises what KIN does."""
+KIN = "all_reduce_dp"
+OWN = (("workload", "path"), ("algorithm", "name"))
+"""Keys with such a file."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +30,9 @@ class Case:
 
     @property
     def algorithm(self) -> str:
-        return str(self.document["algorithm"]["name"])
+        """The algorithm with the promises of this case's."""
+        name = str(self.document["algorithm"]["name"])
+        return KIN if ":" in name else name
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -42,7 +50,20 @@ class Case:
     @property
     def is_sloped(self) -> bool:
         """Whether every gradient is the same."""
-        return "path" in self.document["workload"]
+        return self._has(SLOPE)
+
+    @property
+    def is_normed(self) -> bool:
+        """Whether the model has a running mean."""
+        return self._has(NORMED)
+
+    @property
+    def batch_sizes(self) -> list[int]:
+        """Different batch sizes, least first; empty if they depend on the speed of devices."""
+        size = self.document["workload"].get("batch_size", 2 if self.is_sloped else 16)
+        if not isinstance(size, dict):
+            return [int(size)]
+        return [] if "by" in size else sorted(set(size.values()))
 
     @property
     def undisturbed(self) -> Case:
@@ -56,6 +77,9 @@ class Case:
     def with_document(self, **changed: Any) -> Case:
         return replace(self, document={**copy.deepcopy(self.document), **changed})
 
+    def _has(self, workload: str) -> bool:
+        return bool(self.document["workload"].get("path") == workload)
+
     def command(self, file: str) -> str:
         """The line that runs it from *file*."""
         names = {"max_restarts": "--max-restarts"}
@@ -68,9 +92,9 @@ class Case:
     def write(self, path: Path, about: str = "") -> None:
         """Writes the experiment, below a comment that says how to run it, and why it is kept."""
         document = copy.deepcopy(self.document)
-        if self.is_sloped:
-            place = os.path.relpath(SLOPE, path.resolve().parent)
-            document["workload"]["path"] = f"{place}:slope"
+        for block, key in OWN:
+            if ":" in document[block].get(key, ""):
+                document[block][key] = os.path.relpath(document[block][key], path.resolve().parent)
         lines = [f"# {line}" for line in [*about.splitlines(), self.command(path.name)] if line]
         lines.append(f"# options: {yaml.safe_dump(self.options, default_flow_style=True).strip()}")
         body = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=110)
@@ -83,6 +107,7 @@ def read_case(path: Path) -> Case:
     text = path.read_text(encoding="utf-8")
     document = yaml.safe_load(text)
     options = next((line.partition("options:")[2] for line in text.splitlines() if line.startswith("# options:")), "{}")
-    if "path" in document["workload"]:
-        document["workload"]["path"] = f"{SLOPE}:slope"
+    for block, key in OWN:
+        if ":" in document[block].get(key, ""):
+            document[block][key] = f"{HERE}/{Path(document[block][key]).name}"
     return Case(int(document.get("seed", 0)), document, yaml.safe_load(options))

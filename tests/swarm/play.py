@@ -21,6 +21,7 @@ from simcluster.workloads.progress.ledger import Ledger
 from simcluster_backends.sim import run as sim
 from tests.swarm.case import Case
 from tests.swarm.disk import audited
+from tests.swarm.generators import generator_states, stir
 from tests.swarm.watchdog import Livelock, watched
 
 
@@ -30,7 +31,7 @@ class Counted:
 
     *draws*: batches taken in hand, by attempt: a run that begins again has several. *loaded*: those that a checkpoint
     told of. *said*: errors in the log, which no caller would have seen. *unsafe*: what a power cut would have spoilt.
-    *clusters*: one for each attempt.
+    *clusters*: one for each attempt. *kept_generators*: the caller's global generators are as they were.
     """
 
     draws: list[int] = field(default_factory=list)
@@ -40,6 +41,7 @@ class Counted:
     warned: list[str] = field(default_factory=list)
     unsafe: list[str] = field(default_factory=list)
     clusters: list[sim.Cluster] = field(default_factory=list)
+    kept_generators: bool = True
 
 
 @dataclass
@@ -86,6 +88,8 @@ def play(case: Case, folder: Path, resumed: Path | None = None, *, keeps_faults:
     """
     shutil.rmtree(folder, ignore_errors=True)
     counted, made, error = Counted(), _Made(), None
+    stir(f"{folder.name} {case.seed}")  # no two runs of a seed begin with the same
+    states = generator_states()
     with _listening(counted, made), audited(counted.unsafe), watched():
         try:
             if resumed is None:
@@ -95,6 +99,7 @@ def play(case: Case, folder: Path, resumed: Path | None = None, *, keeps_faults:
                 simcluster.resume(resumed, out=folder, overrides=overrides, options=case.options, report=False)
         except (Exception, Livelock) as failed:
             error = failed
+    counted.kept_generators = generator_states() == states
     played = Played(case, folder, error, made.record, made.plan, counted)
     if (error is None or isinstance(error, RunError)) and (folder / "summary.json").is_file():
         played.summary = simcluster.load_run(folder).summary

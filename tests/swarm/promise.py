@@ -20,12 +20,12 @@ def way_of(case: Case, hits: Hits) -> str:
     name, settings = case.algorithm, case.settings
     word = TABLE[name]["crash"]
     if name in GOSSIP:
-        needs_all = settings.get("output") == "mean" or settings.get("consensus_every")
-        return "restored" if needs_all or not _graph_bears_losses(case, hits) else "gossip"
+        return "restored" if needs_all(case) or not _graph_bears_losses(case, hits) else "gossip"
     if word == "goes on":
         return "served" if name != "easgd" or settings.get("form", "asynchronous") == "asynchronous" else "restored"
     if word == "re-forms":
         stays = not hits.plan.regroup or facts_of(ALGORITHMS[name]).why_it_stays(case.document["algorithm"])
+        stays = stays or are_unequal(hits)  # sizes belong to nodes
         return "restored" if stays else "re-forms"
     return "restored"
 
@@ -35,13 +35,25 @@ def is_exact(case: Case) -> bool:
     return facts_of(ALGORITHMS[case.algorithm]).exact(case.settings)
 
 
+def needs_all(case: Case) -> bool:
+    """Whether *case* is gossip that ends with the mean of all ranks, or takes it now and then."""
+    gossips = case.algorithm in GOSSIP
+    return gossips and (case.settings.get("output") == "mean" or bool(case.settings.get("consensus_every")))
+
+
+def are_unequal(hits: Hits) -> bool:
+    """Whether nodes have batches of different sizes."""
+    return len(set(hits.plan.workload.batch_sizes)) > 1
+
+
 def restores_bits(case: Case, hits: Hits) -> bool:
     """Whether *case*, begun again from a checkpoint, ends with the bits of an undisturbed run.
 
-    Not where it may have continued without a node before it was kept, as gossip does until the mean of all is needed.
+    Not where it may have continued without a node before it was kept, as gossip does. Where the mean of all is needed,
+    a checkpoint has every rank's part, of its first life.
     """
     if case.algorithm in GOSSIP:
-        return is_exact(case) and not hits.may_be_lost
+        return is_exact(case) and (needs_all(case) or not hits.may_be_lost)
     server = hits.plan.topology.workers[0]
     return is_exact(case) and (way_of(case, hits) == "restored" or hits.may_be_lost <= {server})
 

@@ -20,7 +20,7 @@ import traceback
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.mutants.of_faults import PLANTED
 from tests.mutants.planted import Planted
@@ -113,6 +113,19 @@ def _awaited(pid: int, place: Path, number: str, limit_s: float) -> Found:
     return Found(number, trouble=trouble.read_text() if trouble.is_file() else "its process died")
 
 
+def needs_of(case: Any) -> dict[str, bool]:
+    """Return what a case has of all that a planted defect may need."""
+    workload, topology = case.document["workload"], case.document["topology"]
+    return {
+        "slope": case.is_sloped,
+        "checkpoint": "checkpoint" in case.document,
+        "draws": str(workload.get("path")).endswith(":drawing"),
+        "running mean": case.is_normed,
+        "sizes": isinstance(workload.get("batch_size"), dict),
+        "parts": topology["name"] == "in-parts",
+    }
+
+
 def _search(place: Path, planted: Planted, seeds: int, judge: Judge) -> Found:
     """In the child, which imports the copy: the first seed that breaks anything, and would not without the defect."""
     sys.path.insert(0, str(place))
@@ -123,7 +136,7 @@ def _search(place: Path, planted: Planted, seeds: int, judge: Judge) -> Found:
     tried = 0
     for seed in range(seeds):
         case = draw.draw_case(seed)
-        has = {"slope": case.is_sloped, "checkpoint": "checkpoint" in case.document}
+        has = needs_of(case)
         if planted.algorithms and case.algorithm not in planted.algorithms:
             continue
         if not all(has[need] for need in planted.needs):

@@ -42,7 +42,7 @@ def _fewer_settings(case: Case) -> Iterator[Case]:
             yield replace(case, document={name: value for name, value in case.document.items() if name != key})
     for key in case.settings:
         settings = {name: value for name, value in case.settings.items() if name != key}
-        yield case.with_document(algorithm={"name": case.algorithm, **settings})
+        yield case.with_document(algorithm={"name": case.document["algorithm"]["name"], **settings})
     for key in case.options:
         yield replace(case, options={name: value for name, value in case.options.items() if name != key})
     if "time" in case.document["stop"]:

@@ -17,6 +17,7 @@ from tests.swarm.checks.weights import check_weights
 from tests.swarm.draw.case import draw_case
 from tests.swarm.draw.dice import Dice
 from tests.swarm.draw.faults import Clock, draw_faults
+from tests.swarm.draw.topology import IN_PARTS
 from tests.swarm.hits import Hits, hits_of
 from tests.swarm.play import Played, is_refused, play
 from tests.swarm.promise import restores_bits
@@ -53,9 +54,13 @@ def try_case(case: Case, place: Path, *, draws: bool = False) -> Verdict:
     if is_refused(before):
         verdict.refused = str(before.error)
         return verdict
+    if case.document["topology"]["name"] == IN_PARTS:
+        verdict.broken.append(("a topology in parts is refused", f"{before.error!r}"))
     verdict.broken += [(f"undisturbed: {name}", how) for name, how in _judge(before, before)]
     if before.record is None or not before.is_done:
         return verdict
+    if len(sizes := case.batch_sizes) == 1 and isinstance(case.document["workload"].get("batch_size"), dict):
+        verdict.broken += _judge_sizes(case, sizes[0], before, place / "one size")
     if draws:
         verdict.case = case = draw_faults(case, clock_of(before))
     if not case.faults:
@@ -70,6 +75,14 @@ def try_case(case: Case, place: Path, *, draws: bool = False) -> Verdict:
         hits = hits_of(case, after.plan, after.happened)
         verdict.broken += _judge_resumed(after, before, hits, place / "resumed", verdict)
     return verdict
+
+
+def _judge_sizes(case: Case, size: int, before: Played, folder: Path) -> Found:
+    """Check that equal batch sizes by node give the bits of one number."""
+    one = play(case.with_document(workload=case.document["workload"] | {"batch_size": size}).undisturbed, folder)
+    found, expected = before.summary["weights_sha256"], one.summary.get("weights_sha256")
+    if found != expected:
+        yield "equal sizes are one size", f"{found}, and {expected} with batch_size: {size}; {one.error!r}"
 
 
 def clock_of(played: Played) -> Clock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tests.swarm_serving.trial import broken, broken_on_processes
+from tests.swarm_serving.trial import broken, broken_on_processes, broken_when_generated
 
 
 def main() -> None:
@@ -14,7 +14,8 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     asked, count = parser.parse_args(), 0
     for seed in range(asked.first, asked.first + asked.seeds):
-        if found := (broken_on_processes if asked.real else broken)(seed):
+        found = broken_on_processes(seed) if asked.real else [*broken(seed), *broken_when_generated(seed)]
+        if found:
             count += 1
             print(f"seed {seed}: {'; '.join(found)}", flush=True)
     print(f"{count} of {asked.seeds} seeds broken")

@@ -59,9 +59,13 @@ def drawn(seed: int) -> Case:
     """Return the case of *seed*, without times of faults and cancels beyond those of its undisturbed run."""
     chance = random.Random(f"served {seed}")
     size = chance.randint(2, 4)
-    topology = Topology.star(size)
+    more = random.Random(f"more {seed}")
+    size = more.choice([size, size, size, 5, 6])
+    topology = more.choice([Topology.star, Topology.star, Topology.complete])(size)
     kind: Any = chance.choice(["alone", "pipeline", "tensor", "replicas"])
     count = {"alone": 1, "tensor": chance.randint(2, min(3, size))}.get(kind, chance.randint(2, size))
+    is_alone = more.random() < 0.2  # one request, and replicas everywhere: all but one have nothing to answer
+    count = size if is_alone and kind == "replicas" else count
     count = min(count, LAYERS) if kind == "pipeline" else count
     ranks = tuple(chance.sample(range(size), count))
     cuts = sorted(chance.sample(range(1, LAYERS), count - 1)) if kind == "pipeline" else []
@@ -72,7 +76,7 @@ def drawn(seed: int) -> Case:
     roles = random.Random(f"roles {seed}")
     prefill = roles.randrange(count) if kind == "replicas" else 0
     requests = []
-    for number in range(chance.randint(1, 6)):
+    for number in range(1 if is_alone else chance.randint(1, 6)):
         prompt = tuple(chance.choices(range(64), k=chance.randint(1, 10)))
         sampling = chance.choice([Sampling(), Sampling(0.8, 40, 0.95, seed=number)])
         requests.append(Request(str(number), prompt, chance.randint(1, CONTEXT - len(prompt)), sampling))
@@ -87,6 +91,10 @@ def drawn(seed: int) -> Case:
     case.cancels = {one.id: chance.uniform(0, 2 * lasts_s) for one in requests if chance.random() < 0.2}
     case.dead_s = lasts_s / 2
     case.faults = [_fault(chance, case, lasts_s) for _ in range(chance.randint(0, 3))]
+    if more.random() < 0.25:
+        first = {"node": topology.workers[ranks[0]], "at": f"{more.uniform(0, lasts_s)!r} s"}
+        case.faults.append({"kind": more.choice(["crash", "restart", "hang"])} | first)
+        case.faults[-1] |= {"after": f"{lasts_s / 4!r} s"} if case.faults[-1]["kind"] == "restart" else {}
     joins = {fault["node"]: fault for fault in reversed(case.faults) if fault["kind"] == "join"}
     case.faults = [fault for fault in case.faults if joins.get(fault.get("node", ""), fault) is fault]
     return case

@@ -11,7 +11,7 @@ from simcluster.inference.request import Request
 from simcluster.serving import seat
 from simcluster.serving.desk import front
 from tests.swarm_serving.draw import drawn
-from tests.swarm_serving.trial import broken, broken_on_processes
+from tests.swarm_serving.trial import broken, broken_on_processes, broken_when_generated
 
 SEEDS = 24
 
@@ -24,6 +24,11 @@ def found(seeds: int = 60) -> str:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_every_request_is_answered_once_with_the_tokens_of_one_process(seed: int) -> None:
     assert broken(seed) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_generate_gives_the_tokens_of_one_process_under_the_same_faults(seed: int) -> None:
+    assert broken_when_generated(seed) == []
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -121,14 +121,20 @@ async def play(node: Transport, recorder: Recorder, config_json: str) -> NodeRec
         raise
 
 
+def alone(case: Case) -> dict[str, tuple[int, ...]]:
+    """Return the tokens of each request of *case*, by id, from one node that answers nothing else."""
+    one_node = Case(case.topology, Layout("alone", (0,), (LAYERS,)), case.limits | {"batches": 1, "guesses": 0}, [])
+    expected = {}
+    for one in case.requests:
+        one_node.requests = [one]
+        expected[one.id] = answer_all(setup_of(one_node, given=True), case.topology).answers[one.id].tokens
+    return expected
+
+
 def broken(seed: int) -> list[str]:
     """Return what is wrong with *seed*."""
     case = drawn(seed)
-    alone = Case(case.topology, Layout("alone", (0,), (LAYERS,)), case.limits | {"batches": 1, "guesses": 0}, [])
-    expected = {}
-    for one in case.requests:
-        alone.requests = [one]
-        expected[one.id] = answer_all(setup_of(alone, given=True), case.topology).answers[one.id].tokens
+    expected = alone(case)
     with simcluster.faults() as plan:
         plan.faults += case.faults
         faults = faults_on(case.topology)
@@ -149,11 +155,17 @@ def broken(seed: int) -> list[str]:
     return [*clients.wrong, *Counted.wrong, *_judged(case, clients, record, expected)]
 
 
-def _judged(case: Case, clients: Clients, record: Any, expected: dict[str, tuple[int, ...]]) -> list[str]:
-    wrong = []
+def _hit(case: Case) -> tuple[set[str], bool]:
+    """Return the nodes that faults may lose, and whether the run may fail for it."""
     hit = {fault["node"] for fault in case.faults if fault["kind"] in ("crash", "restart", "hang", "join")}
     cuts = any(fault["kind"] == "cut" for fault in case.faults)
-    may_fail = hit == set(case.topology.workers) or (cuts and len(hit) + 1 >= len(case.topology.workers))
+    return hit, hit == set(case.topology.workers) or (cuts and len(hit) + 1 >= len(case.topology.workers))
+
+
+def _judged(case: Case, clients: Clients, record: Any, expected: dict[str, tuple[int, ...]]) -> list[str]:
+    wrong = []
+    hit, may_fail = _hit(case)
+    cuts = any(fault["kind"] == "cut" for fault in case.faults)
     if record.error is not None:
         if not isinstance(record.error, PeerLost):
             wrong.append(f"{type(record.error).__name__}: {record.error}")
@@ -223,3 +235,24 @@ def broken_on_processes(seed: int) -> list[str]:
         if shown[name] != len(tokens):
             wrong.append(f"request {name}: {shown[name]} of {len(tokens)} tokens were shown")
     return wrong
+
+
+def broken_when_generated(seed: int) -> list[str]:
+    """Return what is wrong with the same requests of *seed* where `generate` answers them, under the same faults."""
+    case = drawn(seed)
+    setup = replaced(setup_of(case), requests=tuple(case.requests))
+    expected = alone(case)
+    hit, may_fail = _hit(case)
+    with simcluster.faults() as plan:
+        plan.faults += case.faults
+        try:
+            found = answer_all(setup, case.topology, options={"dead_s": case.dead_s})
+        except PeerLost as error:
+            return [] if may_fail else [f"the run failed, though a node was left: {error}"]
+        except Exception as error:
+            return [f"{type(error).__name__}: {error}"]
+    wrong = []
+    for name, tokens in expected.items():
+        if found.answers[name].tokens != tokens:
+            wrong.append(f"request {name}: other tokens: {found.answers[name].tokens}, alone {tokens}")
+    return wrong + ([f"lost {dict(found.lost)}, hit {hit}"] if set(found.lost) - hit and not may_fail else [])

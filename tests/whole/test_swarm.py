@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import UsageError
 from simcluster.experiment import read_experiment
@@ -17,11 +20,12 @@ from tests.support.root import TESTS
 from tests.swarm import shrink as shrinking
 from tests.swarm import soak as soaking
 from tests.swarm.case import Case, read_case
-from tests.swarm.draw.case import draw_case
+from tests.swarm.draw.case import MOST, draw_case
 from tests.swarm.draw.faults import KINDS, Clock, draw_faults, kinds_of
+from tests.swarm.draw.topology import IN_PARTS, ODD_SHAPES
 from tests.swarm.known import KEPT, SEEDS
-from tests.swarm.marks import declared
-from tests.swarm.soak import Totals, saved, soak
+from tests.swarm.marks import DRAWN, _drawn, declared
+from tests.swarm.soak import Totals, saved, soak, soak_in_parallel
 from tests.swarm.telling import headline
 from tests.swarm.trial import Verdict, try_case, try_seed
 from tests.swarm.twice import EVERY, apart, fingerprint
@@ -75,7 +79,39 @@ def test_every_algorithm_and_kind_of_fault_is_drawn_and_each_is_left_out_now_and
         has = sum(any(fault["kind"] == kind for fault in case.faults) for case in drawn)
         assert 20 < has < 200, kind
     assert {len(case.faults) for case in drawn} == {0, 1, 2, 3, 4, 5}
-    assert {algorithm for _, _, algorithm in declared()} == set(ALGORITHMS)
+    assert {algorithm for kind, _, algorithm in declared() if kind != "drawn"} == set(ALGORITHMS)
+    assert {len(case.workers) for case in drawn} == set(range(1, MOST + 1))
+    drawn += map(draw_case, range(400, 700))
+    assert {what for case in drawn for what in _drawn(case)} == set(DRAWN)
+    shapes = {IN_PARTS, *(case.document["topology"]["name"] for case in drawn)}
+    assert shapes.issuperset(shape.replace(" ", "-") for shape in ODD_SHAPES)
+
+
+def test_a_topology_in_parts_is_refused_and_else_its_case_is_broken(tmp_path: Path) -> None:
+    case = next(case for case in map(draw_case, range(3000)) if case.document["topology"]["name"] == IN_PARTS)
+    assert "no route" in try_case(case, tmp_path).refused
+    whole = draw_case(1).document["topology"]
+    verdict = try_case(draw_case(1).with_document(topology=whole | {"name": IN_PARTS}), tmp_path)
+    assert verdict.names == ["a topology in parts is refused"]
+
+
+def test_equal_sizes_by_node_have_the_bits_of_one_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = next(case for case in map(draw_case, range(999)) if "equal sizes by node" in _drawn(case)).undisturbed
+    assert try_case(case, tmp_path).names == []
+    monkeypatch.setattr(Case, "batch_sizes", property(lambda case: [5]))
+    assert "equal sizes are one size" in try_case(case, tmp_path).names
+
+
+def test_a_run_that_changes_a_global_generator_breaks_a_promise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def careless(*given: Any, **options: Any) -> Any:
+        random.random()
+        return run(*given, **options)
+
+    run = simcluster.run
+    monkeypatch.setattr(simcluster, "run", careless)
+    assert try_case(draw_case(1).undisturbed, tmp_path).names == ["undisturbed: the caller's generators are kept"]
 
 
 def test_a_case_reads_back_from_its_file(tmp_path: Path) -> None:
@@ -121,6 +157,25 @@ def test_a_soak_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest
     reached = Totals(0, 4, marks=Counter({"crash, re-forms, zero": 2}))
     reached.save(file)
     assert saved(file, 0) == reached
+
+
+def test_a_soak_in_processes_says_how_fast_it_is_and_the_next_one_begins_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judge(seed: int, place: Path) -> Verdict:
+        return Verdict(draw_case(seed), [("it is so", "")] if seed == 7 else [])
+
+    monkeypatch.setattr(soaking, "try_seed", judge)
+    monkeypatch.setattr(soaking, "apart", lambda here: iter(()))
+    monkeypatch.setattr(soaking, "PORTION", 4)
+    said: list[str] = []
+    file = tmp_path / "soak.json"
+    soak_in_parallel(saved(file, None, 10), 10, tmp_path, said.append, file, None, jobs=2)
+    assert [line.split(":")[0] for line in said if "seeds/s" in line.splitlines()[0]] == ["to seed 4", "to seed 10"]
+    assert "--seed 7" in said[1]
+    assert saved(file, None, 20).next == 10
+    assert saved(file, None, 20).broken == {7: ["it is so"]}
+    assert saved(file, None, 10) == Totals(10, 10)
 
 
 def test_every_planted_defect_can_be_planted() -> None:

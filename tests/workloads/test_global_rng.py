@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from simcluster.workloads import mnist_mlp
 from simcluster.workloads.global_rng import borrowed
 
 
@@ -21,3 +22,10 @@ def test_equal_seeds_draw_equal_numbers_and_others_do_not():
 
     assert torch.equal(draw(1), draw(1))
     assert not torch.equal(draw(1), draw(2))
+
+
+def test_a_shard_of_a_model_leaves_the_generator_as_it_was():
+    replica = mnist_mlp(hidden=4, batch_size=4).replica(0, 2, 0, 1)
+    before = torch.get_rng_state()
+    replica.tensor_shard()
+    assert torch.equal(before, torch.get_rng_state())

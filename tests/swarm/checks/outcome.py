@@ -21,6 +21,8 @@ def check_outcome(played: Played, hits: Hits) -> Found:
     error = played.error
     for words in played.counted.said:
         yield "nothing is only logged", words
+    if not played.counted.kept_generators:
+        yield "the caller's generators are kept", "a global generator of torch, numpy or random has another state"
     for fault in hits.of(Crash, Leave):
         began = sum(len(row["spells_s"]) for row in played.happened if row["plan"] == dict(fault.spec))
         if began > sum(dict(other.spec) == dict(fault.spec) for other in hits.happened):
@@ -67,6 +69,8 @@ def _check_done(played: Played, hits: Hits) -> Found:
         yield "all steps are done", f"{steps}, and at least {least} of {hits.plan.steps}"
     if hits.plan.time_s is None and not serves_any(played.case, _did_their_part(played, hits)):
         yield "a server that only serves fails with its workers", f"lost {played.lost}"
+    if forgotten := _forgot(played, hits):
+        yield "a run fails with its model", forgotten
     for name, came_s in _came_in_time(played, hits):
         if name in lost:
             yield (
@@ -89,6 +93,21 @@ def _came_in_time(played: Played, hits: Hits) -> Iterator[tuple[str, float]]:
         came_s = absences[0].spells[0][1]
         if len(absences) == len(absences[0].spells) == 1 and came_s < end_s / 2:
             yield name, came_s
+
+
+def _forgot(played: Played, hits: Hits) -> str:
+    """Return how the model of a server's earlier life is missing from the result, or nothing."""
+    assert played.record is not None
+    server = played.record.nodes[0]
+    began_again = server.incarnation > 0 and server.name not in played.lost
+    if way_of(played.case, hits) != "served" or "restarts" in played.summary or not began_again:
+        return ""
+    names = hits.plan.topology.workers
+    began_s = [fault.spells[0][0] for fault in hits.of(Restart) if names[fault.rank] == server.name]
+    trained = [
+        row for row in server.metrics if row.name == "applied" and row.value and began_s and row.time_s < began_s[0]
+    ]
+    return f"the server restarted at {began_s[0]:g} s, {len(trained)} updates after its start" if trained else ""
 
 
 def _did_their_part(played: Played, hits: Hits) -> list[str]:

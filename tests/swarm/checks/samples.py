@@ -16,20 +16,20 @@ def check_samples(played: Played, before: Played, hits: Hits) -> Found:
     samples, record = played.summary.get("samples"), played.record
     if samples is None or record is None:
         return
-    batch = _batch_size(played)
+    least, most = sizes_of(played)
     began_again = "restarts" in played.summary or "resumed" in played.summary
     if min(samples.values()) < 0 or samples["repeated"] > samples["used"]:
         yield "samples", f"{samples}"
     if not began_again and not played.counted.joined:
-        drawn = played.counted.draws[-1] * batch
-        if drawn != samples["used"] + samples["lost"]:
-            yield "drawn = used + lost", f"{drawn} drawn, {samples}"
+        draws = played.counted.draws[-1]
+        if not draws * least <= samples["used"] + samples["lost"] <= draws * most:
+            yield "drawn = used + lost", f"{draws} batches of {least} to {most} drawn, {samples}"
     server_lives = played.case.workers[0] not in hits.gone  # one that comes back counts from nothing
     is_counted = played.case.algorithm in COUNTED and _are_batches(played)
     if is_counted and played.is_done and not began_again and server_lives:
         applied = max((value for _, _, value in played.values("applied")), default=0.0)
-        if samples["used"] != applied * batch:
-            yield "used = applied", f"{applied:g} batches of {batch} applied, {samples}"
+        if not applied * least <= samples["used"] <= applied * most:
+            yield "used = applied", f"{applied:g} batches of {least} to {most} applied, {samples}"
     by_time = hits.plan.time_s is not None
     is_forgotten = len(played.case.workers) == 1 and bool(hits.comers)  # no peer has its state
     if began_again and not is_forgotten and played.is_done and restores_bits(played.case, hits) and not by_time:
@@ -54,6 +54,10 @@ def _are_batches(played: Played) -> bool:
     return played.case.settings.get("push", "gradients") == "gradients"
 
 
-def _batch_size(played: Played) -> int:
-    workload = played.case.document["workload"]
-    return int(workload.get("batch_size", 2 if played.case.is_sloped else 16))
+def sizes_of(played: Played) -> tuple[int, int]:
+    """Return the least and the most samples of a batch."""
+    sizes = played.case.batch_sizes
+    if not sizes:  # they depend on devices
+        assert played.plan is not None
+        sizes = sorted(played.plan.workload.batch_sizes)
+    return sizes[0], sizes[-1]

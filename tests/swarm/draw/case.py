@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any, Final
 
 from simcluster.algorithms import ALGORITHMS
-from tests.swarm.case import SLOPE, Case
+from simcluster.algorithms.facts import Facts, facts_of
+from tests.swarm.case import DRAWING, KIN, NOISY, NORMED, SLOPE, Case
 from tests.swarm.draw.dice import Dice
 from tests.swarm.draw.settings import draw_settings
 from tests.swarm.draw.topology import draw_topology
+from tests.swarm.models import PLACES, SOURCES
 
 FEATURES: Final = dict.fromkeys((
     "unequal devices", "stragglers", "unequal links", "jitter", "packet loss", "half duplex", "small inbox",
     "rendezvous", "send buffers", "settings", "stop by time", "epochs", "checkpoints", "regroup off", "restarts",
-    "slope", "digits", "impatience", "several threads",
+    "slope", "digits", "impatience", "several threads", "many nodes", "odd shapes", "normed", "global draws",
+    "sizes by node", "joins beside losses",
 ))  # fmt: skip
 """Parts of a case. Each seed omits a random part of them: with everything at once, much is never met alone."""
 
@@ -26,6 +29,8 @@ OVERLAPPING: Final = "streaming_diloco"
 
 SIZES: Final = (1, 2, 3, 4, 5, 6, 7, 8)
 SHARES: Final = (2, 14, 30, 30, 12, 6, 2, 4)
+MOST: Final = 12
+"""Nodes of a few cases."""
 
 
 def draw_case(seed: int) -> Case:
@@ -34,13 +39,25 @@ def draw_case(seed: int) -> Case:
     features = dice.some("features", FEATURES, OMITTED)
     algorithm = dice.pick("algorithm", sorted(ALGORITHMS))
     size = dice.pick("size", SIZES, SHARES)
+    if "many nodes" in features and dice.chance("many nodes", 0.08):
+        size = dice.whole("nodes", SIZES[-1] + 1, MOST)
     if algorithm == "pipeline":
         size = min(size, 3)  # the model has three layers
+    chosen = {"name": algorithm, **_settings(dice, algorithm, size, features)}
+    facts = facts_of(ALGORITHMS[algorithm])
+    if algorithm == KIN and "global draws" in features and dice.chance("own algorithm", 0.4):
+        chosen, facts = {"name": NOISY}, Facts()
+    is_uneven = False
+    topology = draw_topology(dice.below("topology"), size, features)
+    workload = _workload(dice.below("workload"), algorithm, size, features)
+    if "sizes by node" in features and dice.chance("sizes by node", 0.1):
+        workload |= _sizes(dice.below("sizes"), _workers(topology), chosen, facts)
+        is_uneven = len(set(workload["batch_size"].values())) > 1
     document: dict[str, Any] = {
         "name": "swarm",
-        "topology": draw_topology(dice.below("topology"), size, features),
-        "algorithm": {"name": algorithm, **_settings(dice, algorithm, size, features)},
-        "workload": _workload(dice.below("workload"), algorithm, size, features),
+        "topology": topology,
+        "algorithm": chosen,
+        "workload": workload,
         "stop": _stop(dice.below("stop"), features),
         "seed": dice.whole("seed", 0, 999),
     }
@@ -50,6 +67,8 @@ def draw_case(seed: int) -> Case:
         document["checkpoint"] = {"every": dice.whole("every", 1, 4), "keep": dice.whole("keep", 1, 3)}
     if "regroup off" in features and dice.chance("regroup", 0.2):
         document["regroup"] = False
+    if is_uneven and facts.in_step and dice.chance("sizes stay", 0.8):
+        document["regroup"] = False  # else faults that may lose a node are refused
     if dice.chance("judged once", 0.5):
         document["evaluate_every"] = 100_000
     return Case(seed, document, _options(dice.below("options"), features))
@@ -64,10 +83,31 @@ def _workload(dice: Dice, algorithm: str, size: int, features: set[str]) -> dict
         return {"name": "mnist_mlp", "hidden": 2 * size, "batch_size": 4}
     if "digits" in features and dice.chance("digits", 0.06):
         return {"name": "mnist_mlp", "hidden": 4, "batch_size": 2}
+    samples = {} if size in SIZES else {"samples": 16 * size}
+    if "normed" in features and dice.chance("normed", 0.06):
+        return {"path": NORMED, "samples": 16 * size, "batch_size": 8, "momentum": dice.pick("momentum", (0.9, 1.0))}
+    if "global draws" in features and dice.chance("global draws", 0.06):
+        drawn = {"place": dice.pick("place", PLACES), "source": dice.pick("source", sorted(SOURCES))}
+        return {"path": DRAWING, "samples": 16 * size, "batch_size": 4} | drawn
     if "slope" in features and dice.chance("slope", 0.3):
-        return {"path": f"{SLOPE}:slope", "features": dice.pick("width", (1, 4, 9))}
+        return {"path": SLOPE, "features": dice.pick("width", (1, 4, 9)), **samples}
     sizes = {"features": dice.pick("features", (1, 3, 8, 8)), "batch_size": dice.pick("batch", (1, 4, 8))}
-    return {"name": "quadratic", "samples": 64, **sizes, "dtype": dice.pick("dtype", ("float32", "float64"))}
+    return {"name": "quadratic", "samples": 64, **samples, **sizes, "dtype": dice.pick("dtype", ("float32", "float64"))}
+
+
+def _workers(topology: dict[str, Any]) -> list[str]:
+    return [name for name, node in topology["nodes"].items() if node.get("kind", "worker") == "worker"]
+
+
+def _sizes(dice: Dice, names: list[str], chosen: dict[str, Any], facts: Facts) -> dict[str, Any]:
+    """Batch sizes by node: equal ones, and where averages weigh by samples also others, or shares by speed."""
+    form = "equal" if facts.evenly(chosen) else dice.pick("form", ("equal", "unequal", "by speed"))
+    least = 4  # a batch of one has no deviation
+    if form == "by speed":
+        return {"batch_size": {"total": least * len(names) + dice.whole("more", 0, 9), "by": "device"}}
+    if form == "unequal":
+        return {"batch_size": {name: dice.whole(name, least, 8) for name in names}}
+    return {"batch_size": dict.fromkeys(names, dice.pick("size", (least, 8)))}
 
 
 def _stop(dice: Dice, features: set[str]) -> dict[str, Any]:

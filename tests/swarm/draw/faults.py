@@ -14,6 +14,7 @@ from tests.swarm.draw.dice import Dice
 OF_NODES: Final = ("crash", "restart", "join", "leave", "hang", "slow")
 OF_LINKS: Final = ("cut", "flap", "latency", "bandwidth", "loss")
 OF_GROUPS: Final = ("partition", "reset")
+LOSING: Final = ("crash", "restart", "leave", "hang")
 KINDS: Final = (*OF_NODES, *OF_LINKS, *OF_GROUPS)
 DEAD_S: Final = 5.0
 """The default of *dead_s*."""
@@ -42,13 +43,16 @@ def kinds_of(case: Case) -> list[str]:
     kinds = kinds or [dice.pick("the only kind", known)]
     weights = [dice.spread(f"weight of {kind}", 0.1, 1.0) for kind in kinds]
     count = dice.pick("count", (0, 1, 2, 3, 4, 5), (4, 42, 26, 14, 8, 6))
-    return [dice.below(str(number)).pick("kind", kinds, weights) for number in range(count)]
+    drawn = [dice.below(str(number)).pick("kind", kinds, weights) for number in range(count)]
+    if "joins beside losses" in _features(case) and dice.chance("joins beside losses", 0.1):
+        drawn[:2] = ["join", dice.pick("loss", LOSING)]
+    return drawn
 
 
 def draw_faults(case: Case, clock: Clock) -> Case:
     """*case* with faults, and with the patience that they are drawn for."""
     dice = Dice(case.seed, "faults")
-    features = Dice(case.seed).some("features", FEATURES, OMITTED)
+    features = _features(case)
     dead_s = DEAD_S
     if "impatience" in features and dice.chance("impatient", 0.7):
         dead_s = _short(dice.uniform("dead_s", 0.05, 0.5) * clock.end_s)
@@ -57,6 +61,10 @@ def draw_faults(case: Case, clock: Clock) -> Case:
     for number, kind in enumerate(kinds_of(case)):
         drawer.add(dice.below(str(number)), kind)
     return case.with_faults(drawer.faults)
+
+
+def _features(case: Case) -> set[str]:
+    return Dice(case.seed).some("features", FEATURES, OMITTED)
 
 
 class _Drawer:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations, pairwise
-from typing import Any
+from typing import Any, Final
 
+import networkx
 import yaml
 
 from simcluster.documents.shipped import shipped_path
@@ -13,6 +15,21 @@ from tests.swarm.draw.dice import Dice
 SHAPES = ("star", "complete", "ring", "chain", "tree", "two sites", "shipped")
 SHIPPED = {4: "thunderbolt-mesh-4", 5: "smolcluster", 6: "two-sites-wan", 8: "star-8-gigabit"}
 """By the number of their workers."""
+ODD: Final[dict[str, Callable[[int, Dice], Any]]] = {
+    "lollipop": lambda size, dice: networkx.lollipop_graph(max(size // 2, 3), size - max(size // 2, 3)),
+    "barbell": lambda size, dice: networkx.barbell_graph(max(size // 3, 2), size - 2 * max(size // 3, 2)),
+    "grid": lambda size, dice: networkx.grid_2d_graph(2, size // 2) if size % 2 == 0 else networkx.wheel_graph(size),
+    "binary tree": lambda size, dice: networkx.full_rary_tree(2, size),
+    "random tree": lambda size, dice: networkx.random_labeled_tree(size, seed=dice.whole("tree", 0, 999)),
+    "small world": lambda size, dice: networkx.connected_watts_strogatz_graph(
+        size, 3, 0.4, seed=dice.whole("w", 0, 99)
+    ),
+    "in parts": lambda size, dice: networkx.disjoint_union(networkx.path_graph(size - 2), networkx.path_graph(2)),
+}
+"""Graphs of four nodes and more; workers forward what is not theirs. Those in parts are refused."""
+IN_PARTS: Final = "in-parts"
+STAR_OF_SWITCHES: Final = "star of switches"
+ODD_SHAPES: Final = (STAR_OF_SWITCHES, *ODD)
 DEVICES: tuple[dict[str, Any], ...] = (
     {"device": "raspberry-pi-4"},
     {"device": "x86-laptop"},
@@ -45,6 +62,8 @@ def draw_topology(dice: Dice, size: int, features: set[str]) -> dict[str, Any]:
     if shape == "shipped" and size in SHIPPED:
         return _shipped(SHIPPED[size])
     names = [f"n{rank}" for rank in range(size)]
+    if "odd shapes" in features and dice.chance("odd", 0.25):
+        shape = dice.pick("odd shape", ODD_SHAPES) if size > 3 else STAR_OF_SWITCHES
     pairs, switches = _pairs(dice, "star" if shape == "shipped" else shape, names)
     made: dict[str, Any] = {"name": shape.replace(" ", "-"), "nodes": {}, "links": []}
     plain = dice.pick("device", DEVICES)
@@ -70,6 +89,14 @@ def _shipped(name: str) -> dict[str, Any]:
 
 def _pairs(dice: Dice, shape: str, names: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
     """(what links join, switches) of a *shape*."""
+    if shape in ODD:
+        graph = ODD[shape](len(names), dice)
+        places = dict(zip(sorted(graph), dice.sample("places", names, len(names)), strict=True))
+        return [(places[a], places[b]) for a, b in sorted(graph.edges)], []
+    if shape == STAR_OF_SWITCHES:
+        leaves = [f"sw{number}" for number in range(1, 2 + len(names) // 3)]
+        own = [(name, dice.pick(f"switch of {name}", leaves)) for name in names]
+        return [*own, *((leaf, "sw0") for leaf in leaves)], ["sw0", *leaves]
     if shape == "complete" or (shape == "ring" and len(names) < 3):
         return list(combinations(names, 2)), []
     if shape == "ring":
