@@ -18,6 +18,7 @@ NO_TIME: Final = "no_time"
 NOT_AWAITED: Final = "not_awaited"
 NOT_FINITE: Final = "not_finite"
 SHARED: Final = "shared_state"
+SYSTEM: Final = "system_randomness"
 NO_STEP: Final = "no_step"
 UNTRAINED: Final = "untrained"
 
@@ -61,6 +62,11 @@ def _noticed(record: RunRecord) -> Iterator[Warned]:
             text = (
                 f"{where} calls replica.{row.what} outside node.compute, {times}: such work takes no virtual time and "
                 f"no energy, and on real nodes it blocks the node; write {INSTEAD.get(row.what, '')}"
+            )
+        elif row.kind == SYSTEM:
+            text = (
+                f"{where} draws from the system's randomness ({row.what}), {times}: no seed repeats that; draw from "
+                "node.rng, or give the generator a seed"
             )
         else:
             calls = f"{where} calls {_as_written(row.what)} without await, {times}"

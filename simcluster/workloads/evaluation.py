@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from simcluster.compute import HOST
 from simcluster.workloads.costs.counter import Counter
 from simcluster.workloads.data.samples import Samples
-from simcluster.workloads.global_rng import borrowed, drawn_from
+from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.initial.deferred import Deferred, allocate, is_present, release
 from simcluster.workloads.layers.layers import modules_in_order
 from simcluster.workloads.steps import Loss, outputs_of, trainable_of
@@ -81,13 +81,16 @@ class ByLayer:
 class Evaluator:
     """Evaluates weights in *model*, a model on *device* apart from the one that trains: that may be in a forward pass.
 
-    Threads take turns. torch's global generator is borrowed until an evaluation has shown that it draws nothing, since
-    training in another thread may need it. The model's weights take memory only while they are needed.
+    Threads take turns. The global generators are borrowed only if the model *draws*, since the algorithm or training in
+    another thread may need them. The model's weights take memory only while they are needed.
     """
 
-    def __init__(self, model: nn.Module, loss_function: Loss, samples: Samples, device: torch.device = HOST) -> None:
+    def __init__(
+        self, model: nn.Module, loss_function: Loss, samples: Samples, device: torch.device = HOST, *,
+        draws: bool = True,
+    ) -> None:  # fmt: skip
         self._model, self._loss, self._samples, self._device = model.eval(), loss_function, samples, device
-        self._lock, self._draws = threading.Lock(), True
+        self._lock, self._draws = threading.Lock(), draws
         self._separate = _separate(model)
         self.release()
 
@@ -104,17 +107,15 @@ class Evaluator:
         With *takes*, empty the list *trained* while its tensors are copied, so that they are never twice in memory.
         """
         device = self._device
-        with self._lock, torch.no_grad(), borrowed(0, device=device) if self._draws else nullcontext():
+        lent = borrowed(0, device=device, others=True) if self._draws else nullcontext()
+        with self._lock, torch.no_grad(), lent:
             forward: Callable[..., Any] = self._model
             if isinstance(trained, WeightsFile):
                 copy_untrained(self._model, source)
                 forward = ByLayer(self._model, trained)
             else:
                 copy_into(self._model, source, _emptied(trained) if takes else trained)
-            before = drawn_from(device) if self._draws else None
             result = evaluated(forward, self._loss, self._samples, device)
-            if before is not None:
-                self._draws = not torch.equal(before, drawn_from(self._device))
             if takes:
                 self.release()
         return result
@@ -244,13 +245,14 @@ class Evaluable(Weights):
         assert self._test is not None
         make_model = self._counter.make_model
         model = Deferred(make_model, self.device).model if in_parts else make_model().to(self.device)
-        return Evaluator(model, self._counter.loss, self._test, self.device)
+        draws = self._counter.counted.draws is not False if in_parts else self._counter.draws_when_judged(self._test)
+        return Evaluator(model, self._counter.loss, self._test, self.device, draws=draws)
 
     def _evaluate_here(self) -> dict[str, float]:
         """Evaluate the live model, which nothing else uses now: the memory may not hold a second one."""
         assert self._test is not None
         model = self._model.eval()
-        with torch.no_grad(), borrowed(0, device=self.device):
+        with torch.no_grad(), borrowed(0, device=self.device, others=True):
             forward = model if self._gathered is None else ByLayer(model, self._gathered)
             found = evaluated(forward, self._counter.loss, self._test, self.device)
         model.train()
