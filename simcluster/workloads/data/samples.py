@@ -59,7 +59,7 @@ class Samples:
         return replace(self, inputs=inputs, targets=targets)
 
     def digest(self) -> str:
-        """Return a hash of names, shapes and contents: of all if they are small, else of rows from the first to the last."""
+        """Return a hash of names, shapes and contents; of a large tensor, of rows from the first to the last."""
         names = list(self.inputs) if isinstance(self.inputs, Mapping) else []
         found = hashlib.sha256(repr(names).encode())
         for tensor in self.tensors:
