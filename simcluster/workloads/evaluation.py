@@ -197,6 +197,12 @@ class Evaluable(Weights):
         """Return {"loss", "accuracy"} on the held-out samples; {"loss"} without classes, {} without samples."""
         return self.evaluate_weights(self.parameters if self._gathered is None else self._gathered)
 
+    @property
+    def draws_when_judged(self) -> bool:
+        """Whether `evaluate` draws from the global generators."""
+        is_whole = self.computes and self._deferred is None
+        return is_whole and self._test is not None and self._counter.draws_when_judged(self._test)
+
     def evaluation(self) -> Callable[[], dict[str, float]]:
         """Return the work of `evaluate` for the present weights, whatever they are when it runs. It runs once."""
         source = self.untrained()
