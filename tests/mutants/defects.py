@@ -256,17 +256,17 @@ SEEN_IN_PEERS = [
         "sync_ps", "networks", nodes=(4,),
     ),
     Mutant(
-        "seeds", "all ranks of a process draw from one set of global generators", GENERATORS,
-        "if own is None or own is self._installed:", "if own is not None:",
+        "", "all ranks of a process draw from one set of global generators", GENERATORS,
+        "if own is None or own is self._installed:", "if own is None or self._installed is not None:",
         "all_reduce_dp", "draws",
     ),
     Mutant(
-        "seeds", "the global generators are in whatever state the process has them", GENERATORS,
+        "", "the global generators are in whatever state the process has them", GENERATORS,
         "        self.live += 1\n        _seed(sequence)\n", "        self.live += 1\n",
         "all_reduce_dp", "draws",
     ),
     Mutant(
-        "seeds", "every rank draws the same noise", "simcluster/experiment/node.py",
+        "", "every rank draws the same noise", "simcluster/experiment/node.py",
         'seed_sequence(experiment.seed, "global", node.name,', 'seed_sequence(experiment.seed, "global",',
         "all_reduce_dp", "draws",
     ),
