@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from simcluster.documents.user_code import brought_as, load_again
-from simcluster.process.places import is_own
+from simcluster.documents.user_code import brought_as, load_again, modules_beside
 
 MOST_ITEMS, MOST_DEPTH, MOST_ARRAY_BYTES = 10_000, 5, 1 << 20
 """Limits on what is looked at in a module: beyond them a change may be missed, and nothing is made up."""
@@ -24,33 +23,24 @@ Frozen = Any
 """The state of a value at one moment; equal to another one if nothing has changed that can be seen."""
 
 
-def modules_beside(path: Path) -> dict[str, ModuleType]:
-    """Return the loaded modules of user code in the directory of *path* or below, by their names."""
-    found = {}
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and name != "__main__" and is_own(file) and Path(file).is_relative_to(path.parent):
-            found[name] = module
-    return found
-
-
 def path_of(reference: str) -> Path:
     """Return the file of *reference*, "/file.py:name"."""
     path = Path(reference.rpartition(":")[0])
     return brought_as(path) or path
 
 
-def loaded_apart(reference: str) -> tuple[Callable[..., Any], list[ModuleType]]:
+def loaded_apart(reference: str, seed: int) -> tuple[Callable[..., Any], list[ModuleType]]:
     """Return the function of *reference*, "/file.py:name", loaded again with the modules next to it; and all of them.
 
-    They share no state with those loaded before, which stay the known ones.
+    They find the global generators seeded from *seed*, and share no state with those loaded before, which stay the
+    known ones.
     """
     path = path_of(reference)
     known = modules_beside(path)
     for name in known:
         del sys.modules[name]
     try:
-        module = load_again(path)
+        module = load_again(path, seed)
         fresh = modules_beside(path)
     finally:
         for name in modules_beside(path):

@@ -15,7 +15,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -23,7 +23,9 @@ from typing import Any
 
 from simcluster.documents.captured.source import content_of, files_with, is_unwritten
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.process.places import origin
+from simcluster.process.generators import seeded, turn
+from simcluster.process.places import is_own, origin
+from simcluster.rng import seed_sequence
 
 INSTEAD = {
     "time": "await asyncio.sleep(...) to wait; record(...) notes the time by itself",
@@ -38,6 +40,8 @@ INSTEAD = {
 
 MOST_PATH, MOST_NAMES = 4096, 5
 
+_PREFIX = "simcluster_own_"
+
 _loading: list[Path] = []
 _brought: list[Path] = []
 
@@ -49,10 +53,11 @@ def refuse_while_loading() -> None:
         raise UsageError(Problem("own code", found, "the call below `if __name__ == '__main__':`", str(_loading[-1])))
 
 
-def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[..., Any], str]:
+def load_function(reference: str, folder: Path, what: str, seed: int = 0) -> tuple[Callable[..., Any], str]:
     """Return the function named by *reference*, "file.py:name" relative to *folder*; and its absolute reference.
 
-    Raise UsageError if the file or the function does not exist, or the file does not run.
+    The file's code finds the global generators seeded from *seed*. Raise UsageError if the file or the function does
+    not exist, or the file does not run.
     """
     file, separator, name = reference.rpartition(":")
     if not separator or not file or not name.isidentifier():
@@ -65,7 +70,7 @@ def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[...
         there = path = path.resolve()
     if there.suffix != ".py" or not (is_unwritten(there) or os.path.isfile(there)):
         raise UsageError(Problem(what, repr(reference), f"a file at {path}, whose name ends in .py"))
-    module = _module(there, hashlib.sha256(content_of(there)).hexdigest())
+    module = _module_of(there, seed)
     function = getattr(module, name, None)
     if not callable(function):
         functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]
@@ -154,9 +159,9 @@ def _imports_of(source: bytes) -> list[tuple[str, int, int]]:
     return found
 
 
-def load_again(path: Path) -> ModuleType:
+def load_again(path: Path, seed: int) -> ModuleType:
     """Return the module at *path*, executed once more: it shares nothing with the one that is known."""
-    return _module.__wrapped__(path, hashlib.sha256(content_of(path)).hexdigest())
+    return _loaded(path, hashlib.sha256(content_of(path)).hexdigest(), seed)[0]
 
 
 class _Loader(SourceFileLoader):
@@ -171,10 +176,42 @@ class _Loader(SourceFileLoader):
         return super().get_code(fullname)
 
 
-@cache
-def _module(path: Path, digest: str) -> ModuleType:
-    """Return the module at *path*; its *digest* keys the cache, so that an edited file is loaded again."""
-    name = f"simcluster_own_{path.stem}_{digest[:12]}"
+_known: dict[tuple[Path, str, int | None], ModuleType] = {}
+
+
+def _module_of(path: Path, seed: int) -> ModuleType:
+    """Return the module at *path*, loaded once, again if it has been edited, and for each *seed* if that matters."""
+    digest = hashlib.sha256(content_of(path)).hexdigest()
+    known = _known.get((path, digest, None)) or _known.get((path, digest, seed))
+    if known is None:
+        if any(key[:2] == (path, digest) for key in _known):  # of another seed, as are those that it has imported
+            for name in modules_beside(path):
+                if not name.startswith(_PREFIX):
+                    del sys.modules[name]
+        known, draws = _loaded(path, digest, seed)
+        _known[path, digest, seed if draws else None] = known
+    return known
+
+
+def modules_beside(path: Path) -> dict[str, ModuleType]:
+    """Return the loaded modules of user code in the directory of *path* or below, by their names."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and name != "__main__" and is_own(file) and Path(file).is_relative_to(path.parent):
+            found[name] = module
+    return found
+
+
+def _loaded(path: Path, digest: str, seed: int) -> tuple[ModuleType, bool]:
+    """Return the module at *path*, and whether it has drawn from the global generators."""
+    with turn, seeded(seed_sequence(seed, "module", path.name)) as have_drawn:
+        module = _executed(path, digest)
+        return module, have_drawn()
+
+
+def _executed(path: Path, digest: str) -> ModuleType:
+    name = f"{_PREFIX}{path.stem}_{digest[:12]}"
     spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
     assert spec is not None, f"{path} has a loader"
     assert spec.loader is not None

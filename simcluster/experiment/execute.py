@@ -43,9 +43,9 @@ from simcluster.process.kernels import stay_portable
 from simcluster.results import Run
 from simcluster.runs import words
 from simcluster.runs.destination import check_folder
-from simcluster.runs.doubts import SHARED
+from simcluster.runs.doubts import SHARED, SYSTEM
 from simcluster.runs.folder import LOGS, TRACEBACK
-from simcluster.runs.record import RunRecord
+from simcluster.runs.record import Noticed, RunRecord
 from simcluster.runs.write import write_run
 from simcluster.version import __version__
 from simcluster.watching.live_file import LiveFile
@@ -107,6 +107,8 @@ def run_plan(
         predict_memory(record, needed)
         record.extra[SHARED] = state.warnings(record)
         record.extra["odd"] = odd_values(plan)
+        drawn = [Noticed(SYSTEM, what, at, 1) for what, at in plan.noticed]
+        record.extra["noticed"] = [*record.extra.get("noticed", ()), *drawn]
         record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
         record.extra["portable"] = job.options.get("portable", False)
         record.extra["one_machine"] = len(nodes_here(plan, given)) == len(plan.topology.workers)

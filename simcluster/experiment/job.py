@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,8 @@ class ClusterJob:
 
     *program* is "module:function" of `async def program(node, recorder, config_json) -> NodeRecord`, which every node
     awaits with *config_json* verbatim. If its module has a function `prepare(config_json)`, each node's process calls
-    it first, and the clock starts once all have finished: reading data is not part of a run. A function
+    it first, and the clock starts once all have finished: reading data is not part of a run. It may return hashes of
+    what all nodes must hold alike, see `unlike`. A function
     `preloads(config_json)` names other modules that every node imports. *faults* count time from the clock's start.
     *time_s*, if given, is when every node must have ended its algorithm by itself; in real time, a backend drops nodes
     that have not some time later. *options* are the backend's own settings; it reports unknown ones. *on_progress* is
@@ -71,6 +73,20 @@ class ClusterJob:
     watcher: Watcher | None = None
     follower: Follower | None = None
     rests: bool = False
+
+
+HELD = ("samples", "held-out samples")
+
+
+def unlike(held: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a line for each node that holds other samples than the first; *held* has the hashes by node."""
+    (first, theirs), *rest = held.items()
+    return [
+        f"{name} holds other {what} than {first}"
+        for name, own in rest
+        for what, mine, other in zip_longest(HELD, own, theirs)
+        if mine != other
+    ]
 
 
 def places(topology: Topology, options: Mapping[str, Any]) -> tuple[list[tuple[str, int] | None], list[Remote | None]]:

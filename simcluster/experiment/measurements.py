@@ -16,6 +16,7 @@ from torch import Tensor
 
 from simcluster.compute import to_host
 from simcluster.experiment.read.keys import ObserveBlock
+from simcluster.process.generators import RANKS
 from simcluster.runs.record import OBSERVED, Copy
 from simcluster.runs.recorder import Recorder
 from simcluster.runs.summary import ACCURACY, LOSS
@@ -77,7 +78,8 @@ class Evaluations(_Periodic):
         self._last = replica.fingerprint() if step >= replica.steps else None
         if self._error is not None:
             return
-        if self._recorder.alongside is None:
+        # A draw alongside would be from the generators that the algorithm draws from.
+        if self._recorder.alongside is None or (RANKS.live and replica.draws_when_judged):
             self._evaluate(time_s, step, replica.evaluate)
             return
         if len(self._pending) == SNAPSHOTS:

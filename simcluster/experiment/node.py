@@ -6,22 +6,27 @@ import asyncio
 import json
 import re
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
 import pydantic
 import torch
 
+from simcluster.algorithms import ALGORITHMS
 from simcluster.compute import HOST, device_of, name_of
 from simcluster.errors import ENDED, NeedsValues, PeerLost
 from simcluster.experiment.part import OBSERVED_RANK, Part, in_parts
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.warm_up import COMPILER, needs_compiler, warm_up
+from simcluster.process.generators import RANKS
 from simcluster.process.kernels import numerics
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
 from simcluster.process.places import is_own, original
 from simcluster.process.unawaited import close_unawaited
+from simcluster.rng import seed_sequence
+from simcluster.runs.doubts import SYSTEM
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.transport import Transport
@@ -55,8 +60,10 @@ _SAID_OF_COROUTINES = re.compile(r"\bcoroutine\b")
 pydantic.TypeAdapter(int)
 
 
-def prepare(config_json: str) -> None:
-    """Read the experiment with its code and data, and count costs, before the clock starts; see `ClusterJob`."""
+def prepare(config_json: str) -> list[str]:
+    """Read the experiment with its code and data, and count costs, before the clock starts; see `ClusterJob`. Return
+    hashes of the samples.
+    """
     warm_up(with_compiler=needs_compiler(json.loads(config_json)))
     _empty_bytes[:] = [rss_bytes()]
     experiment = _experiment(config_json)
@@ -71,6 +78,7 @@ def prepare(config_json: str) -> None:
     replica.gradient_cost(next(replica.batches()))
     replica.apply_cost()
     _ = replica.running
+    return experiment.workload.digests
 
 
 def preloads(config_json: str) -> list[str]:
@@ -92,6 +100,27 @@ async def run_node(
     device = _device(experiment, node.name)
     if experiment.numerics == "real":
         recorder.record.numerics = numerics(name_of(device))
+    with _generators(experiment, node, recorder):
+        return await _run(node, recorder, experiment, device, keep_weights=keep_weights, evaluate=evaluate)
+
+
+def _generators(experiment: Experiment, node: Transport, recorder: Recorder) -> AbstractContextManager[None]:
+    """Give user code that runs in *node*'s part generators of its own.
+
+    A part that begins again, or from a checkpoint, draws others: it repeats no noise that is in its weights already.
+    """
+    is_ours = experiment.algorithm is ALGORITHMS.get(experiment.algorithm_name)
+    if is_ours and (experiment.numerics == "none" or not experiment.own_code):
+        return nullcontext()
+    begun = recorder.incarnation, recorder.restored.step if recorder.restored is not None else 0
+    notice = partial(recorder.record.notice, SYSTEM)
+    return RANKS.own(seed_sequence(experiment.seed, "global", node.name, *map(str, begun)), notice)
+
+
+async def _run(
+    node: Transport, recorder: Recorder, experiment: Experiment, device: torch.device, *, keep_weights: bool,
+    evaluate: bool,
+) -> NodeRecord:  # fmt: skip
     part = Part(node, recorder, experiment, evaluate=evaluate, whole=keep_weights, device=device)
     time_s = part.time_left_s
     try:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from simcluster.documents.own_state import changed, loaded_apart, modules_beside, path_of, state_of
+from simcluster.documents.own_state import changed, loaded_apart, path_of, state_of
+from simcluster.documents.user_code import modules_beside
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.read.experiment import Experiment
@@ -35,7 +36,7 @@ class Apart:
 
 def apart(plan: Experiment, copies: int) -> Apart:
     """Return the user's algorithm of *plan*, loaded *copies* times, each with its own module-level state."""
-    loaded = [loaded_apart(plan.document["algorithm"]["path"]) for _ in range(copies)]
+    loaded = [loaded_apart(plan.document["algorithm"]["path"], plan.seed) for _ in range(copies)]
     workers, functions = plan.topology.workers, [function for function, _ in loaded]
 
     @functools.wraps(functions[0])

@@ -19,6 +19,7 @@ NO_TIME: Final = "no_time"
 NOT_AWAITED: Final = "not_awaited"
 NOT_FINITE: Final = "not_finite"
 SHARED: Final = "shared_state"
+SYSTEM: Final = "system_randomness"
 NO_STEP: Final = "no_step"
 UNTRAINED: Final = "untrained"
 MISFIT: Final = "misfit"
@@ -86,6 +87,11 @@ def _noticed(record: RunRecord) -> Iterator[Warned]:
             text = (
                 f"the running statistics of the model (those of a batch norm) do not fit its final weights: {row.what} "
                 "with the statistics of the held-out batches; they follow over many steps: see docs/statistics.md"
+            )
+        elif row.kind == SYSTEM:
+            text = (
+                f"{where} draws from the system's randomness ({row.what}), {times}: no seed repeats that; draw from "
+                "node.rng, or give the generator a seed"
             )
         else:
             calls = f"{where} calls {_as_written(row.what)} without await, {times}"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from typing import Final
+
+import numpy as np
+import torch
 
 from simcluster.experiment.node import preloads, prepare, run_node
 from simcluster.forwarding import Forwarding
@@ -11,7 +15,7 @@ from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.transport import ANY, Any_, Transport
 
-__all__ = ["PROGRAM", "TAKEN", "TENSOR_BYTES", "preloads", "prepare", "run_counted"]
+__all__ = ["DRAWN", "PROGRAM", "TAKEN", "TENSOR_BYTES", "preloads", "prepare", "run_counted"]
 
 PROGRAM: Final = "simcluster.verify.probe:run_counted"
 
@@ -19,6 +23,10 @@ TAKEN: Final = "messages_taken"
 """Metric: messages that the algorithm has received."""
 TENSOR_BYTES: Final = "tensor_bytes_sent"
 """Metric: tensor bytes that it has sent."""
+
+
+DRAWN: Final = ("drawn_from_python", "drawn_from_numpy", "drawn_from_torch")
+"""Metrics: numbers that a rank has drawn from the global generators."""
 
 
 class Counting(Forwarding):
@@ -37,6 +45,14 @@ class Counting(Forwarding):
         message = await self._node.recv(source, tag)
         self.taken += 1
         return message
+
+
+class Drawing(Forwarding):
+    """Wrap a transport and draw from each global generator at every record, as a metric."""
+
+    def record(self, *, step: int, **metrics: float) -> None:
+        drawn = float(np.random.standard_normal()), float(torch.randn(()))
+        self._node.record(step=step, **metrics, **dict(zip(DRAWN, (random.gauss(0.0, 1.0), *drawn), strict=True)))
 
 
 async def run_counted(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:

@@ -6,12 +6,13 @@ It imports no backend: as for experiments, a backend is imported by name at run 
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -33,7 +34,7 @@ from simcluster.runs.doubts import Warned, doubts_of
 from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster.topology import chain, complete, ring, star
 from simcluster.verify import faults
-from simcluster.verify.probe import PROGRAM, TAKEN, TENSOR_BYTES
+from simcluster.verify.probe import PROGRAM, TAKEN, TENSOR_BYTES, Drawing
 from simcluster.verify.verdict import Failed
 
 LIMIT_S = 60.0
@@ -50,7 +51,8 @@ Block = Mapping[str, Any]
 @dataclass(frozen=True)
 class Request:
     """One run. *algorithm*, *workload* and *settings* are JSON; if empty, the first two are the runner's. *copies*:
-    the number of times that the user's code is loaded again, for the ranks in turn. *again* tells equal requests apart.
+    the number of times that the user's code is loaded again, for the ranks in turn. *drawing*: the ranks that also draw
+    from the global generators, see `Drawing`. *again* tells equal requests apart.
     """
 
     size: int
@@ -65,6 +67,7 @@ class Request:
     fault: str = ""
     time: str = ""
     copies: int = 0
+    drawing: tuple[int, ...] = ()
     again: int = 0
 
 
@@ -162,10 +165,22 @@ class Runner:
             copied = apart(plan, request.copies) if request.copies else None
             before = state_of(copied.modules) if copied is not None else {}
             plan = plan if copied is None else replace(plan, algorithm=copied.algorithm)
+            plan = replace(plan, algorithm=_drawing(plan, request.drawing)) if request.drawing else plan
             self._done[request] = run_plan(plan, dead_s, self._limit_s)
             if copied is not None:
                 self.changed[request] = changed(before, state_of(copied.modules))
         return self._done[request]
+
+
+def _drawing(plan: Experiment, ranks: Sequence[int]) -> Callable[..., Any]:
+    """Return the algorithm of *plan*, in which *ranks* also draw from the global generators."""
+    names = [plan.topology.workers[rank] for rank in ranks]
+
+    @functools.wraps(plan.algorithm)
+    async def algorithm(node: Any, replica: Any, **settings: Any) -> None:
+        await plan.algorithm(Drawing(node) if node.name in names else node, replica, **settings)
+
+    return algorithm
 
 
 def cluster(request: Request) -> dict[str, Any]:

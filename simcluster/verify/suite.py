@@ -42,6 +42,7 @@ CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
     "identities": one_process.identities,
     "backends": _line("simulator = sockets", determinism.backends),
     "determinism": _line("determinism", determinism.determinism),
+    "draws": _line("global generators", determinism.draws),
     "messages": _line("conservation of messages", conservation.messages),
     "contributions": _line("conservation of contributions", conservation.contributions),
     "staleness": _line("staleness", conservation.staleness),

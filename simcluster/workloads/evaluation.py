@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from simcluster.compute import HOST
 from simcluster.workloads.costs.counter import Counter
 from simcluster.workloads.data.samples import Samples
-from simcluster.workloads.global_rng import borrowed, drawn_from
+from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.initial.deferred import Deferred, allocate, is_present, release
 from simcluster.workloads.layers.layers import modules_in_order
 from simcluster.workloads.steps import Loss, outputs_of, trainable_of
@@ -81,13 +81,16 @@ class ByLayer:
 class Evaluator:
     """Evaluates weights in *model*, a model on *device* apart from the one that trains: that may be in a forward pass.
 
-    Threads take turns. torch's global generator is borrowed until an evaluation has shown that it draws nothing, since
-    training in another thread may need it. The model's weights take memory only while they are needed.
+    Threads take turns. The global generators are borrowed only if the model *draws*, since the algorithm or training in
+    another thread may need them. The model's weights take memory only while they are needed.
     """
 
-    def __init__(self, model: nn.Module, loss_function: Loss, samples: Samples, device: torch.device = HOST) -> None:
+    def __init__(
+        self, model: nn.Module, loss_function: Loss, samples: Samples, device: torch.device = HOST, *,
+        draws: bool = True,
+    ) -> None:  # fmt: skip
         self._model, self._loss, self._samples, self._device = model.eval(), loss_function, samples, device
-        self._lock, self._draws = threading.Lock(), True
+        self._lock, self._draws = threading.Lock(), draws
         self._separate = _separate(model)
         self.release()
 
@@ -107,21 +110,19 @@ class Evaluator:
         """
         modules = [self._model.get_submodule(name.rpartition(".")[0]) for name in running]
         device = self._device
-        with self._lock, torch.no_grad(), borrowed(0, device=device) if self._draws else nullcontext():
+        lent = borrowed(0, device=device, others=True) if self._draws else nullcontext()
+        with self._lock, torch.no_grad(), lent:
             forward: Callable[..., Any] = self._model
             if isinstance(trained, WeightsFile):
                 copy_untrained(self._model, source)
                 forward = ByLayer(self._model, trained)
             else:
                 copy_into(self._model, source, _emptied(trained) if takes else trained)
-            before = drawn_from(device) if self._draws else None
             for module in modules:
                 module.training = True
             result = evaluated(forward, self._loss, self._samples, device)
             for module in modules:
                 module.training = False
-            if before is not None:
-                self._draws = not torch.equal(before, drawn_from(self._device))
             if takes:
                 self.release()
         return result
@@ -214,6 +215,12 @@ class Evaluable(Weights):
         self._evaluator = self._evaluator or self._make_evaluator()
         return self._evaluator.evaluate(self._model, self.parameters, running=self.running)
 
+    @property
+    def draws_when_judged(self) -> bool:
+        """Whether `evaluate` draws from the global generators."""
+        is_whole = self.computes and self._deferred is None
+        return is_whole and self._test is not None and self._counter.draws_when_judged(self._test)
+
     def evaluation(self) -> Callable[[], dict[str, float]]:
         """Return the work of `evaluate` for the present weights, whatever they are when it runs. It runs once."""
         source = self.untrained()
@@ -262,13 +269,14 @@ class Evaluable(Weights):
         assert self._test is not None
         make_model = self._counter.make_model
         model = Deferred(make_model, self.device).model if in_parts else make_model().to(self.device)
-        return Evaluator(model, self._counter.loss, self._test, self.device)
+        draws = self._counter.counted.draws is not False if in_parts else self._counter.draws_when_judged(self._test)
+        return Evaluator(model, self._counter.loss, self._test, self.device, draws=draws)
 
     def _evaluate_here(self) -> dict[str, float]:
         """Evaluate the live model, which nothing else uses now: the memory may not hold a second one."""
         assert self._test is not None
         model = self._model.eval()
-        with torch.no_grad(), borrowed(0, device=self.device):
+        with torch.no_grad(), borrowed(0, device=self.device, others=True):
             forward = model if self._gathered is None else ByLayer(model, self._gathered)
             found = evaluated(forward, self._counter.loss, self._test, self.device)
         model.train()

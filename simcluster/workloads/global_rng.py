@@ -1,4 +1,4 @@
-"""Lend torch's global generator, which modules use to initialise and to drop out, and restore it afterwards."""
+"""Lend the global generators, which modules use to initialise and to drop out, and restore them afterwards."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from simcluster.compute import HOST
+from simcluster.process.generators import copied, seeded
 from simcluster.rng import seed_sequence
 
 # Nodes of one process may compute in threads, but torch has one generator for all of them.
@@ -19,16 +19,16 @@ _lock = threading.RLock()
 
 
 @contextmanager
-def borrowed(seed: int, *names: str, device: torch.device = HOST) -> Iterator[torch.Generator]:
+def borrowed(seed: int, *names: str, device: torch.device = HOST, others: bool = False) -> Iterator[torch.Generator]:
     """Yield torch's global CPU generator seeded with *seed*, then restore it; one borrower at a time.
 
     With *names*, it is seeded for the stream of these names under *seed*. The generator of *device*, from which modules
-    draw there, is seeded and restored with it.
+    draw there, is seeded and restored with it; so are Python's and numpy's for *others*, which takes longer.
     """
     if names:
         seed = int(seed_sequence(seed, *names).generate_state(1, np.uint64)[0]) & (2**63 - 1)
     generator = torch.default_generator
-    with _lock:
+    with _lock, seeded(np.random.SeedSequence(seed)) if others else nullcontext():
         before = generator.get_state()
         generator.manual_seed(seed)
         try:
@@ -38,13 +38,12 @@ def borrowed(seed: int, *names: str, device: torch.device = HOST) -> Iterator[to
             generator.set_state(before)
 
 
-def drawn_from(device: torch.device = HOST) -> Tensor:
-    """Return the state of the generators that modules on *device* draw from: it changes with every draw."""
-    own = torch.default_generator.get_state()
+def drawn_from(device: torch.device = HOST) -> tuple[object, ...]:
+    """Return the states of the generators that modules on *device* draw from: they change with every draw."""
     if device == HOST:
-        return own
+        return copied()
     with _current(device):
-        return torch.cat([own, torch.get_device_module(device).get_rng_state()])
+        return *copied(), torch.get_device_module(device).get_rng_state().tolist()
 
 
 @contextmanager

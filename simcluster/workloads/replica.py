@@ -131,21 +131,28 @@ class Replica(Evaluable):
     def loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
         """Return the mean loss of *batch* and its gradient by every parameter, as tensors that nothing else holds.
 
-        A parameter that the loss does not use gets zeros. Random numbers that the model draws from torch's global
-        generator (dropout) depend on seed, rank and *batch.step* alone. A model that draws nothing while its cost is
-        counted, or for its first batch, is assumed never to draw. Other sources of randomness are the model's
-        responsibility.
+        A parameter that the loss does not use gets zeros. Random numbers that the model draws from the global
+        generators (dropout) depend on seed, rank and *batch.step* alone. A model that draws nothing while its cost is
+        counted, or for its first batch, is assumed never to draw.
         """
         self.note_work("loss_and_gradients")
-        if self._draws is None:
-            self._draws = self._counter.counted.draws
-        if self._draws is False:
+        if not self.may_draw:
             return self._loss_and_gradients(batch)
-        with borrowed(self._seed, "forward", str(self._rank), str(batch.step), device=self.device):
-            before = drawn_from(self.device)
+        with self._lent("forward", str(self._rank), str(batch.step)):
+            before = drawn_from(self.device) if self._draws is None else None
             result = self._loss_and_gradients(batch)
-            self._draws = self._draws or not torch.equal(before, drawn_from(self.device))
+            if before is not None:
+                self._draws = self._counter.counted.draws or before != drawn_from(self.device)
         return result
+
+    @property
+    def may_draw(self) -> bool:
+        """Whether `loss_and_gradients` may draw random numbers, as far as is known by now."""
+        return (self._counter.counted.draws if self._draws is None else self._draws) is not False
+
+    def _lent(self, *names: str) -> AbstractContextManager[object]:
+        others = self._counter.counted.others is not False
+        return borrowed(self._seed, *names, device=self.device, others=others)
 
     def _loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
         loss, gradients = differentiate(self._model, self._counter.loss, self._trainable, batch)
@@ -160,7 +167,7 @@ class Replica(Evaluable):
             found = "weights without values, on torch's meta device"
             raise UsageError(Problem("model", found, "a model made on the CPU; or numerics: none"))
         if self._deferred is None:
-            with borrowed(0, device=self.device):
+            with borrowed(0, device=self.device, others=True):
                 self._counter.counted.loss_sums = try_out(self._model, self._counter.loss, self.first_batch())
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
@@ -250,7 +257,7 @@ class Replica(Evaluable):
         if self._counter.counted.draws is False:
             return nullcontext()
         runs = self._layer_runs[layer] = self._layer_runs.get(layer, -1) + 1
-        return borrowed(self._seed, "layers", str(self._rank), f"{layer}/{runs}", device=self.device)
+        return self._lent("layers", str(self._rank), f"{layer}/{runs}")
 
     def tensor_shard(self) -> TensorShard:
         """Return this rank's tensor-parallel shard of the model: see `simcluster.workloads.layers.tensor_shard`.

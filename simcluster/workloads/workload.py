@@ -27,6 +27,7 @@ from torch.utils.data import TensorDataset
 
 from simcluster.compute import HOST
 from simcluster.errors import Problem, UsageError
+from simcluster.process.generators import copied
 from simcluster.rng import numpy_stream
 from simcluster.workloads.checks import made_loss, wrong_parts
 from simcluster.workloads.costs.counter import Counted, Counter
@@ -182,6 +183,11 @@ class Workload:
             raise UsageError(Problem("test", "an iterable set", expected))
         return as_samples(self.test, "test", own_loss=self.loss is None)
 
+    @property
+    def digests(self) -> list[str]:
+        """Hashes of the samples and of those held out, to compare between processes."""
+        return [part.digest() for part in (self.train_samples, self.test_samples) if part is not None]
+
     @cached_property
     def make_optimizer(self) -> MakeOptimizer:
         """*optimizer*, whose optimizers step their scheduler."""
@@ -298,13 +304,19 @@ class Workload:
             return []
         if (size, seed) not in self._shards:
             rng = numpy_stream(seed, "partition")
-            shards = shards_for(self.sizes(size), self.partition, self.train_samples.targets.numpy(), rng)
+            with borrowed(seed, "partition", others=True):
+                shards = shards_for(self.sizes(size), self.partition, self.train_samples.targets.numpy(), rng)
             self._shards[size, seed] = shards
         return self._shards[size, seed]
 
     def _initial_model(self, seed: int) -> nn.Module:
-        with borrowed(seed, "weights"):
-            made = self.model()
+        counted = self._counted
+        with borrowed(seed, "weights", others=counted.others_when_made is not False):
+            if counted.others_when_made is None:
+                before, made = copied(), self.model()
+                counted.others_when_made = copied()[:-1] != before[:-1]
+            else:
+                made = self.model()
         if any(last() is made for last in self._last):
             expected = "a new one in each call: each rank has its own"
             raise UsageError(Problem("model", "a function that returns the same model again", expected))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from simcluster.errors import PeerLost
 from simcluster.payload import Later, Message, Payload, Sendable, as_payload, freeze, sizes_of
+from simcluster.process.generators import RANKS
 from simcluster.transport import ANY, Any_, Cost
 from simcluster.workloads import Replica
 from simcluster_backends.common.arguments import check_work
@@ -184,7 +185,7 @@ class SimTransport(Node[Outgoing | Held, Any]):
                 member.device_lock.give()
 
     def _begin(self, work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], cost: Cost) -> Outcome[Any]:
-        hand_over = cost.flops >= LEAST_FLOPS and _is_of_a_replica(work)
+        hand_over = cost.flops >= LEAST_FLOPS and _is_of_a_replica(work) and not (RANKS.live and _may_draw(work))
         return self._loop.workers.begin(self._member, partial(work, *args, **kwargs), hand_over=hand_over)
 
     def record(self, *, step: int, **metrics: float) -> None:
@@ -229,3 +230,8 @@ def _is_of_a_replica(work: Callable[..., Any]) -> bool:
     """Return whether *work* may run in parallel with other nodes' work: other functions may share state."""
     replica = getattr(work, "__self__", None)
     return isinstance(replica, Replica) and replica.computes
+
+
+def _may_draw(work: Callable[..., Any]) -> bool:
+    """Return whether *work*, of a replica, may draw from the global generators, which another rank's code needs."""
+    return work.__name__ != "loss_and_gradients" or work.__self__.may_draw  # type: ignore[attr-defined]

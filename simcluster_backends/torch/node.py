@@ -8,7 +8,7 @@ import importlib
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
@@ -19,7 +19,7 @@ import torch
 from simcluster.compute import HOST
 from simcluster.documents.captured.source import placeless_config
 from simcluster.errors import LaunchFailed, RunError, SimclusterError, UsageError
-from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.job import ClusterJob, unlike
 from simcluster.process.intra_op import one_thread
 from simcluster.process.kernels import heed_portable
 from simcluster.process.unawaited import unawaited_noticed
@@ -68,13 +68,14 @@ def take_part(
             words = [f"rank {rank} ({job.names[rank]}) has another" for rank in others]
             raise LaunchFailed(f"rank {place.rank} has a different experiment from others", words)
         group = Group(PrefixStore("gloo", store), place, options.start_s)
-        program, problem = _prepared(job)
+        program, problem, held = _prepared(job)
         device = _device(job, place)
         problems = board.agree("ready", problem, options.start_s)
         if any(problems):
             reasons = [f"rank {rank} ({job.names[rank]}): {text}" for rank, text in enumerate(problems) if text]
             raise LaunchFailed("not every rank could read the experiment", reasons)
         assert program is not None
+        check_alike(job.names, board.agree("compared", json.dumps(held), options.start_s))
         cards = board.agree("carried", card_of(device) if options.nccl else "", options.start_s)
         ways = carriers(group, PrefixStore("carriers", store), place, device, cards)
         board.post(Status())
@@ -92,17 +93,23 @@ def take_part(
         return run_to_its_end(live(program), asyncios_own())
 
 
-def _prepared(job: ClusterJob) -> tuple[Program | None, str]:
-    """Return the program of *job*, prepared; or the problem, which all ranks must hear."""
+def _prepared(job: ClusterJob) -> tuple[Program | None, str, list[str]]:
+    """Return the program of *job*, prepared, or the problem, which all ranks must hear; and hashes of its data."""
     module_name, _, function = job.program.partition(":")
     try:
         module: Any = importlib.import_module(module_name)
-        prepare = getattr(module, "prepare", None)
-        if prepare is not None:
-            prepare(job.config_json)
-        return getattr(module, function), ""
+        prepare = getattr(module, "prepare", lambda config_json: None)
+        held = prepare(job.config_json)
+        return getattr(module, function), "", held or []
     except SimclusterError as error:
-        return None, str(error) or type(error).__name__
+        return None, str(error) or type(error).__name__, []
+
+
+def check_alike(names: Sequence[str], told: Sequence[str]) -> None:
+    """Raise LaunchFailed if the hashes that the ranks have *told* differ."""
+    held = {f"rank {rank} ({names[rank]})": json.loads(text) for rank, text in enumerate(told)}
+    if found := unlike(held):
+        raise LaunchFailed("not every rank has the same data", found)
 
 
 def _device(job: ClusterJob, place: Place) -> torch.device:

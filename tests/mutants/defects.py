@@ -12,6 +12,7 @@ SERVED, REDUCED = ALGORITHMS + "parameter_server/", ALGORITHMS + "data_parallel/
 SYNC_PS, EDP, DP = SERVED + "sync_ps.py", SERVED + "edp.py", REDUCED + "all_reduce_dp.py"
 BARRIER, SERVER = SERVED + "barrier.py", SERVED + "asynchronous.py"
 PIPELINE = ALGORITHMS + "model_parallel/pipeline.py"
+GENERATORS = "simcluster/process/generators.py"
 RING, NAIVE = "simcluster/collectives/ring.py", "simcluster/collectives/naive.py"
 INT8 = "simcluster/compression/int8.py"
 STATISTICS = "simcluster/compute/running.py"
@@ -264,6 +265,21 @@ SEEN_IN_PEERS = [
         "16", "a server keeps its own running statistics, whatever its workers send", STATISTICS,
         "            self._base = found\n", "            found = now\n            self._base = found\n",
         "sync_ps", "statistics",
+    ),
+    Mutant(
+        "", "all ranks of a process draw from one set of global generators", GENERATORS,
+        "if own is None or own is self._installed:", "if own is None or self._installed is not None:",
+        "all_reduce_dp", "draws",
+    ),
+    Mutant(
+        "", "the global generators are in whatever state the process has them", GENERATORS,
+        "        self.live += 1\n        _seed(sequence)\n", "        self.live += 1\n",
+        "all_reduce_dp", "draws",
+    ),
+    Mutant(
+        "", "every rank draws the same noise", "simcluster/experiment/node.py",
+        'seed_sequence(experiment.seed, "global", node.name,', 'seed_sequence(experiment.seed, "global",',
+        "all_reduce_dp", "draws",
     ),
 ]  # fmt: skip
 

@@ -15,7 +15,8 @@ Known defects of real systems: versions of an algorithm that run, print a fallin
 into a copy of this library as a small change of its text, and `simcluster verify` must fail it with the reason. Written
 by `python -m tests.mutants`; `tests/whole/test_mutants.py` tries one for each check and compares their lines.
 
-The numbers come from a list of 51 defects. If one number has several lines, the defect has several forms here.
+The numbers come from a list of 51 defects. If one number has several lines, the defect has several forms here;
+those without a number are from elsewhere.
 
 """
 

@@ -23,6 +23,8 @@ from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.read import batches
 from simcluster.experiment.read.fit import a_replica, report_settings
 from simcluster.overlays import World
+from simcluster.process.generators import seeded, turn
+from simcluster.rng import seed_sequence
 from simcluster.topology import Topology
 from simcluster.topology import load as load_topology
 from simcluster.topology.read.overrides import ALL
@@ -79,7 +81,7 @@ def read_algorithm(
     """Return (the algorithm, its block resolved, its validated settings) for a run on *cluster*, if known."""
     before = len(reading.problems)
     world = World(reading.folder, tuple(cluster.workers), seed) if cluster is not None else None
-    function, block, settings = _function(reading, "algorithm", ALGORITHMS, {"world": world})
+    function, block, settings = _function(reading, "algorithm", ALGORITHMS, seed, {"world": world})
     if function is not None:
         reading.collect(lambda: check_algorithm(function, "algorithm"))
     if cluster is not None and len(reading.problems) == before:
@@ -88,7 +90,7 @@ def read_algorithm(
 
 
 def read_workload(
-    reading: Reading, cluster: Topology | None, numerics: Numerics
+    reading: Reading, cluster: Topology | None, numerics: Numerics, seed: int
 ) -> tuple[Workload | None, dict[str, Any]]:
     """Return (the workload, its block resolved), with batch sizes by node if they are given so."""
     given = reading.document.get(batches.PATH)
@@ -97,7 +99,7 @@ def read_workload(
         reading.bad(batches.PATH, expected)
         return None, {}
     if not isinstance(given, Mapping):
-        return _read_workload(reading)
+        return _read_workload(reading, seed)
     if cluster is None:
         return None, {}
     names = cluster.workers
@@ -105,7 +107,7 @@ def read_workload(
         total = batches.total_of(reading, given, names)
         if total is None:
             return None, {}
-        equal, block = _with_unit(reading, max(1, total // len(names)))
+        equal, block = _with_unit(reading, max(1, total // len(names)), seed)
         if equal is None:
             return None, block
         share = partial(_by_device, equal, total, cluster, numerics)
@@ -114,7 +116,7 @@ def read_workload(
         sizes = batches.sizes_of(reading, given, names)
     if sizes is None:
         return None, {}
-    workload, block = _with_unit(reading, math.gcd(*sizes))
+    workload, block = _with_unit(reading, math.gcd(*sizes), seed)
     block |= {"batch_size": dict(zip(names, sizes, strict=True))}
     return workload and workload.with_batches(sizes), block
 
@@ -124,37 +126,41 @@ def _by_device(equal: Workload, total: int, cluster: Topology, numerics: Numeric
     return None if replica is None else batches.by_device(replica, total, cluster)
 
 
-def _with_unit(reading: Reading, samples: int) -> tuple[Workload | None, dict[str, Any]]:
+def _with_unit(reading: Reading, samples: int, seed: int) -> tuple[Workload | None, dict[str, Any]]:
     """Return the workload with one batch size, *samples*, in place of those by node."""
     block = reading.document.data["workload"]
     given, block["batch_size"] = block["batch_size"], samples
     try:
-        return _read_workload(reading)
+        return _read_workload(reading, seed)
     finally:
         block["batch_size"] = given
 
 
-def _read_workload(reading: Reading) -> tuple[Workload | None, dict[str, Any]]:
+def _read_workload(reading: Reading, seed: int) -> tuple[Workload | None, dict[str, Any]]:
     before = len(reading.problems)
-    function, block, settings = _function(reading, "workload", WORKLOADS)
+    function, block, settings = _function(reading, "workload", WORKLOADS, seed)
     if function is not None:
         reading.problems += catch_alls(function, "workload")
     if function is None or len(reading.problems) > before:
         return None, block
-    workload = reading.collect(lambda: _made(function, block, settings))
+    workload = reading.collect(lambda: _made(function, block, settings, seed))
     if len(reading.problems) == before and not isinstance(workload, Workload):
         reading.bad(("workload", "path"), f"a function that returns a Workload, not a {type(workload).__name__}")
         return None, block
     return workload and workload.named(function.__name__), block
 
 
-def _made(function: Function, block: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    """Return the result of *function*; for one of ours that reads no file, the cached result."""
+def _made(function: Function, block: Mapping[str, Any], settings: Mapping[str, Any], seed: int) -> Any:
+    """Return the result of *function*; for one of ours that reads no file, the cached result.
+
+    One of the user's finds the global generators seeded, so that every process draws the same from them.
+    """
+    if "path" in block:
+        with turn, seeded(seed_sequence(seed, "workload")):
+            return calling(function, lambda: function(**settings), "a function that returns a Workload")
     key = (function, json.dumps(block, sort_keys=True, default=repr))
-    workload = _kept.pop(key, None)
-    if workload is None:
-        workload = calling(function, lambda: function(**settings), "a function that returns a Workload")
-    if "name" in block and settings.get("data") is None:
+    workload = _kept.pop(key, None) or calling(function, lambda: function(**settings), "a Workload")
+    if settings.get("data") is None:
         _kept[key] = workload
         while len(_kept) > KEPT:
             _kept.popitem(last=False)
@@ -162,7 +168,7 @@ def _made(function: Function, block: Mapping[str, Any], settings: Mapping[str, A
 
 
 def _function(
-    reading: Reading, key: str, known: Mapping[str, Function], context: Mapping[str, Any] | None = None
+    reading: Reading, key: str, known: Mapping[str, Function], seed: int, context: Mapping[str, Any] | None = None
 ) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
     """Return (the function that block *key* names, the block resolved, its validated settings)."""
     block = reading.document.get((key,))
@@ -176,7 +182,7 @@ def _function(
         elif function is None:
             reading.bad((key, "name"), f"the {key}: {nearest(identity['name'], known)}")
     else:
-        loaded = reading.collect(lambda: _loaded(reading, key, block["path"]))
+        loaded = reading.collect(lambda: _loaded(reading, key, block["path"], seed))
         function, identity = (loaded[0], {"path": loaded[1]}) if loaded is not None else (None, {})
     if function is None:
         return None, {}, {}
@@ -193,7 +199,7 @@ def _function(
     return function, identity | settings, settings
 
 
-def _loaded(reading: Reading, key: str, path: object) -> tuple[Function, str]:
+def _loaded(reading: Reading, key: str, path: object, seed: int) -> tuple[Function, str]:
     """Return the function at *path*, "file.py:function" or a captured source, and its absolute reference."""
     if isinstance(path, Source):
         if reading.home is None:
@@ -201,4 +207,4 @@ def _loaded(reading: Reading, key: str, path: object) -> tuple[Function, str]:
         if path.refused is not None and reading.document.data.get("backend", "sim") != "sim":
             raise path.refused
         path = path.held_at(reading.home())
-    return load_function(found_in(reading.folder, str(path)), reading.folder_of((key, "path")), f"{key}.path")
+    return load_function(found_in(reading.folder, str(path)), reading.folder_of((key, "path")), f"{key}.path", seed)

@@ -19,7 +19,8 @@ NAMED = ("algorithm", "workload")
 @dataclass(frozen=True)
 class Experiment:
     """A valid experiment. *document* is its resolved form, which parses back to an equal one. *by_topology* has the
-    original values of the settings that the topology decided, by dotted key.
+    original values of the settings that the topology decided, by dotted key; *noticed*, the draws of user code from the
+    system's randomness while it was read.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Experiment:
     backend: str
     document: dict[str, Any] = field(repr=False)
     by_topology: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    noticed: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @property
     def algorithm_name(self) -> str:

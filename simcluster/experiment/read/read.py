@@ -36,6 +36,7 @@ from simcluster.experiment.read.given import (
 from simcluster.experiment.read.keys import KEYS, ExperimentBlock, meant_key
 from simcluster.fault_plans.read import read_faults
 from simcluster.process.intra_op import one_thread
+from simcluster.process.system_randomness import system_draws_noticed
 from simcluster.topology import Topology
 from simcluster.topology.model.compute import wrong_compute
 from simcluster.topology.read.overrides import ALL
@@ -89,8 +90,10 @@ def read_experiment(
         reading.document.data["faults"] = [*own, *(dict(fault) for fault in faults)]
         for number in range(len(own), len(own) + len(faults)):
             reading.document.overrides["faults", number] = "simcluster.faults()"
+    noticed = list[tuple[str, str]]()
     try:
-        return _read(reading, of_topology, home)
+        with system_draws_noticed(lambda *draw: noticed.append(draw)):
+            return replace(_read(reading, of_topology, home), noticed=tuple(noticed))
     except UsageError as error:
         raise UsageError([_without_place(problem) for problem in error.problems]) from error.__cause__
 
@@ -197,7 +200,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any], home: Home | None) -
     function, algorithm_block, settings = read_algorithm(reading, cluster, top.seed)
     if cluster is not None:
         put_numbers(algorithm_block, settings, cluster, function)
-    workload, workload_block = read_workload(reading, cluster, top.numerics)
+    workload, workload_block = read_workload(reading, cluster, top.numerics, top.seed)
     faults = read_faults(reading, cluster, top.seed)
     steps = 1
     if cluster is not None and workload is not None and not reading.problems:

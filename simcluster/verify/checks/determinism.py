@@ -10,9 +10,12 @@ import subprocess
 import sys
 
 from simcluster.experiment.read.read import read_experiment
+from simcluster.process.generators import seeded
 from simcluster.process.intra_op import use_one_thread
+from simcluster.rng import seed_sequence
 from simcluster.verify.checks.conservation import balance
 from simcluster.verify.checks.learning import loss_before_and_after
+from simcluster.verify.probe import DRAWN
 from simcluster.verify.running import Done, run_plan
 from simcluster.verify.subject import Subject
 from simcluster.verify.verdict import NotClaimed, expect, listed
@@ -36,6 +39,36 @@ def determinism(subject: Subject) -> str:
         expect(elsewhere == _digests(first), others)
         told += ", and in another with another PYTHONHASHSEED"
     return f"{told}; seed {request.seed + 1} gives another trace"
+
+
+def draws(subject: Subject) -> str:
+    """Check that what a rank draws from the global generators depends on the seed and on the rank alone."""
+    request = subject.request()
+    with seeded(seed_sequence(request.seed, "another state of this process")):
+        other = subject.runner.plan(request).workload.digests
+    expect(subject.model.digests == other, f"seed {request.seed}: the workload makes other samples the second time")
+    everybody = tuple(range(request.size))
+    numbers = _drawn(subject.run(drawing=everybody))
+    with seeded(seed_sequence(request.seed, "another state of this process")):
+        again = _drawn(subject.run(drawing=everybody, again=1))
+    where, drawers = f"N = {request.size}", [rank for rank, found in enumerate(numbers) if found]
+    if not drawers:
+        raise NotClaimed(f"{where}: no rank records a step, at which it would draw")
+    for rank in drawers:
+        expect(numbers[rank] == again[rank], f"{where}: rank {rank} draws other numbers in a second run of one seed")
+    expect(
+        len({str(numbers[rank]) for rank in drawers}) == len(drawers), f"{where}: several ranks draw the same numbers"
+    )
+    last = drawers[-1]
+    alone = _drawn(subject.run(drawing=(last,)))[last] == numbers[last]
+    expect(alone, f"{where}: rank {last} draws other numbers if no other rank draws any")
+    return f"{where}: each rank draws its own numbers, in a second run the same, whether or not other ranks draw"
+
+
+def _drawn(done: Done) -> list[list[list[tuple[int, float]]]]:
+    """Return what each rank has drawn, by generator."""
+    found = done.ended(f"N = {len(done.nodes)}").metrics()
+    return [[own[name] for name in DRAWN if name in own] for own in found]
 
 
 def _digests(done: Done) -> str:

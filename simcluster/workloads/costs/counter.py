@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from simcluster.compute import to_host
 from simcluster.errors import Problem
+from simcluster.process.generators import copied
 from simcluster.transport import Cost
 from simcluster.workloads.costs.memory import Memory, count_memory
 from simcluster.workloads.data.samples import Batch, Samples
@@ -24,19 +25,22 @@ from simcluster.workloads.layers.tensor_shard import PieceCost, Share, share_of
 from simcluster.workloads.operator_costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.running import running_buffers
-from simcluster.workloads.steps import Loss, differentiate, rehearsed, trainable_of
+from simcluster.workloads.steps import Loss, differentiate, outputs_of, rehearsed, trainable_of
 
 T = TypeVar("T")
 
 
 @dataclass
 class Counted:
-    """Facts found once for all replicas of a workload: costs, whether the model draws random numbers, whether it can
-    be made and used part by part, what is wrong with its layers if it can, and whether its loss is a sum over samples.
+    """Facts found once for all replicas of a workload: costs, whether the model *draws* random numbers, whether it
+    does from Python's or numpy's generators, and when it is *made*, whether it can be made and used part by part, and
+    what is wrong with its layers if it can, and whether its loss is a sum over samples.
     """
 
     found: dict[Hashable, Any] = field(default_factory=dict)
     draws: bool | None = None
+    others: bool | None = None
+    others_when_made: bool | None = None
     in_parts: bool | None = None
     wrong_layers: Problem | None = None
     loss_sums: bool = False
@@ -62,10 +66,12 @@ class Counter:
         def count() -> Cost:
             model, like = self.a_model(), self.like_batch(batch)
             work = partial(differentiate, model, self.loss, [p for _, p in trainable_of(model)], like)
-            before = torch.default_generator.get_state() if self.counted.draws is None else None
+            before = copied() if self.counted.draws is None else None
             cost = matrix_cost(work, kind_of(self.name, "gradient"))
             if before is not None:
-                self.counted.draws = not torch.equal(before, torch.default_generator.get_state())
+                *others, of_torch = copied()
+                self.counted.others = others != [*before[:-1]]
+                self.counted.draws = self.counted.others or of_torch != before[-1]
             return cost
 
         return self.once(("gradient", *_shapes(batch)), "the model and its loss", count)
@@ -160,8 +166,19 @@ class Counter:
 
     def run(self, what: str, work: Callable[[], T]) -> T:
         """Return the result of *work*; *what* is its name in errors."""
-        with borrowed(0):
+        with borrowed(0, others=True):
             return work()
+
+    def draws_when_judged(self, samples: Samples) -> bool:
+        """Return whether the evaluation of *samples* draws random numbers, as that of the first one tells."""
+
+        def judge() -> bool:
+            before = copied()
+            with torch.no_grad():
+                self.loss(outputs_of(self.a_model().eval(), samples.first(1).inputs), samples.first(1).targets)
+            return copied() != before
+
+        return self.counted.draws is not False and self.once("judge", "the model on held-out samples", judge)
 
     def a_model(self) -> nn.Module:
         """Return a model that no replica has."""

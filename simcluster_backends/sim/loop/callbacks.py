@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from simcluster.process.generators import RANKS, of_rank
 from simcluster_backends.sim.loop.clock import Alarm
 
 T = TypeVar("T")
@@ -27,6 +28,8 @@ class Timer(asyncio.TimerHandle):
 
     def run(self, _: asyncio.AbstractEventLoop) -> None:
         if not self._cancelled:
+            if RANKS.live:
+                RANKS.enter(self._context.get(of_rank))
             self._run()
 
     def owner(self) -> object:
@@ -50,6 +53,8 @@ class Handle(msgspec.Struct, eq=False):
     def run(self, loop: asyncio.AbstractEventLoop) -> None:
         if self.dropped:
             return
+        if RANKS.live:
+            RANKS.enter(self.context.get(of_rank))
         try:
             self.context.run(self.callback, *self.args)
         except (SystemExit, KeyboardInterrupt):

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from simcluster.errors import ABSENT, ENDED, SimclusterError, nearest
+from simcluster.errors import ABSENT, ENDED, LaunchFailed, SimclusterError, nearest
+from simcluster.experiment.job import unlike
 from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.wire.messages import Addresses, Go, Outcome, Stop
 
@@ -41,6 +42,12 @@ def begin_with(members: Sequence[Member]) -> list[Member]:
     for member in founders:
         member.tell(Addresses(addresses, gone))
     return founders
+
+
+def check_alike(members: Sequence[Member]) -> None:
+    """Raise LaunchFailed if some of *members*, which have prepared their parts, hold other samples than others."""
+    if found := unlike({member.label: member.held for member in members}):
+        raise LaunchFailed("not every rank has the same data", found)
 
 
 class StartLimit:
@@ -186,6 +193,9 @@ class Comers:
                 await self._until(lambda: member.connected or not member.is_coming)
         except TimeoutError:
             self._give_up(member, f"it did not connect to all peers within {self._patience_s:g} s")
+        there = [other for other in others if other.is_there and other.connected]
+        if member.is_coming and there and (found := unlike({one.label: one.held for one in (there[0], member)})):
+            self._give_up(member, found[0])
         if member.is_coming:
             reason, member.is_coming, member.gone = member.gone or "", False, None
             self._came(member, reason)

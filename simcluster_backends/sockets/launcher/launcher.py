@@ -22,6 +22,7 @@ from simcluster_backends.sockets.launcher.admission import (
     StartLimit,
     are_enough,
     begin_with,
+    check_alike,
     missing,
     refusal,
 )
@@ -137,6 +138,7 @@ class Launcher:
                 await self._wait_until(lambda: are_enough(self.members, self.options.min_workers))
                 founders = begin_with(self.members)
                 await self._wait_until(lambda: all(member.connected for member in founders))
+                check_alike(founders)
         except TimeoutError:
             self.verdict.own = NeverFinished(
                 f"the run at {self._where} did not start within {self.options.start_s:g} s",

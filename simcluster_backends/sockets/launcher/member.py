@@ -36,6 +36,7 @@ class Member:
     connection: Connection | None = None
     listening: tuple[str, int] | None = None
     connected: bool = False
+    held: list[str] = field(default_factory=list)
     heard_s: float = 0.0
     status: messages.Status | None = None
     metrics: list[Metric] = field(default_factory=list)
@@ -100,7 +101,7 @@ class Member:
         elif isinstance(message, messages.Listening):
             self.listening = (message.host, message.port)
         elif isinstance(message, messages.Connected):
-            self.connected = True
+            self.connected, self.held = True, message.held
         elif isinstance(message, messages.Outcome):
             self.outcome = message
 

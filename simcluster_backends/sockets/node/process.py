@@ -164,9 +164,10 @@ class _Node:
         module = importlib.import_module(module_name)
         program = getattr(module, function)
         prepare = getattr(module, "prepare", lambda config_json: None)
+        held: list[str] | None = None
         await mesh.listener.start(self._listening)
         if job.late:  # before it connects to nodes that are at work
-            prepare(job.config_json)
+            held = prepare(job.config_json)
         self.lane.send(wire.Listening(mesh.listener.host, mesh.listener.port))
         found = await self._addresses
         self.recorder.incarnation = found.incarnation
@@ -175,8 +176,8 @@ class _Node:
         else:
             await mesh.connect(found.addresses, job.start_s, found.gone)
         if not job.late:
-            prepare(job.config_json)
-        self.lane.send(wire.Connected())
+            held = prepare(job.config_json)
+        self.lane.send(wire.Connected(held or []))
         at_s = (await self._go).at_s
         kept = self._safekeeping
         if job.keeps:

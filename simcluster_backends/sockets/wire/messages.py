@@ -97,7 +97,9 @@ class Addresses(msgspec.Struct, array_like=True, frozen=True, tag="addresses"):
 
 
 class Connected(msgspec.Struct, array_like=True, frozen=True, tag="connected"):
-    """Node to launcher: it has a connection to every peer."""
+    """Node to launcher: it has a connection to every peer, and *held*, hashes of what all nodes hold alike."""
+
+    held: list[str] = []
 
 
 class Go(msgspec.Struct, array_like=True, frozen=True, tag="go"):

@@ -1,0 +1,203 @@
+"""The global generators of this process: Python's, numpy's and torch's. User code draws from them without asking.
+
+They are seeded for a block of user code, and restored after it. The ranks of a simulation share one process, so each
+has its own states, in place while its code runs. A swap takes about a microsecond: Python's and numpy's states are
+copied as memory, since their own functions take 20 and 200 times as long, and torch's is read only after a draw.
+"""
+
+from __future__ import annotations
+
+import _random
+import ctypes
+import random
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from simcluster.process.system_randomness import Notice, system_draws_noticed
+
+turn = threading.RLock()
+"""Held by the thread that runs user code with seeded generators, while another may: a process has one set of them."""
+
+_PYTHON: Any = random._inst
+_NUMPY: Any = np.random
+_HEADER_BYTES = object.__basicsize__
+
+
+def _memory(place: int, size_bytes: int) -> memoryview:
+    return memoryview((ctypes.c_char * size_bytes).from_address(place)).cast("B")
+
+
+_PYTHON_STATE = _memory(id(_PYTHON) + _HEADER_BYTES, _random.Random.__basicsize__ - _HEADER_BYTES)
+"""The memory of its object after the header."""
+
+
+@contextmanager
+def seeded(sequence: np.random.SeedSequence) -> Iterator[Callable[[], bool]]:
+    """Seed the generators from *sequence*, and restore them afterwards; yield whether they have been drawn from."""
+    with _kept():
+        _seed(sequence)
+        first = copied()
+        yield lambda: copied() != first
+
+
+def _seed(sequence: np.random.SeedSequence) -> None:
+    import torch
+
+    for_python, for_torch = map(int, sequence.generate_state(2, np.uint64))
+    random.seed(for_python)
+    _NUMPY.seed(sequence.generate_state(8))
+    torch.manual_seed(for_torch & (2**63 - 1))  # and the generators of accelerators
+
+
+def copied() -> tuple[object, ...]:
+    """Return the states on the host, to compare."""
+    import torch
+
+    _, key, *more = _NUMPY.get_state()
+    return random.getstate(), bytes(key), *more, torch.get_rng_state().tolist()
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Restore the generators afterwards. numpy's is a Mersenne Twister in the block, as it is by default."""
+    import torch
+
+    cuda: Any = torch.cuda
+    cards = cuda.device_count() if cuda.is_initialized() else 0
+    python, numpy, numpys = random.getstate(), _NUMPY.get_state(legacy=False), _NUMPY.get_bit_generator()
+    _NUMPY.set_bit_generator(np.random.MT19937(0))
+    try:
+        with torch.random.fork_rng(range(cards)):
+            yield
+    finally:
+        random.setstate(python)
+        _NUMPY.set_bit_generator(numpys)
+        _NUMPY.set_state(numpy)
+
+
+class GeneratorStates:
+    """The states of one rank's generators while those of another are in place. *notice* is the rank's."""
+
+    def __init__(self, notice: Notice) -> None:
+        self.notice = notice
+        self.python = self.numpy = b""
+        self.torch: Any = None
+        self.draws_torch = False
+        # Normal numbers come in pairs: the second one, if it is in store.
+        self.pythons_next: Any = None
+        self.numpys_next: float | None = None
+
+
+of_rank: ContextVar[GeneratorStates | None] = ContextVar("of_rank", default=None)
+"""The states of the rank whose code runs in this context."""
+
+
+class RankGenerators:
+    """The generators of all ranks in this process; those of *installed* are in place, and the caller's again when no
+    rank is *live*.
+    """
+
+    def __init__(self) -> None:
+        self.live = 0
+        self._installed: GeneratorStates | None = None
+        self._caller = ExitStack()
+        self._torch: Any = None
+        self._word: Any = None
+        self._seen = 0
+
+    @contextmanager
+    def own(self, sequence: np.random.SeedSequence, notice: Notice) -> Iterator[None]:
+        """Give the code of a rank, in this context, generators seeded from *sequence*."""
+        if not self.live:
+            self._begin()
+        self._leave()
+        self.live += 1
+        _seed(sequence)
+        self._installed = own = GeneratorStates(notice)
+        own.torch, self._seen = self._torch.get_state(), self._read()
+        self._save(own)
+        of_rank.set(own)
+        try:
+            yield
+        finally:
+            of_rank.set(None)
+            self._installed = None if self._installed is own else self._installed
+            self.live -= 1
+            if not self.live:
+                self._caller.close()
+
+    def enter(self, own: GeneratorStates | None) -> None:
+        """Put *own* in place, as code of its rank comes next. None: code of no rank, which draws nothing."""
+        if own is None or own is self._installed:
+            return
+        left = self._leave()
+        _PYTHON_STATE[:] = own.python
+        self._numpy_state[:] = own.numpy
+        _PYTHON.gauss_next = own.pythons_next
+        if own.numpys_next is not None or left is None or left.numpys_next is not None:
+            pending = {"has_gauss": int(own.numpys_next is not None), "gauss": own.numpys_next or 0.0}
+            _NUMPY.set_state({**_NUMPY.get_state(legacy=False), **pending})
+        self._torch.set_state(own.torch)
+        self._installed, self._seen = own, self._read()
+
+    def _begin(self) -> None:
+        """Keep the caller's generators; wait while another thread needs its own."""
+        import torch
+
+        self._caller.enter_context(turn)
+        self._caller.enter_context(_kept())
+        self._caller.enter_context(
+            system_draws_noticed(lambda *told: self._installed and self._installed.notice(*told))
+        )
+        self._numpy = _NUMPY.get_bit_generator()  # held, for its memory
+        self._numpy_state = _memory(self._numpy.ctypes.state_address, 4 * 625)  # 624 words, the place among them
+        self._torch = torch.default_generator
+        place, generator = _changing_place(), self._torch
+        self._word = None if place is None else ctypes.c_uint64.from_address(generator._cdata + place)
+
+    def _leave(self) -> GeneratorStates | None:
+        """Save and return the states that are in place."""
+        if self._installed is not None:
+            self._save(self._installed)
+        return self._installed
+
+    def _save(self, own: GeneratorStates) -> None:
+        own.python, own.pythons_next = _PYTHON_STATE.tobytes(), _PYTHON.gauss_next
+        numpy = self._numpy_state.tobytes()
+        if own.numpys_next is not None or numpy != own.numpy:
+            found = _NUMPY.get_state(legacy=False)
+            own.numpy, own.numpys_next = numpy, found["gauss"] if found["has_gauss"] else None
+        # Once it has drawn, a second normal number may be in store, which leaves the word as it is.
+        if own.draws_torch or self._word is None or self._read() != self._seen:
+            own.torch, own.draws_torch = self._torch.get_state(), True
+
+    def _read(self) -> int:
+        return 0 if self._word is None else int(self._word.value)
+
+
+RANKS = RankGenerators()
+
+
+@cache
+def _changing_place() -> int | None:
+    """Return where the memory of a generator of torch has a word that changes with every draw; None if it is not found.
+
+    It is looked for in the first 128 bytes of one of its own: each has more than 2.5 kB.
+    """
+    import torch
+
+    generator: Any = torch.Generator()
+    places = set(range(16)) if hasattr(generator, "_cdata") else set()
+    for numbers in (1, 1, 623, 624) if places else ():  # a state has 624
+        before = struct.unpack("16Q", ctypes.string_at(generator._cdata, 128))
+        torch.rand(numbers, generator=generator)
+        after = struct.unpack("16Q", ctypes.string_at(generator._cdata, 128))
+        places &= {place for place in places if before[place] != after[place]}
+    return 8 * max(places) if places else None
