@@ -63,9 +63,7 @@ def test_a_key_of_a_block_is_found_there(key: str, inside: str) -> None:
 
 
 def test_a_preset_without_weights_is_timed_by_a_number_of_tokens() -> None:
-    assert said(lambda: open_model("70b")).endswith(
-        "70b is only a shape; to time it, --prompt-tokens N without --prompt"
-    )
+    assert "'70b', a preset without weights, expected a model with weights: smollm2" in said(lambda: open_model("70b"))
     assert "no such name" in said(lambda: open_model("71b"))
 
 
