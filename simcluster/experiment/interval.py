@@ -37,7 +37,7 @@ TIMED = {"numerics": "none", "evaluate_consensus": None, "observe": None}
 """Settings of an experiment that only needs timing."""
 
 LEAST_MISFIT, MOST_MISFIT = 0.87, 1.15
-"""A calibration whose rehearsed steps took another share of their prediction is a doubt about every prediction."""
+"""If the rehearsed steps of a calibration took another share of their prediction, every prediction is in doubt."""
 
 
 def take_option(plan: Experiment, options: dict[str, Any]) -> int:

@@ -96,7 +96,7 @@ class GeneratorStates:
 
 
 of_rank: ContextVar[GeneratorStates | None] = ContextVar("of_rank", default=None)
-"""The states of the rank whose code runs in this context."""
+"""The states of the rank that runs in this context."""
 
 
 class RankGenerators:

@@ -271,7 +271,7 @@ class Replica(Evaluable):
         live, optimizer = [p.detach() for p in share.parameters], self._counter.make_optimizer(share.parameters)
         return self._shard_of(share, self._part(range(len(live)), live, share.parameters, optimizer), size)
 
-    @borrowed(0)  # modules that are made for a share draw weights, which are then overwritten
+    @borrowed(0, others=True)  # modules that are made for a share draw weights, which are then overwritten
     def _share(self, size: int) -> Share:
         modules = modules_in_order(self._model)
         if self._deferred is not None:

@@ -209,7 +209,7 @@ class Workload:
         kind = SmallSketch if bytes_ is not None and is_small(bytes_, samples * (self.tokens or 1)) else Sketch
         if kind not in self._sketches:
             making = self.model, self.loss_function, self.make_optimizer
-            with borrowed(0):
+            with borrowed(0, others=True):
                 self._sketches[kind] = kind(*making, self.clip_norm, self.name, Counted(draws=False))
         return self._sketches[kind]
 

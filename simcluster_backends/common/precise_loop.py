@@ -1,4 +1,4 @@
-"""Event loops whose clock and timers are exact to microseconds: neither uvloop's nor asyncio's own are.
+"""Event loops with a clock and timers that are exact to microseconds: neither uvloop's nor asyncio's own are.
 
 uvloop's clock and timers have whole milliseconds, and epoll, below asyncio's own loop, waits for whole milliseconds. A
 timer here sleeps until the last of those before it is due, and then lets the loop turn until it is.

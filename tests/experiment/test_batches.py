@@ -99,7 +99,7 @@ def test_unequal_sizes_belong_to_nodes_so_a_plan_that_loses_one_is_refused_unles
     with pytest.raises(UsageError, match=r"batch_size: found 1 to 8 samples per node, and faults that may lose a node"):
         read_experiment(document(sizes, "all_reduce_dp", faults=CRASH))
     assert not can_regroup(read_experiment(document(sizes, "all_reduce_dp", faults=CRASH, regroup=False)))
-    read_experiment(document(sizes, "sync_ps", faults=CRASH))  # whose server goes on
+    read_experiment(document(sizes, "sync_ps", faults=CRASH))  # its server continues
     read_experiment(document(sizes, "all_reduce_dp"))
 
 

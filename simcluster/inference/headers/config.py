@@ -44,7 +44,7 @@ def shape_of_config(facts: ModelFacts, name: str) -> Shape:
         if "text_config" in facts.values:
             expected = "a model of text alone: save its text_config as a config.json"
             raise facts.wrong("model_type", kind, expected)
-        raise facts.wrong("model_type", kind, f"a decoder whose weights are known: {nearest(kind, FAMILIES)}")
+        raise facts.wrong("model_type", kind, f"a decoder with known weights: {nearest(kind, FAMILIES)}")
     family = FAMILIES[kind]
     layers, width = facts.layers("num_hidden_layers", "n_layer"), facts.count("hidden_size", "n_embd")
     heads = facts.count("num_attention_heads", "n_head")

@@ -1,4 +1,4 @@
-"""The families of decoders whose weights are counted: all else is refused by name."""
+"""The families of decoders that are counted: all else is refused by name."""
 
 from __future__ import annotations
 

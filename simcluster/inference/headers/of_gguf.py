@@ -48,7 +48,7 @@ def gguf_header(path: Path, name: str | None = None) -> ModelHeader:
                 tensors[key] = TensorPlace(str(part), one.shape, one.offset, one.nbytes, one.type_name)
     kind = str(values.get("general.architecture"))
     if kind not in ARCHITECTURES:
-        expected = f"a decoder whose weights are known: {nearest(kind, ARCHITECTURES)}"
+        expected = f"a decoder with known weights: {nearest(kind, ARCHITECTURES)}"
         raise ModelFileError(path, "general.architecture", shown(kind), expected)
     facts = ModelFacts(path, values, f"{kind}.")
     shape = _shape(facts, tensors, str(name or values.get("general.name") or path.stem))

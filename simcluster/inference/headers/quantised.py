@@ -7,7 +7,7 @@ from typing import Any, Final
 from simcluster.inference.headers.header import ModelFacts
 
 DTYPES: Final = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
-FOLDER: Final = "; or the folder with its .safetensors files, whose tensors are summed"
+FOLDER: Final = "; or the folder with its .safetensors files, to sum their tensors"
 
 
 def densities(facts: ModelFacts) -> dict[str, Any]:

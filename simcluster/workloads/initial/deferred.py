@@ -34,7 +34,7 @@ class Deferred:
         self._tape, self._device = Tape(alike=alike), device
         self._places: dict[int, Place] = {}
         self._saved: dict[int, tuple[WeightsFile, int]] = {}
-        with borrowed(0):
+        with borrowed(0, others=True):
             try:
                 with self._tape:
                     self.model = make_model()

@@ -48,8 +48,7 @@ def count_layers(model: nn.Module, loss_function: Loss, batch: Batch, name: str 
     loss, costs = count_modules(modules, trainable, loss_function, batch, name)
     if type(loss) is Tensor and not loss.is_meta:
         torch.default_generator.set_state(drawn_from)
-        with torch.no_grad():
-            whole = loss_function(model(batch.inputs), batch.targets)
+        whole = loss_function(model(batch.inputs), batch.targets)  # with gradients, as before: a loss may ask
         if problem := wrong_layers(model, loss, whole):
             raise UsageError(problem)
     return costs

@@ -134,7 +134,7 @@ def hugging_face_tensors(experts: bool) -> Iterator[tuple[str, tuple[int, ...]]]
 
 
 def saved(path: Path, tensors: Mapping[str, tuple[int, ...]], types: Mapping[str, str]) -> int:
-    """Write a safetensors file whose tensors are of *types*, by the end of their names, and else F16."""
+    """Write a safetensors file with tensors of *types*, by the end of their names, and else F16."""
     sizes, entries, at = {"F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "I32": 4}, {}, 0
     for name, shape in tensors.items():
         dtype = next((found for end, found in types.items() if name.endswith(end)), "F16")
