@@ -85,7 +85,8 @@ def test_plan_and_generate_say_so(node: str, line: str, command: Any, tmp_path: 
     (tmp_path / "one.yaml").write_text(f"nodes: {{a: {{{node}}}}}\n", encoding="utf-8")
     _, out, _ = command("plan", "one.yaml", "--model", "smollm2", "--requests", "1")
     assert line in out
-    _, _, err = command("generate", "one.yaml", "--model", "8b", "--prompt-tokens", "8", "--max-tokens", "2")
+    times = ("--weights", "q4", "--prompt-tokens", "8", "--max-tokens", "2")
+    _, _, err = command("generate", "one.yaml", "--model", "8b", *times)
     assert f"times: {line}" in err
 
 

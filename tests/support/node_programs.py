@@ -104,10 +104,10 @@ async def reads_another_tag(node: Any, recorder: Recorder, config: str) -> NodeR
 
 
 def line_of(program: Any, text: str) -> str:
-    """Return "file:line (function)" of the line of *program* that contains *text*, as reports name it."""
+    """Return "file:line (function): `line`" for the line of *program* that contains *text*, as reports name it."""
     lines, first = inspect.getsourcelines(program)
-    (number,) = [first + index for index, line in enumerate(lines) if text in line]
-    return f"{inspect.getsourcefile(program)}:{number} ({program.__name__})"
+    ((number, line),) = [(number, line.strip()) for number, line in enumerate(lines, first) if text in line]
+    return f"{inspect.getsourcefile(program)}:{number} ({program.__name__}): `{line}`"
 
 
 async def fails(node: Any, recorder: Recorder, config: str) -> NodeRecord:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from simcluster.errors import Deadlock
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.request import Request
 from simcluster.serving import seat
@@ -18,7 +20,11 @@ SEEDS = 24
 
 def found(seeds: int = 60) -> str:
     """Return what the first broken seed says."""
-    return next((said for seed in range(seeds) if drawn(seed).faults and (said := "; ".join(broken(seed)))), "")
+    for seed in range(seeds):
+        with suppress(Deadlock):  # a planted defect may keep even the undisturbed run of a case from its end
+            if drawn(seed).faults and (said := "; ".join(broken(seed))):
+                return said
+    return ""
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

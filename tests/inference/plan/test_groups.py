@@ -82,7 +82,8 @@ def test_a_pair_holds_half_of_every_matrix_and_sends_two_all_reduces_per_layer()
 
 
 def test_the_70b_is_faster_if_two_macs_share_a_stage() -> None:
-    found = make_plan(load("smolcluster"), SEVENTY, Lengths()).rankings[0]
+    whole = {f"nodes.mini{number}.usable_memory": "16 GB" for number in (1, 2, 3)}
+    found = make_plan(load("smolcluster", overrides=whole), SEVENTY, Lengths()).rankings[0]
     first, second = found.placements[:2]
     assert (first.kind, second.kind) == ("hybrid", "pipeline")
     assert {part.node for part in first.parts} == {"mini1", "mini2", "mini3"}

@@ -49,6 +49,8 @@ async def mine(node, replica, *, folder: str) -> None:
             Path(folder, "died").touch()
             print("about to die", flush=True)
             os.kill(os.getpid(), 9)
+    await node.send(1 - node.rank, "trained", None)  # each needs the other to have trained
+    await node.recv(1 - node.rank, "trained")
     print(told, node.name, flush=True)
     if Path(folder, "stay").exists():
         await node.recv(1 - node.rank, "never")

@@ -26,6 +26,7 @@ WIRE = {
     4: "e6b2836d199f0dd6",
     5: "2dfa104e67314d7a",
     6: "d1fbf608c9559447",
+    7: "06788f0a10f39727",
 }
 """A digest of everything that crosses the wire, by version."""
 
