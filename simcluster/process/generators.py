@@ -34,8 +34,21 @@ def _memory(place: int, size_bytes: int) -> memoryview:
     return memoryview((ctypes.c_char * size_bytes).from_address(place)).cast("B")
 
 
-_PYTHON_STATE = _memory(id(_PYTHON) + _HEADER_BYTES, _random.Random.__basicsize__ - _HEADER_BYTES)
-"""The memory of its object after the header."""
+_STATE_BYTES = _random.Random.__basicsize__ - _HEADER_BYTES
+_IS_PLAIN = _STATE_BYTES - 4 * 625 in (0, 4)
+"""Whether Python's generator is a header and 625 words, as in CPython so far, maybe padded: nothing to count there."""
+_PYTHON_STATE = _memory(id(_PYTHON) + _HEADER_BYTES, _STATE_BYTES)
+
+
+def _python_state() -> Any:
+    return _PYTHON_STATE.tobytes() if _IS_PLAIN else _PYTHON.getstate()
+
+
+def _set_python_state(state: Any) -> None:
+    if _IS_PLAIN:
+        _PYTHON_STATE[:] = state
+    else:
+        _PYTHON.setstate(state)
 
 
 @contextmanager
@@ -87,7 +100,8 @@ class GeneratorStates:
 
     def __init__(self, notice: Notice) -> None:
         self.notice = notice
-        self.python = self.numpy = b""
+        self.python: Any = b""
+        self.numpy = b""
         self.torch: Any = None
         self.draws_torch = False
         # Normal numbers come in pairs: the second one, if it is in store.
@@ -138,7 +152,7 @@ class RankGenerators:
         if own is None or own is self._installed:
             return
         left = self._leave()
-        _PYTHON_STATE[:] = own.python
+        _set_python_state(own.python)
         self._numpy_state[:] = own.numpy
         _PYTHON.gauss_next = own.pythons_next
         if own.numpys_next is not None or left is None or left.numpys_next is not None:
@@ -169,7 +183,7 @@ class RankGenerators:
         return self._installed
 
     def _save(self, own: GeneratorStates) -> None:
-        own.python, own.pythons_next = _PYTHON_STATE.tobytes(), _PYTHON.gauss_next
+        own.python, own.pythons_next = _python_state(), _PYTHON.gauss_next
         numpy = self._numpy_state.tobytes()
         if own.numpys_next is not None or numpy != own.numpy:
             found = _NUMPY.get_state(legacy=False)

@@ -32,10 +32,11 @@ def begin(ranks: RankGenerators, stack: ExitStack, name: str) -> GeneratorStates
     return own
 
 
-@pytest.mark.parametrize("known_place", [True, False])
-def test_ranks_that_take_turns_draw_what_each_would_alone(known_place: bool, monkeypatch: Any) -> None:
-    if not known_place:
+@pytest.mark.parametrize("known_layouts", [True, False])
+def test_ranks_that_take_turns_draw_what_each_would_alone(known_layouts: bool, monkeypatch: Any) -> None:
+    if not known_layouts:
         monkeypatch.setattr(generators, "_changing_place", lambda: None)
+        monkeypatch.setattr(generators, "_IS_PLAIN", False)
     ranks, found, caller = RankGenerators(), [list[list[float]]() for _ in range(3)], copied()
     with ExitStack() as stack:
         owns = [begin(ranks, stack, f"rank {rank}") for rank in range(3)]
@@ -49,8 +50,9 @@ def test_ranks_that_take_turns_draw_what_each_would_alone(known_place: bool, mon
             assert [draw() for _ in mine] == mine
 
 
-def test_the_place_of_torchs_state_is_known_here() -> None:
+def test_the_layouts_of_torchs_and_pythons_states_are_known_here() -> None:
     assert generators._changing_place() is not None
+    assert generators._IS_PLAIN
 
 
 def test_a_block_is_seeded_whatever_was_drawn_before_and_restores_another_generator_of_numpy() -> None:
