@@ -107,7 +107,7 @@ figure.update_xaxes(tickvals=COUNTS)
 load = offered(0.1, 30, fixed(64), fixed(16), seed=1)
 waits = {}
 for n in (1, 4):
-    found = figures(bench_cluster(Served("7b", placement=kinds[n]), shelf(n, 1.0).topology, load).answers)
+    found = figures(bench_cluster(Served("7b", placement=kinds[n], weights="q4"), shelf(n, 1.0).topology, load).answers)
     waits[n] = {"TTFT, s": found.ttft_s.median, "TPOT, s": found.tpot_s.median, "waiting": found.mean_in_system}
 pd.DataFrame(waits).T.round(2)
 

@@ -77,11 +77,12 @@ px.line(loads, x="requests/s", y="TPOT, s", color="placement", log_x=True, marke
 # %% [markdown]
 # ## The answer
 #
-# Replicas, as soon as requests overlap, if the model fits each node. The plan sees hardly a difference: all
-# placements read the same weights at the same pace, within 10 % in tokens per second. It leaves out prompts: on one
-# Mac, or in a pipeline, every new prompt interrupts the answers of all others. At two requests per second, one
-# request in ten waits three seconds for its first token on one Mac, two in a pipeline, and 0.7 with replicas; tokens
-# come every 0.2, 0.11 and 0.05 s.
+# Replicas, as soon as requests overlap, if the model fits each node. For one request the plan sees hardly a difference:
+# all placements read the same weights at the same pace, within 10 % in tokens per second. For eight at once, one Mac
+# gives half the tokens of a pipeline or of replicas, as the engine computes with one thread per node. The plan leaves
+# out prompts: on one Mac, or in a pipeline, every new prompt interrupts the answers of all others. At two requests per
+# second, one request in ten waits 13 seconds for its first token on one Mac, 7 in a pipeline, and 2 with replicas;
+# tokens come every 0.7, 0.55 and 0.05 s.
 #
-# At one request every ten seconds, any placement will do. Tensor parallelism gives a single request its first token a
-# third sooner, and no more tokens. A pipeline is for a model that fits on no single node.
+# At one request every ten seconds, any placement will do. Tensor parallelism gives a single request its first token two
+# fifths sooner, and no more tokens. A pipeline is for a model that fits on no single node.

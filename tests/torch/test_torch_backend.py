@@ -134,9 +134,9 @@ def test_a_run_of_its_own_loses_one_that_is_killed_and_one_that_hangs(tmp_path: 
     assert record.nodes[0].weights_sha256 == "survived"
     assert sorted(record.extra["lost"]) == ["b", "c"]
     assert record.extra["lost"]["c"] == "silent for 3 s"
-    assert isinstance(record.error, PeerLost)
+    assert record.error is None  # the first rank did without them
     assert [node.state for node in seen.last.nodes] == ["ended", "lost", "lost"]
-    assert (seen.last.nodes[2].reason, seen.error) == ("silent for 3 s", str(record.error))
+    assert (seen.last.nodes[2].reason, seen.error) == ("silent for 3 s", "")
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["a.log", "b.log", "c.log"]
     for name in "bc":
         with pytest.raises(ProcessLookupError):
