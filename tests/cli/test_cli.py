@@ -222,10 +222,9 @@ def test_ctrl_c_ends_a_run_and_all_its_processes(tmp_path: Path, request: pytest
 
 
 @pytest.mark.parametrize("algorithm", ["sync_ps", "edp"])
-def test_a_killed_worker_is_named_and_what_was_measured_is_kept(
+def test_a_killed_worker_that_no_other_needs_is_named_and_what_was_measured_is_kept(
     algorithm: str, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # sync_ps ends at once; edp continues with the rest, and tells at its end of the unplanned loss.
     nodes: list[psutil.Process] = []
     measured: set[str] = set()
     hear = Member.hear
@@ -240,17 +239,17 @@ def test_a_killed_worker_is_named_and_what_was_measured_is_kept(
             nodes[-1].kill()
 
     monkeypatch.setattr(Member, "hear", kill_one)
-    # Time enough for a machine that is busy; edp uses all of it.
+    # Time enough for a machine that is busy.
     short = ["workload.hidden=4", "stop={time: 8 s, steps: 1000000}", "evaluate_every=1000000"]
     sets = [word for text in short for word in ("--set", text)]
     asked = ("run", "quickstart", "--backend", "sockets", "--algorithm", algorithm, "--no-report", "--out", "run")
-    code, _, err = command(*asked, *sets)
-    assert code == 1, err
-    assert "error: PeerLost: rank 4 (pi4) is lost: its process is gone" in err
+    code, out, err = command(*asked, *sets)
+    assert code == 0, err
+    assert "  without pi4: its process is gone" in out
     assert len(nodes) == 5
     assert psutil.wait_procs(nodes, timeout=GUARD_S)[1] == [], "a process is left behind"
     run = load_run(tmp_path / "run")
-    assert run.summary["status"] == "failed"
+    assert run.summary["status"] == "done"
     assert set(run.metrics[run.metrics.name == "loss"].node) >= {"mini1", "pi4"}, "metrics so far are kept"
 
 

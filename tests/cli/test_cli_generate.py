@@ -76,7 +76,7 @@ def test_what_a_device_lacks_for_a_forecast_is_said_next_to_it(command: Any, mod
     assert code == 0
     assert "times: without memory_bandwidth, so timed by FLOPs alone: a\n" in err
     assert "times: without operator_overhead, so small models look too fast: a\n" in err
-    assert "times: " not in command("generate", "smolcluster", *words[2:], "alone")[2]
+    assert "times: without" not in command("generate", "smolcluster", *words[2:], "alone")[2]
 
 
 def test_times_alone_need_no_weights(command: Any) -> None:
@@ -98,7 +98,8 @@ def test_times_alone_need_no_weights(command: Any) -> None:
     assert code == 0
     assert (found["text"], found["token_ids"], found["token_ids_sha256"]) == (None, None, None)
     _, out, _ = command("plan", "smolcluster", "--model", "8b", "--weights", "q4", "--json")
-    best = json.loads(out)["rankings"][0]["placements"][0]
+    placements = json.loads(out)["rankings"][0]["placements"]
+    best = next(one for one in placements if one["kind"] != "hybrid")  # the best of those that are made by a name
     assert found["placement"] == best["kind"]
     assert found["ttft_s"] == pytest.approx(best["ttft_s"], rel=1e-9)
     # The mean over all decoded tokens is nearly that of the one in the middle.
@@ -131,8 +132,13 @@ def test_a_prompt_in_one_chunk_takes_the_plans_time_and_in_more_chunks_longer(co
     assert "1000 tokens of prompt in one chunk, 128 of answer" in " ".join(text.split())
 
 
-def test_a_draft_that_is_always_right_saves_time_and_is_counted(command: Any) -> None:
-    words = ("generate", "smolcluster", "--model", "70b", "--weights", "q4", "--placement", "pipeline",
+def test_a_draft_that_is_always_right_saves_time_and_is_counted(command: Any, tmp_path: Path) -> None:
+    node = {"flops": "4 TFLOP/s", "memory_bandwidth": "120 GB/s", "memory": "24 GB"}
+    nodes: dict[str, Any] = dict.fromkeys("abcd", node)
+    links = [{"between": [name, "sw"], "type": "ethernet-1g"} for name in nodes]
+    pros = {"nodes": {**nodes, "sw": {"kind": "switch"}}, "links": links}
+    (tmp_path / "pros.yaml").write_text(json.dumps(pros))
+    words = ("generate", str(tmp_path / "pros.yaml"), "--model", "70b", "--weights", "q4", "--placement", "pipeline",
              "--prompt-tokens", "64",
              "--max-tokens", "11", "--json")  # fmt: skip
     plain = json.loads(command(*words)[1])

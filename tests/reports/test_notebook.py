@@ -69,7 +69,7 @@ def test_a_sweep_shows_its_first_points_with_units_in_the_header(swept: Sweep) -
 def test_a_long_sweep_says_how_many_points_it_does_not_show(swept: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     import pandas as pd
 
-    long = SweepFolder(swept.folder, swept.name, swept.keys)
+    long = SweepFolder(swept.folder, swept.name, swept.keys, 40)
     long.table = pd.concat([swept.table] * 10, ignore_index=True)
     from simcluster.reports.notebook import of_sweep
 

@@ -90,7 +90,7 @@ def test_a_target_that_is_reached_alike_everywhere_is_too_easy() -> None:
     table = pd.DataFrame([{"k": k, TARGET: 0.00127, "loss": loss} for k, loss in ((1, 0.5), (2, 0.5), (3, 0.7))])
     assert answers(table, ["k"]) == [
         "The target is reached after 1.27 ms everywhere: it is too easy to tell points apart.",
-        "The loss is lowest with k 1: 0.5000 (and with 1 other), against 0.7000 with k 3.",
+        "The loss is lowest with k 1: 0.5 (and with 1 other), against 0.7 with k 3.",
     ]
 
 

@@ -285,10 +285,10 @@ def test_health_models_and_tokens_are_told(client: httpx.Client) -> None:
     assert client.post("/tokenize", json={"messages": ASKED}).json()["count"] == 31
     digits = "1" * (16 * 4096 + 1)  # of a context of 4,096 tokens
     for path, body in (
-        ("/tokenize", {"prompt": digits}),
-        ("/tokenize", {"messages": [{"role": "user", "content": digits}]}),
-        ("/v1/completions", {"prompt": digits}),
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": digits}]}),
+        ("/tokenize", {"model": "tiny", "prompt": digits}),
+        ("/tokenize", {"model": "tiny", "messages": [{"role": "user", "content": digits}]}),
+        ("/v1/completions", {"model": "tiny", "prompt": digits}),
+        ("/v1/chat/completions", {"model": "tiny", "messages": [{"role": "user", "content": digits}]}),
     ):
         words = "a prompt of 65537 bytes; expected at most 65536"
         check_error(client.post(path, json=body), 400, "invalid_request_error", words)

@@ -11,6 +11,7 @@ from tests.experiment.test_doubts import APPLY, BEGIN, CACHES, LOOP, MISTAKES, R
 
 LAWS = {
     "outside_compute": "work in node.compute",
+    "in_place": "work in node.compute",
     "no_time": "work in node.compute",
     "not_awaited": "everything awaited",
     "shared_state": "no shared state",
@@ -25,7 +26,7 @@ def written(folder: Path, code: str) -> str:
     return f"{folder / 'algo.py'}:algo"
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("mistake", [mistake for mistake, (_, kind, *_) in MISTAKES.items() if kind in LAWS])
 def test_a_mistake_fails_the_law_for_it_and_no_other(mistake: str, tmp_path: Path) -> None:
     code, kind, _, line = MISTAKES[mistake]
     found = verify(written(tmp_path, code), backend="sim", nodes=[2], only=ONLY)
