@@ -137,8 +137,8 @@ def _text_bytes(values: pa.ChunkedArray) -> int:
 
     total = 0
     for chunk in values.chunks:
-        sizes = pc.fill_null(pc.binary_length(chunk.dictionary), 0).to_numpy(zero_copy_only=False)
-        total += int(np.sum(sizes[chunk.indices.drop_null().to_numpy(zero_copy_only=False)], dtype=np.int64))
+        sizes = _numbers(pc.fill_null(pc.binary_length(chunk.dictionary), 0))
+        total += int(np.sum(sizes[_numbers(chunk.indices.drop_null())], dtype=np.int64))
     return total
 
 
