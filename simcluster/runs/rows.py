@@ -137,7 +137,7 @@ def _text_bytes(values: pa.ChunkedArray) -> int:
 
     total = 0
     for chunk in values.chunks:
-        sizes = _numbers(pc.fill_null(pc.binary_length(chunk.dictionary), 0))
+        sizes = np.nan_to_num(_numbers(pc.binary_length(chunk.dictionary)))
         total += int(np.sum(sizes[_numbers(chunk.indices.drop_null())], dtype=np.int64))
     return total
 
