@@ -61,6 +61,8 @@ def _of_batches(plan: Experiment, record: RunRecord) -> Iterator[str]:
     if not step_s / FAR <= slowest_s <= step_s or slowest_s * len(works_s) < FAR * sum(works_s):
         return
     total = sum(sizes)
+    if plan.numerics != "none" and not plan.workload.is_small(total):
+        return  # counting would take longer than many runs, and import torch's compiler
     replica = a_replica(plan.workload, len(names), plan.steps, "none")
     if replica is None:
         return

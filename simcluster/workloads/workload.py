@@ -203,10 +203,14 @@ class Workload:
         """Sizes and costs of the model, found without computing it; one for all replicas."""
         return self._sketch(max(self.batch_sizes, default=self.batch_size))
 
+    def is_small(self, samples: int) -> bool:
+        """Return whether the costs of batches of up to *samples* are counted quickly, with values."""
+        bytes_ = self.weights_bytes if self.value_free else None
+        return bytes_ is not None and is_small(bytes_, samples * (self.tokens or 1))
+
     def _sketch(self, samples: int) -> Sketch:
         """Return the sketch for batches of up to *samples*."""
-        bytes_ = self.weights_bytes if self.value_free else None
-        kind = SmallSketch if bytes_ is not None and is_small(bytes_, samples * (self.tokens or 1)) else Sketch
+        kind = SmallSketch if self.is_small(samples) else Sketch
         if kind not in self._sketches:
             making = self.model, self.loss_function, self.make_optimizer
             with borrowed(0, others=True):
