@@ -38,7 +38,7 @@ def test_a_mutant_for_each_check_is_caught_and_the_page_says_by_what() -> None:
 
 
 def test_every_mutant_can_be_put_into_the_library_and_has_its_line_on_the_page() -> None:
-    told = [line.split(" | ")[:4] for line in FILE.read_text().splitlines() if re.match(r"\| \d", line)]
+    told = [line.split(" | ")[:4] for line in FILE.read_text().splitlines() if re.match(r"\| (\d| \|)", line)]
     assert told == [row(mutant, Found([])).split(" | ")[:4] for mutant in MUTANTS], "run python -m tests.mutants"
     for mutant in MUTANTS:
         mutant.put_into((ROOT / mutant.file).read_text(encoding="utf-8"))
@@ -52,7 +52,7 @@ def test_the_library_as_it_is_passes_what_the_mutants_fail() -> None:
 
 
 def test_the_defects_of_the_list_are_there_but_one_that_is_no_algorithms() -> None:
-    numbers = {int(mutant.number) for mutant in MUTANTS}
+    numbers = {int(mutant.number) for mutant in MUTANTS if mutant.number}
     assert set(range(1, 28)) - numbers == {20}, "20 is a latency that the command never applies"
 
 

@@ -113,6 +113,9 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
     if document.data is None and document.file is not None:
         expected = "a topology: nodes and links, or a generator; `simcluster new DIR` writes one to begin with"
         raise UsageError(document.problem((), found="an empty file", expected=expected))
+    is_graph = isinstance(document.data, foreign.GraphDocument)
+    if is_graph:
+        document.data = dict(document.data)  # a run writes it as YAML, which knows no other mapping
     duplicates = document.duplicate_problems()
     for position, duplicate in enumerate(document.duplicates):
         if len(duplicate.path) == 2 and duplicate.path[0] == "nodes":
@@ -135,7 +138,6 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
     if topology is None:
         # Stable: problems without a line stay in the order of discovery, after those with one.
         reading.problems.sort(key=lambda problem: (problem.line is None, problem.line or 0, problem.column or 0))
-        is_graph = isinstance(document.data, foreign.GraphDocument)
         raise UsageError(foreign.summed(reading.problems) if is_graph else reading.problems)
     split = with_processes(topology, document)
     if split is None:
