@@ -199,7 +199,7 @@ ONCE_THERE = [
         44,
         "the result is that of a rank that never trained",
         RECORD,
-        "[node for node in well if node.trained or not node.incarnation]",
+        "[node for node in well if (node.trained or not node.incarnation) and not node.began_again]",
         "well",
         kinds=("join", "restart"),
         was_there=True,
