@@ -34,8 +34,9 @@ def check_run(lived: Lived, played: Played, before: Played, hits: Hits, pace_s: 
     if lived.code is None:
         return
     told = read(lived.folder)
-    if told.get("status") == "done" and (unplanned := set(lost_outside(played))) and "restarts" not in told:
-        yield "an unplanned loss is the run's failure", f"done, without {sorted(unplanned)}"
+    unnamed = set(lost_outside(played)) - set(told.get("lost") or ())
+    if told.get("status") == "done" and unnamed and "restarts" not in told:
+        yield "a run that ends well names the nodes that it lost", f"done, and lost has no {sorted(unnamed)}"
     if not died_early(lived, played):
         yield from check_outcome(played, hits)
     if not played.summary:
