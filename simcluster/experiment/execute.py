@@ -105,10 +105,7 @@ def run_plan(
     try:
         samples = conclude(record, plan, keeping)
         predict_memory(record, needed)
-        record.extra[SHARED] = state.warnings(record)
-        record.extra["odd"] = odd_values(plan)
-        drawn = [Noticed(SYSTEM, what, at, 1) for what, at in plan.noticed]
-        record.extra["noticed"] = [*record.extra.get("noticed", ()), *drawn]
+        _note_doubts(record, plan, state)
         record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
         record.extra["portable"] = job.options.get("portable", False)
         record.extra["one_machine"] = len(nodes_here(plan, given)) == len(plan.topology.workers)
@@ -132,6 +129,14 @@ def run_plan(
     took = (finished.summary["steps"], record.elapsed_s, record.wall_s)
     log.info("the run is done: %d steps in %.6g s, %.1f s of wall time, in %s", *took, folder)
     return finished
+
+
+def _note_doubts(record: RunRecord, plan: Experiment, state: SharedState) -> None:
+    """Add to *record* what its warnings are made from."""
+    record.extra[SHARED] = state.warnings(record)
+    record.extra["odd"] = odd_values(plan)
+    drawn = [Noticed(SYSTEM, what, at, 1) for what, at in plan.noticed]
+    record.extra["noticed"] = [*record.extra.get("noticed", ()), *drawn]
 
 
 def _record(plan: Experiment, job: ClusterJob, folder: Path, live: LiveFile) -> RunRecord:

@@ -37,7 +37,7 @@ class Outgoing(msgspec.Struct, eq=False):
         self.take_back(self)
 
 
-class Held:
+class BufferedSend:
     """A message in a send buffer, as its sender sees it: *injected* is done when its overhead has passed.
 
     It cannot be withdrawn: the operating system has it.

@@ -15,7 +15,7 @@ from simcluster.workloads import Replica
 from simcluster_backends.common.arguments import check_work
 from simcluster_backends.common.node import Node
 from simcluster_backends.sim.loop.workers import LEAST_FLOPS
-from simcluster_backends.sim.outgoing import Held, Outgoing
+from simcluster_backends.sim.outgoing import BufferedSend, Outgoing
 from simcluster_backends.sim.star import Asking, Gathering, Share, Sharing
 from simcluster_backends.sim.stint import Stint
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class SimTransport(Node[Outgoing | Held, Any]):
+class SimTransport(Node[Outgoing | BufferedSend, Any]):
     """The transport of *member*: simcluster.transport.Transport says what every method promises."""
 
     def __init__(self, member: Member, seed: int, together: Together) -> None:
@@ -194,7 +194,7 @@ class SimTransport(Node[Outgoing | Held, Any]):
         if self._member.on_step is not None:
             self._member.on_step(self.rank, step)
 
-    def _post(self, to: int, tag: str, payload: Payload) -> Outgoing | Held | None:
+    def _post(self, to: int, tag: str, payload: Payload) -> Outgoing | BufferedSend | None:
         """As promised, except that of a message that fits into the send buffer only the overhead is waited for."""
         member = self._member
         sizes_B = sizes_of(tag, payload.like if isinstance(payload, Later) else payload)  # refuses what cannot travel
@@ -202,7 +202,7 @@ class SimTransport(Node[Outgoing | Held, Any]):
         outgoing = self._put(to, tag, freeze(payload), sizes_B, injected)
         if member.buffer is not None and member.buffer.take(to, outgoing):
             if member.stream(to).prepares(outgoing):
-                return Held(outgoing, self._now)
+                return BufferedSend(outgoing, self._now)
             self.recorder.span("send", self._now(), self._now(), to, tag, outgoing.size_bytes)
             return None
         return outgoing
@@ -215,7 +215,7 @@ class SimTransport(Node[Outgoing | Held, Any]):
         stream.put(outgoing)
         return outgoing
 
-    def _join(self, to: int, sending: Outgoing | Held, receiver: Waiting) -> None:
+    def _join(self, to: int, sending: Outgoing | BufferedSend, receiver: Waiting) -> None:
         sending.partner = receiver
 
     async def _check_reach(self, to: int) -> None:
