@@ -155,13 +155,18 @@ def sweep(
             with notebook_progress(f"sweep of {points[0].document['name']}", progress, "runs") as shown:
                 run_missing(done, run_all, dict(options or {}), shown)
         except KeyboardInterrupt as end:
-            kept = [point for point, place in zip(points, done.folders, strict=True) if is_complete(place)]
-            end.add_note(f"{len(kept)} of {len(points)} points are kept in {folder}; the same command continues")
-            if kept:
-                _write(PlannedSweep(folder, kept, target), report=report)
+            end.add_note(_keep(done, target, report=report))
             raise
     _write(done, report=report)
     return done
+
+
+def _keep(done: PlannedSweep, target: Mapping[str, float] | None, *, report: bool) -> str:
+    """Write the table and the pages of the points of *done* that have ended; return a line about them."""
+    kept = [point for point, place in zip(done.points, done.folders, strict=True) if is_complete(place)]
+    if kept:
+        _write(PlannedSweep(done.folder, kept, target), report=report)
+    return f"{len(kept)} of {len(done.points)} points are kept in {done.folder}; the same command continues"
 
 
 def _write(done: PlannedSweep, *, report: bool) -> None:

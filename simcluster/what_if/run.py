@@ -118,8 +118,7 @@ def whatif(
         plan = read(fixed, seed=seed)
     _check_goal(wanted, plan)
     folder = home(plan.name)
-    ours = any(((folder / ANSWER).is_file(), (folder / POINTS).is_dir(), (folder / SOURCE).is_dir()))
-    check_folder(folder, ours, "a folder of whatif", (POINTS,), (SOURCE,))
+    _check_folder(folder)
     with engine(engine_name, processes, folder / LOGS) as run_all:
         write_sources(plan.own_code)
         try:
@@ -130,6 +129,12 @@ def whatif(
             raise
     _write(found, report=report)
     return found
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise UsageError if *folder* cannot be that of a what-if."""
+    ours = any(((folder / ANSWER).is_file(), (folder / POINTS).is_dir(), (folder / SOURCE).is_dir()))
+    check_folder(folder, ours, "a folder of whatif", (POINTS,), (SOURCE,))
 
 
 @dataclass
