@@ -135,9 +135,7 @@ def sweep(
     def home(name: str, *_: object) -> Path:
         return given_path(out, "--out") if out is not None else Path("runs") / f"{name}-sweep"
 
-    processes = checked_jobs(jobs)
-    if engine_name == "local" and processes > 1 and way_to_start() == "fork":
-        start_fork_server()  # it imports while this process reads
+    processes = _processes(jobs, engine_name)
     points = read_points(
         experiment, axes, fixed, seeds=seeds, seed=seed, backend=backend, topology=topology, compute=compute,
         algorithm=block_of("algorithm", algorithm), workload=block_of("workload", workload), home=home,
@@ -159,6 +157,14 @@ def sweep(
             raise
     _write(done, report=report)
     return done
+
+
+def _processes(jobs: int | None, engine_name: str) -> int:
+    """Return the number of processes at once; what starts them imports while this process reads."""
+    processes = checked_jobs(jobs)
+    if engine_name == "local" and processes > 1 and way_to_start() == "fork":
+        start_fork_server()
+    return processes
 
 
 def _keep(done: PlannedSweep, target: Mapping[str, float] | None, *, report: bool) -> str:

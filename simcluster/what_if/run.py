@@ -94,10 +94,7 @@ def whatif(
     wanted = read_goal(goal)
     for_sale = read_parts(parts)
     fixed, axes = read_axes(sets)
-    if axes:
-        raise UsageError([Problem(f"--set {key}", "several values", "one value") for axis in axes for key in axis.keys])
-    if not 1 <= seeds <= MOST_SEEDS:
-        raise UsageError(Problem("--seeds", str(seeds), f"1 to {MOST_SEEDS}"))
+    _check_words(axes, seeds)
     processes = checked_jobs(jobs)
     given = {key: value_at(key, value) for key, value in {**keys, **(overrides or {})}.items()}
     fixed = {**fixed, **given, "numerics": "real" if wanted.learns else "none"}
@@ -129,6 +126,14 @@ def whatif(
             raise
     _write(found, report=report)
     return found
+
+
+def _check_words(axes: Sequence[Any], seeds: int) -> None:
+    """Raise UsageError for a setting with several values, and for too many seeds."""
+    if axes:
+        raise UsageError([Problem(f"--set {key}", "several values", "one value") for axis in axes for key in axis.keys])
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise UsageError(Problem("--seeds", str(seeds), f"1 to {MOST_SEEDS}"))
 
 
 def _check_folder(folder: Path) -> None:

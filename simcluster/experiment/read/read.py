@@ -209,8 +209,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any], home: Home | None) -
     check_fit(reading, top, function, settings)
     if function is not None and workload is not None:
         check_weighed(reading, function, settings, workload)
-    if function is not None and workload is not None and top.regroup:
-        check_regroups(reading, function, workload, faults)
+        check_regroups(reading, function, workload, faults if top.regroup else ())
     if reading.problems:
         raise UsageError(reading.problems)
     assert cluster is not None, "a topology that is missing was a problem"
