@@ -179,14 +179,15 @@ def test_another_version_of_the_package_is_refused_with_both_named_on_both_sides
 
 def test_another_version_of_the_protocol_is_refused_with_both_named() -> None:
     hello = bytearray(b"".join(map(bytes, Outgoing(Kind.HANDSHAKE, b"x").chunks(0))))
-    hello[4] = 7  # the version, right after the magic
+    other = PROTOCOL_VERSION + 1
+    hello[4] = other  # the version, right after the magic
 
     async def visit(door: Door) -> tuple[bytes, list[str]]:
         return await door.throw(bytes(hello)), list(door.listener.dropped)
 
     answer, (dropped,) = at_the_door(visit)
     for text in (answer.decode(errors="replace"), dropped):
-        assert f"version 7 of the protocol, this side version {PROTOCOL_VERSION}" in text
+        assert f"version {other} of the protocol, this side version {PROTOCOL_VERSION}" in text
 
 
 def test_nobody_at_an_address_is_an_error_that_names_it() -> None:
