@@ -24,6 +24,7 @@ from torch import Tensor
 from simcluster.calibrate import samples
 from simcluster.calibrate.rehearsal import MOST_STEPS, pattern_of, rehearse
 from simcluster.calibrate.samples import BOTH, BURST, FILL, ROUND, SENDS, STREAM, SWAP_MESSAGES, sample_name
+from simcluster.compute import HOST, OnDevice, device_of
 from simcluster.experiment.node import preloads as preloads_of_experiment
 from simcluster.experiment.node import prepare as prepare_experiment
 from simcluster.experiment.read.experiment import Experiment
@@ -75,20 +76,22 @@ async def measure(node: Transport, recorder: Recorder, config_json: str) -> Node
     It has {"experiment": ..., "work": measure work, "real": time is real, "shared": all nodes share this machine}.
     """
     config = json.loads(config_json)
-    meter = _Meter(node, recorder, stolen_s if config.get("real", False) else lambda: 0.0, config.get("shared", False))
+    meter = _Meter(node, recorder, config.get("real", False), config.get("shared", False))
     await meter.all_rounds(read_experiment(config["experiment"]) if config["work"] else None)
     return recorder.finish(None)
 
 
 class _Meter:
-    """Takes samples at one node and records them, with its disturbances: a late event loop, and *stolen* CPU time.
+    """Takes samples at one node and records them, with its disturbances: a late event loop, and stolen CPU time.
 
     On a *shared* machine, work on the CPU is measured in CPU time: other nodes compete for its cores.
     """
 
-    def __init__(self, node: Transport, recorder: Recorder, stolen: Callable[[], float], shared: bool) -> None:
-        self.node, self.recorder, self._stolen, self._shared = node, recorder, stolen, shared
-        self._late_s, self._stolen_s = 0.0, stolen()
+    def __init__(self, node: Transport, recorder: Recorder, real: bool, shared: bool) -> None:
+        self.node, self.recorder, self._real, self._shared = node, recorder, real, shared
+        self._stolen: Callable[[], float] = stolen_s if real else lambda: 0.0
+        self._late_s, self._stolen_s = 0.0, self._stolen()
+        self._seen: Transport = node  # with the replica's device
         self._number = 0  # current round, negative while warming up
         self._largest: dict[int, int] = {}  # bytes, by the peer's rank: the largest message that takes little time
 
@@ -99,7 +102,9 @@ class _Meter:
         await self._in_turns(self._find_largest)
         if experiment is not None:
             steps = MOST_STEPS * (WARM_UP + ROUNDS)
-            replica = experiment.workload.replica(self.node.rank, self.node.size, experiment.seed, steps=steps)
+            size, seed, device = self.node.size, experiment.seed, self._device(experiment)
+            replica = experiment.workload.replica(self.node.rank, size, seed, steps=steps, device=device)
+            self._seen = self.node if device == HOST else OnDevice(self.node, device)
             batches = replica.batches()
         for self._number in range(-WARM_UP, ROUNDS):
             self._disturbances()
@@ -117,6 +122,10 @@ class _Meter:
         await asyncio.wait([answering, watching])
         if not answering.cancelled():
             answering.result()
+
+    def _device(self, experiment: Experiment) -> torch.device:
+        """Return where the node's work is done: the simulator computes on the host, whatever it stands for."""
+        return device_of(experiment.topology.nodes[self.node.name].compute) if self._real else HOST
 
     async def _watch(self) -> None:
         """Wake up every PROBE_S, until cancelled, and keep the longest delay."""
@@ -203,7 +212,7 @@ class _Meter:
         pattern = pattern_of(self._number)
         spent = time.thread_time if self._shared else float
         swap_s, step_s, handled_s = await rehearse(
-            self.node, self.recorder.now, pattern, sizes, gradient, apply, spent=spent
+            self._seen, self.recorder.now, pattern, sizes, gradient, apply, spent=spent
         )
         largest = max(sizes.values(), default=0)
         device = replica.parameters[0].device
@@ -276,7 +285,7 @@ class _Meter:
             result, work_s = await self.node.compute(_timed, work, *args, cost=cost)
             work_s += time.thread_time() - since_s  # the event loop's: it draws the batch, hands over, and takes back
         else:
-            result = await self.node.compute(work, *args, cost=cost)
+            result = await self._seen.compute(work, *args, cost=cost)
             work_s = self.recorder.now() - start_s
         self._note(samples.WORK, cost.kind, cost.flops, work_s)
         return result

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from simcluster.compute.copies import Leaving, can_leave
-from simcluster.compute.place import synchronise
+from simcluster.compute.place import synchronise, use
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Payload, Sendable, as_payload, lend
 from simcluster.transport import ANY, Any_, Cost, Transport
@@ -70,6 +70,7 @@ class OnDevice(Forwarding):
 
         @wraps(work)
         def whole(*args: Any, **kwargs: Any) -> T:
+            use(self._device)
             result = work(*args, **kwargs)
             synchronise(self._device)
             return result

@@ -47,6 +47,12 @@ def name_of(device: torch.device) -> str:
     return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
 
 
+def use(device: torch.device) -> None:
+    """Make *device* this thread's: in a thread that has none, cuBLAS takes one itself, with a warning."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
 def synchronise(device: torch.device) -> None:
     """Wait until *device* has done all that it was given."""
     if device.type == "cuda":

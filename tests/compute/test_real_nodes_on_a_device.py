@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import simcluster
+from simcluster.calibrate import calibrate
 from simcluster.errors import NotReplayable, UsageError
 from simcluster.replays.run import replay
 from simcluster.runs.comparison.compare import Pair
@@ -93,3 +94,9 @@ def test_they_travel_through_the_host_if_a_rank_has_no_device_or_none_is_wanted(
 def test_an_absent_device_ends_the_run_with_those_that_are_there(stand_in: torch.device, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nodes\.n1\.compute: found 'cuda' on this machine, expected cpu or auto"):
         simcluster.run(experiment("cpu", "cuda"), backend="sockets", out=tmp_path / "run", report=False)
+
+
+def test_a_calibration_measures_the_device_that_computes(stand_in: torch.device) -> None:
+    source = experiment("auto", "cpu")
+    found = calibrate(source["topology"], workload=source["workload"])
+    assert {name: node.accelerator for name, node in found.nodes.items()} == {"n0": "stand_in", "n1": ""}
