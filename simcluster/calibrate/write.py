@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
-import json
 from collections.abc import Sequence
 from datetime import date
 from statistics import fmean
@@ -13,18 +11,14 @@ from typing import Any
 import yaml
 
 from simcluster.calibrate.fit import HALF, Value
-from simcluster.calibrate.rehearsal import pattern_of
+from simcluster.calibrate.rehearsed import LEAST_STARTUP_S, rehearsed_again, wakeup_of
 from simcluster.calibrate.run import Calibration, LinkFit, NodeFit, fitted
-from simcluster.calibrate.samples import STEP, STREAM, SWAP, SWAP_MESSAGES, WORK, Row, rows_of
-from simcluster.experiment.job import ClusterJob
 from simcluster.runs import words
-from simcluster.runs.record import RunRecord
-from simcluster.topology import Topology, load
+from simcluster.topology import load
 from simcluster.topology.model.compute import CPU, kind_of
 from simcluster.topology.model.device import profile_block
 from simcluster.topology.model.spread import spread_block
 from simcluster.topology.read.spread import MOST_FACTOR
-from simcluster.topology.replicas import replica, rounds_of
 from simcluster.units import (
     format_bandwidth,
     format_latency,
@@ -41,17 +35,13 @@ DIGITS = 4
 MOST_ACK_SHARE = 0.5
 """A larger share is not due to acknowledgements: the hosts cannot use both directions at full speed."""
 
-LEAST_ACK_SHARE, LEAST_OVERHEAD_S, LEAST_STARTUP_S, LEAST_BUFFER_BYTES = 0.002, 100e-9, 1e-6, 10_000
+LEAST_ACK_SHARE, LEAST_OVERHEAD_S, LEAST_BUFFER_BYTES = 0.002, 100e-9, 10_000
 """Smaller values are noise."""
 
 MACHINE = "this-machine"
 
 LEAST_S = 1e-9
 """A smaller latency is a rounding error of the least squares; a smaller number has no meaningful spread."""
-
-PROGRAM = "simcluster.calibrate.rehearsal:run"
-PIECES_OF_A_STEP = 2
-"""A gradient, and its application."""
 
 
 def calibrated_document(calibration: Calibration) -> dict[str, Any]:
@@ -138,7 +128,10 @@ def _add_spread(document: dict[str, Any], calibration: Calibration) -> None:
         if block := spread_block(_of_node(node, [fit.nodes[name] for fit in each])):
             document["nodes"][name]["spread"] = block
     topology = load(document)
-    rehearsed = [_rehearsed(topology, rows, index, number) for index, (number, rows) in enumerate(own.items())]
+    if calibration.cores is not None and (wakeup_s := wakeup_of(topology, own)) >= LEAST_STARTUP_S:
+        document["machines"][MACHINE]["wakeup"] = write_latency(float(f"{wakeup_s:.4g}"))
+        topology = load(document)
+    rehearsed = [rehearsed_again(topology, rows, index, number) for index, (number, rows) in enumerate(own.items())]
     document |= spread_block({"misfit": [misfit for misfit, _ in rehearsed]})
     if any(startup_s for _, startup_s in rehearsed):
         document["startup"] = [write_latency(float(f"{startup_s:.4g}")) for _, startup_s in rehearsed]
@@ -172,42 +165,6 @@ def _work_s(node: NodeFit) -> float:
 def _factors(whole: float, rounds: Sequence[float]) -> list[float]:
     """Return the factor of each round, at most the limit of a topology: a disturbed round can fit an absurd rate."""
     return [min(value / whole, MOST_FACTOR) for value in rounds] if whole >= LEAST_S else [1.0] * len(rounds)
-
-
-def _rehearsed(topology: Topology, own: Sequence[Row], index: int, number: int) -> tuple[float, float]:
-    """Return the error of the fitted numbers in a round: the factor of a busy step, the extra seconds after idling."""
-    if not any(row.parts[0] == STEP for row in own):
-        return 1.0, 0.0
-    cluster = load(replica(topology, index)) if rounds_of(topology) else topology
-    simulated = rows_of(_simulated(cluster, own, number).nodes)
-    (step_s, steps_s), (swap_s, swaps_s) = (
-        [fmean(row.seconds for row in found if row.parts[0] == what) for found in (own, simulated)]
-        for what in (STEP, SWAP)
-    )
-    startup_s = max(0.0, swap_s - swaps_s)
-    return min(step_s / steps_s, MOST_FACTOR), startup_s if startup_s >= LEAST_STARTUP_S else 0.0
-
-
-def _simulated(topology: Topology, rows: Sequence[Row], number: int) -> RunRecord:
-    """Simulate the rehearsal of round *number*, with the work and the messages of *rows*."""
-    sizes: list[dict[str, int]] = [{} for _ in topology.workers]  # by rank, the bytes of its messages to each peer
-    work: list[list[tuple[str, int]]] = [[] for _ in topology.workers]  # by rank, each piece of the step in order
-    most = {row.rank: row.parts[2] for row in rows if row.parts[0] == STEP}
-    for row in rows:
-        what, where, size = row.parts
-        if what == WORK:
-            work[row.rank].append((where, size))
-        elif what == STREAM:
-            for a, b in ((row.rank, int(where)), (int(where), row.rank)):
-                sizes[a][str(b)] = min(SWAP_MESSAGES * size, most[a])
-    # A piece replaced by another round's may leave one rank with fewer steps than another: all take the least.
-    steps = max(1, min(len(pieces) for pieces in work) // PIECES_OF_A_STEP)
-    config = {"pattern": pattern_of(number), "steps": steps, "work": work, "sizes": sizes}
-    job = ClusterJob(topology.workers, json.dumps(config), program=PROGRAM, topology=topology)
-    record: RunRecord = importlib.import_module("simcluster_backends.sim").run_cluster(job)
-    if record.error is not None:
-        raise record.error
-    return record
 
 
 def calibrated_text(calibration: Calibration, day: date) -> str:

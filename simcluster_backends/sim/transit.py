@@ -121,7 +121,7 @@ class Transit:
         if overhead is None:
             self._arrive(message)
         else:
-            overhead.handle(overhead.recv_s, self._arrive, message)
+            overhead.handle(overhead.recv_s, self._arrive, message, wakes=True)
 
     def _arrive(self, message: Message) -> None:
         if not self.receiver.alive:

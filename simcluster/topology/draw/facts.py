@@ -117,7 +117,7 @@ def describe(topology: Topology) -> str:
     if topology.inbox_bytes is not None:
         unread = f"{format_size(topology.inbox_bytes)} per peer" if topology.inbox_bytes else "nothing"
         lines.append(f"inboxes: a node accepts {unread} before its recv")
-    for machine, cores in topology.machines.items():
+    for machine, (cores, _) in topology.machines.items():
         names = [node.name for node in topology.nodes.values() if node.machine == machine]
         lines.append(f"{machine}: {_count(cores, 'core')}, shared by {', '.join(names) or 'no node'}")
     lines += [f"background from {flow}" for flow in topology.background]

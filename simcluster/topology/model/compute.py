@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from simcluster.errors import nearest
 
@@ -31,3 +32,10 @@ def wrong_compute(value: object) -> str:
 def kind_of(compute: str) -> str:
     """Return cpu, cuda, mps or auto: *compute* without its index."""
     return compute.partition(":")[0]
+
+
+class Machine(NamedTuple):
+    """What several nodes share: *cores*, and how long a thread that wakes up waits for one if all are busy."""
+
+    cores: int
+    wakeup_s: float = 0.0

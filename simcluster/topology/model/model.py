@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 import networkx
 
 from simcluster.errors import nearest
-from simcluster.topology.model.compute import CPU
+from simcluster.topology.model.compute import CPU, Machine
 from simcluster.topology.model.conditions import Background, BackgroundFlow, Jitter, RateTrace
 from simcluster.topology.model.device import Device
 from simcluster.topology.model.routing import Routes
@@ -139,7 +139,7 @@ class Topology:
     others follow *routing*. *inbox_bytes*: the unread bytes that a node accepts per peer; None for the backend's
     default, 0 to make every message wait for its `recv`. *misfit*: per calibration round, the ratio of a rehearsed
     step's time to the time that these numbers predict. *startup_s*: per round, the extra time of messages over
-    connections that had been idle, as once in a run. *machines*: the cores of each machine that several nodes share.
+    connections that had been idle, as once in a run. *machines*: those that several nodes share.
 
     *source* is the dict that it was read from, or what makes that when `document` is asked for. *generated* has the few
     keys of a generator, None if there was none or more was changed; `loads` turns them back into an equal Topology.
@@ -156,7 +156,7 @@ class Topology:
     inbox_bytes: int | None = None
     misfit: Factors = ()
     startup_s: Factors = ()
-    machines: Mapping[str, int] = field(default_factory=dict)
+    machines: Mapping[str, Machine] = field(default_factory=dict)
     source: Mapping[str, Any] | Written = field(default_factory=dict, compare=False, repr=False)
     generated: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 

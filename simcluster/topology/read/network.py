@@ -10,8 +10,9 @@ from pydantic import Field
 
 from simcluster.documents.models import Block
 from simcluster.documents.reading import Reading
-from simcluster.documents.values import Size, list_of, mapping_of, one_of, only, whole
+from simcluster.documents.values import Latency, Size, list_of, mapping_of, one_of, only, whole
 from simcluster.errors import nearest
+from simcluster.topology.model.compute import Machine
 from simcluster.topology.model.conditions import BackgroundFlow
 from simcluster.topology.model.model import Link, NetworkKind, Node, Routing
 from simcluster.topology.read.conditions import BackgroundBlock
@@ -44,6 +45,7 @@ class MachineBlock(Block):
     """A machine that several nodes share."""
 
     cores: Annotated[int, whole(1, MOST_CORES)]
+    wakeup_s: Latency = Field(0.0, alias="wakeup")
 
 
 class NetworkBlock(Block):
@@ -63,7 +65,7 @@ class NetworkBlock(Block):
         flows = [BackgroundFlow(str(flow.source), str(flow.target), flow.background) for flow in self.background]
         same = {name: getattr(self, name) for name in ("network", "routing", "inbox_bytes", "misfit", "startup_s")}
         paths = tuple(tuple(str(name) for name in route) for route in self.routes)
-        machines = {name: machine.cores for name, machine in self.machines.items()}
+        machines = {name: Machine(machine.cores, machine.wakeup_s) for name, machine in self.machines.items()}
         return {"paths": paths, "background": tuple(flows), "machines": machines, **same}
 
 

@@ -1,7 +1,10 @@
 """The cores of a machine that several nodes share, and the overhead of messages.
 
 Cores are shared as by an operating system: n threads on k cores each run at min(1, k/n) of their speed. The bytes
-between two nodes of one machine are moved by its cores, one at each end, so they count as two threads.
+between two nodes of one machine are moved by its cores, one at each end, so they count as two threads. A thread that
+wakes up may find its core busy, and then waits until the thread there has had its turn. This is counted as its expected
+value: the wait times the share of cores that have work. Threads that wake up are a node's event loop when a message
+arrives or a piece of work ends, and the thread of its device when a piece begins.
 """
 
 from __future__ import annotations
@@ -32,23 +35,41 @@ class Cores:
     network: Network
     channel: Channel
     weight: float
+    wakeup_s: float = 0.0
+    _running: int = 0
+
+    def wait_s(self) -> float:
+        """Return how long a thread that wakes up now waits for a core, on average."""
+        return self.wakeup_s * min(1.0, self._running / self.channel.capacity_Bps)
 
     def run(self, work_s: float, then: Callable[[], None]) -> Flow:
         """Call *then* once a thread has had *work_s* seconds of a core; return its flow, which can be cancelled."""
-        flow = Flow(((self.channel, 1.0),), 1.0, self.weight, left_B=work_s, on_done=then)
+        flow = Flow(((self.channel, 1.0),), 1.0, self.weight, left_B=work_s, on_done=partial(self._stop, then))
+        self._running += 1
         self.network.put(flow)
         return flow
 
+    def _stop(self, then: Callable[[], None]) -> None:
+        self._running -= 1
+        then()
+
     async def work(self, work_s: float) -> None:
-        """Return once a thread has had *work_s* seconds of a core."""
+        """Return once a thread has woken up and had *work_s* seconds of a core, and has woken the caller's."""
+        await self._wake_up()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         flow = self.run(work_s, partial(_finish, done))
         try:
             await done
         except asyncio.CancelledError:
             if not done.done() or done.cancelled():
+                self._running -= 1
                 self.network.cancel(flow)
             raise
+        await self._wake_up()
+
+    async def _wake_up(self) -> None:
+        if wait_s := self.wait_s():
+            await asyncio.sleep(wait_s)
 
 
 def _finish(done: asyncio.Future[None]) -> None:
@@ -70,12 +91,16 @@ class Overheads:
     _free_s: float = 0.0
     _waiting: deque[tuple[float, Callable[[Any], object], Any]] = field(default_factory=deque)
 
-    def handle(self, overhead_s: float, then: Callable[[Any], object], argument: Any) -> None:
-        """Call *then* with *argument* after all earlier overheads and *overhead_s*."""
+    def handle(self, overhead_s: float, then: Callable[[Any], object], argument: Any, *, wakes: bool = False) -> None:
+        """Call *then* with *argument* after all earlier overheads and *overhead_s*; a message *wakes* an idle loop."""
         if self.cores is not None:
             self._waiting.append((overhead_s, then, argument))
             if len(self._waiting) == 1:
-                self.cores.run(overhead_s, self._handled)
+                wait_s = self.cores.wait_s() if wakes else 0.0
+                if wait_s:
+                    self.clock.alarm_at(self.clock._now + wait_s, self._run_first)
+                else:
+                    self._run_first()
             return
         now_s = self.clock._now
         self._free_s = (self._free_s if self._free_s > now_s else now_s) + overhead_s
@@ -84,9 +109,12 @@ class Overheads:
         else:
             then(argument)
 
-    def _handled(self) -> None:
+    def _run_first(self, _: object = None) -> None:
         assert self.cores is not None
+        self.cores.run(self._waiting[0][0], self._handled)
+
+    def _handled(self) -> None:
         _, then, argument = self._waiting.popleft()
         if self._waiting:
-            self.cores.run(self._waiting[0][0], self._handled)
+            self._run_first()
         then(argument)

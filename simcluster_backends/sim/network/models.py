@@ -18,6 +18,7 @@ from math import fsum, inf
 from typing import NamedTuple
 
 from simcluster.topology import Hop, Link, Node
+from simcluster.topology.model.compute import Machine
 from simcluster_backends.sim.network.fairshare import Channel
 from simcluster_backends.sim.network.flows import Route
 from simcluster_backends.sim.network.losses import rate_bound_Bps, together
@@ -83,7 +84,7 @@ MODELS = {
 class Channels:
     """The channels of one network, created on first use."""
 
-    def __init__(self, model: NetworkModel, machines: Mapping[str, int]) -> None:
+    def __init__(self, model: NetworkModel, machines: Mapping[str, Machine]) -> None:
         self._factor, self._machines = model.bandwidth_factor, machines
         self._channels: dict[tuple[str, object], Channel] = {}
 
@@ -99,7 +100,7 @@ class Channels:
 
     def cores(self, machine: str) -> Channel:
         """Return the core seconds per second of *machine*."""
-        return self._channel(machine, "cores", self._machines[machine])
+        return self._channel(machine, "cores", self._machines[machine].cores)
 
     def used(self, hops: Sequence[Hop], ends: Sequence[Node]) -> dict[Channel, float]:
         """Return the share of a flow's rate that counts on each channel of its path over *hops* between *ends*."""

@@ -55,7 +55,7 @@ class Routes:
     def __init__(self, topology: Topology, seed: int, clock: Clock, network: Network, model: NetworkModel) -> None:
         self.topology, self._seed, self._model = topology, seed, model
         self._channels = Channels(model, topology.machines)
-        self._cores = {name: self._cores_of(name, network) for name in topology.machines}
+        self._cores = {name: self._cores_of(name, network, it.wakeup_s) for name, it in topology.machines.items()}
         self._conditions = conditions_of(topology, seed, clock, network, model, self._channels)
         self._overheads = {
             node.name: Overheads(clock, node.send_overhead_s, node.recv_overhead_s, self.cores(node.name))
@@ -125,11 +125,11 @@ class Routes:
         machine = self.topology.nodes[name].machine
         return None if machine is None else self._cores[machine]
 
-    def _cores_of(self, machine: str, network: Network) -> Cores:
+    def _cores_of(self, machine: str, network: Network, wakeup_s: float) -> Cores:
         nodes = self.topology.nodes
         inner = [link for link in self.topology.links if nodes[link.a].machine == nodes[link.b].machine == machine]
         fastest_Bps = max((link.bandwidth_Bps for link in inner), default=1.0)
-        return Cores(network, self._channels.cores(machine), 1.0 / fastest_Bps)
+        return Cores(network, self._channels.cores(machine), 1.0 / fastest_Bps, wakeup_s)
 
     def channels(self, link: Link, towards: str | None) -> list[Channel]:
         """Return the channels of *link* in both directions, or *towards* one end; none if flows do not share it."""

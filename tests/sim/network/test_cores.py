@@ -100,3 +100,42 @@ def test_nodes_of_two_machines_do_not_share() -> None:
 
 async def _nothing(node: Transport) -> float:
     return now_s()
+
+
+def waking(cores: int, **keys: Any) -> Topology:
+    return loads(machine(cores, **keys).document | {"machines": {"m": {"cores": cores, "wakeup": "100 ms"}}})
+
+
+@pytest.mark.parametrize(
+    ("cores", "ends_s"),
+    [
+        # From 0.6 both share the core: a has 0.4 s left, and ends at 1.4. Its event loop waits, since b still works.
+        (1, [1.5, 1.6]),
+        (2, [1.05, 1.15]),  # half of the cores have work when b wakes up and when a ends: half of the wait
+    ],
+)
+def test_a_thread_that_wakes_up_waits_by_the_share_of_cores_that_have_work(cores: int, ends_s: list[float]) -> None:
+    async def later(node: Transport) -> float:
+        await asyncio.sleep(0.5)
+        await node.compute(int, cost=Cost(0.6e9))
+        return now_s()
+
+    found = run_bodies([compute, later, _nothing], waking(cores))
+    assert found == [pytest.approx(end_s, rel=1e-9) for end_s in ends_s] + [0.0]
+
+
+@pytest.mark.parametrize(("cores", "came_s"), [(1, 0.3), (2, 0.15)])
+def test_a_message_that_wakes_an_event_loop_waits_by_the_share_of_cores_that_have_work(
+    cores: int, came_s: float
+) -> None:
+    async def sends(node: Transport) -> float:
+        await node.send(2, "t", None)
+        return now_s()
+
+    async def receives(node: Transport) -> float:
+        await node.recv(1, "t")
+        return now_s()
+
+    # One core: 0.1 s until the event loop runs, and then 0.1 s of overhead at half speed.
+    ends = run_bodies([compute, sends, receives], waking(cores, recv_overhead="100 ms"))
+    assert ends[2] == pytest.approx(came_s, abs=1e-6)
