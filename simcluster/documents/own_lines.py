@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import ast
+import linecache
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 
 LOADS = ("copy_", "fill_", "set_", "zero_")
 """Methods that give a tensor other values, as a message does, without arithmetic."""
 
 
 @lru_cache(maxsize=16)
-def _tree(file: str) -> ast.Module:
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+def tree_of(file: str) -> ast.Module:
+    """Return the source of *file*, or of a cell or a source in memory; an empty one if none can be read."""
+    linecache.checkcache(file)
     try:
-        return ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        return _parsed("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
         return ast.Module([], [])
 
 
 def _functions(file: str, name: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(_tree(file)) if isinstance(node, _FUNCTIONS) and node.name == name)
+    return (node for node in ast.walk(tree_of(file)) if isinstance(node, _FUNCTIONS) and node.name == name)
 
 
 def update_line(file: str, function: str, line: int) -> int | None:
@@ -61,7 +67,7 @@ def _updates(body: ast.AST, looped: set[str]) -> Iterator[tuple[int, bool]]:
 
 def argument_line(file: str, name: str, value: object, function: str) -> int | None:
     """Return the first line of *function* in *file*, or else of all of it, that passes *value* as *name*."""
-    for place in (*_functions(file, function), _tree(file)):
+    for place in (*_functions(file, function), tree_of(file)):
         keywords = [node for node in ast.walk(place) if isinstance(node, ast.keyword) and node.arg == name]
         lines = [key.value.lineno for key in keywords if getattr(key.value, "value", ...) == value]
         if lines:
