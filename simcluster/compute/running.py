@@ -54,7 +54,6 @@ class StatisticsExchange(Forwarding):
         self.statistics_exchange, self.plain, self.host_side = self, node, host_side(node)
         self._replica, self._travel, self._samples = replica, travel, samples
         self.own = replica.statistics()
-        self.has_met = False
         self._computes = not self.own[0].is_meta
         self._working = 0
         self._has_trained = False  # since what came was last blended in
@@ -73,7 +72,7 @@ class StatisticsExchange(Forwarding):
             kind = Payload if isinstance(content, Later) else type(content)
             assert kind in (Payload, Lent, Given)
             content = kind((*content.tensors, *self.own), content.values)
-            self._sent[to], self.has_met, self._left = self._blends, True, self.own
+            self._sent[to], self._left = self._blends, self.own
         await self._node.send(to, tag, content)
 
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
@@ -91,7 +90,7 @@ class StatisticsExchange(Forwarding):
         That is its samples, or 0 if it has not trained since it last took part.
         """
         weight = self._samples[self.rank] if self._has_trained else 0
-        self._has_trained, self.has_met = False, True
+        self._has_trained = False
         return [*(each * weight for each in self.own), self.own[0].new_full((1,), weight)]
 
     def arrive(self, total: Sequence[Tensor]) -> None:

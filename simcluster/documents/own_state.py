@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from simcluster.documents.own_lines import tree_of
 from simcluster.documents.user_code import brought_as, load_again, modules_beside
 
 MOST_ITEMS, MOST_DEPTH, MOST_ARRAY_BYTES = 10_000, 5, 1 << 20
@@ -54,7 +55,7 @@ def state_of(modules: Sequence[ModuleType]) -> dict[str, Frozen]:
     freeze, found = _Freezing({module.__name__ for module in modules}), {}
     for module in modules:
         file = str(module.__file__)
-        lines = _lines(Path(file))
+        lines = _lines(file)
         for name, value in list(vars(module).items()):
             if not name.startswith("__") and not isinstance(value, ModuleType):
                 found[f"{file}:{lines.get(name, 1)} ({name})"] = freeze.value(value)
@@ -66,14 +67,10 @@ def changed(before: Mapping[str, Frozen], after: Mapping[str, Frozen]) -> list[s
     return [place for place, value in after.items() if place not in before or before[place] != value]
 
 
-def _lines(path: Path) -> dict[str, int]:
-    """Return the lines in which *path* first assigns each name at module level, or defines a function or class."""
+def _lines(file: str) -> dict[str, int]:
+    """Return the lines in which *file* first assigns each name at module level, or defines a function or class."""
     found: dict[str, int] = {}
-    try:
-        statements = ast.parse(path.read_text(encoding="utf-8")).body
-    except (OSError, ValueError, SyntaxError):
-        return found
-    for statement in statements:
+    for statement in tree_of(file).body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             found.setdefault(statement.name, statement.lineno)
         elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):

@@ -22,6 +22,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from simcluster.documents.captured.source import content_of, files_with, is_unwritten
+from simcluster.documents.own_lines import tree_of
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.process.generators import seeded, turn
 from simcluster.process.places import is_own, origin
@@ -81,12 +82,9 @@ def load_function(reference: str, folder: Path, what: str, seed: int = 0) -> tup
 def spelling(reference: str, folder: Path = Path(), *, is_async: bool = True) -> str:
     """Return "file.py:function"; if *reference* is a file, with the names of its functions, a few, in its order."""
     path = folder / reference
-    try:
-        tree = ast.parse(path.read_bytes()) if path.suffix == ".py" and path.is_file() else ast.Module([], [])
-    except (OSError, ValueError, SyntaxError):
-        tree = ast.Module([], [])
+    body = tree_of(str(path)).body if path.suffix == ".py" and path.is_file() else []
     kind = ast.AsyncFunctionDef if is_async else ast.FunctionDef
-    names = [one.name for one in tree.body if isinstance(one, kind) and not one.name.startswith("_")]
+    names = [one.name for one in body if isinstance(one, kind) and not one.name.startswith("_")]
     return " or ".join(f"{reference}:{name}" for name in names[:MOST_NAMES]) or "file.py:function"
 
 
@@ -101,8 +99,7 @@ def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str
         file = inspect.getsourcefile(named) if inspect.isroutine(named) or inspect.isclass(named) else None
         line = _line_in(error, Path(file)) if file is not None else None
         name = getattr(named, "__name__", type(named).__name__)
-        where = origin(file, line) if file is not None and line is not None else (file, line)
-        raise UsageError(Problem(name, _said(error, file, line), expected, *where)) from error
+        raise UsageError(Problem(name, _said(error, file, line), expected, *origin(file, line))) from error
 
 
 def catch_alls(function: Callable[..., Any], what: str) -> list[Problem]:
@@ -122,8 +119,7 @@ def check_algorithm(function: Callable[..., Any], what: str) -> None:
     if not inspect.iscoroutinefunction(function):
         code = getattr(inspect.unwrap(function), "__code__", None)
         line = code.co_firstlineno if code is not None else None
-        where = origin(file, line) if file is not None and line is not None else (file, line)
-        problems.append(Problem(what, f"{function.__name__}", "an `async def` function", *where))
+        problems.append(Problem(what, f"{function.__name__}", "an `async def` function", *origin(file, line)))
     problems += catch_alls(function, what)
     positional = [p for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(positional) != 2:

@@ -27,21 +27,17 @@ def odd_values(plan: Experiment) -> list[Warned]:
 
 
 def _too_fast(cluster: Topology) -> Iterator[str]:
-    limit = format_bandwidth(MOST_LINK_BPS)
-    for link in cluster.links:
-        if MOST_LINK_BPS < link.bandwidth_Bps < math.inf:
-            value = format_bandwidth(link.bandwidth_Bps)
-            yield f"topology.links.{link.a}-{link.b}.bandwidth: {value} is more than any link has, at most {limit}"
+    link_bps = MOST_LINK_BPS, format_bandwidth, "is more than any link has"
+    found = [(f"links.{link.a}-{link.b}.bandwidth", link.bandwidth_Bps, *link_bps) for link in cluster.links]
+    rate = MOST_FLOPS_PER_S, format_rate, "are more than any device has"
+    memory_bps = MOST_MEMORY_BPS, format_memory_bandwidth, "are more than any memory has"
     for name, node in cluster.nodes.items():
-        device = node.device
-        if device is None:
-            continue
-        if MOST_FLOPS_PER_S < device.flops_per_s < math.inf:
-            limits = format_rate(device.flops_per_s), format_rate(MOST_FLOPS_PER_S)
-            yield f"topology.nodes.{name}: {limits[0]} are more than any device has, at most {limits[1]}"
-        if MOST_MEMORY_BPS < device.memory_bandwidth_Bps < math.inf:
-            limits = format_memory_bandwidth(device.memory_bandwidth_Bps), format_memory_bandwidth(MOST_MEMORY_BPS)
-            yield f"topology.nodes.{name}: {limits[0]} are more than any memory has, at most {limits[1]}"
+        if node.device is not None:
+            found.append((f"nodes.{name}", node.device.flops_per_s, *rate))
+            found.append((f"nodes.{name}", node.device.memory_bandwidth_Bps, *memory_bps))
+    for place, value, most, written, words in found:
+        if most < value < math.inf:
+            yield f"topology.{place}: {written(value)} {words}, at most {written(most)}"
 
 
 def _sums(plan: Experiment) -> Iterator[Warned]:

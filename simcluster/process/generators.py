@@ -1,8 +1,8 @@
 """The global generators of this process: Python's, numpy's and torch's. User code draws from them without asking.
 
 They are seeded for a block of user code, and restored after it. The ranks of a simulation share one process, so each
-has its own states, in place while its code runs. A swap takes about a microsecond: Python's and numpy's states are
-copied as memory, since their own functions take 20 and 200 times as long, and torch's is read only after a draw.
+has its own states, in place while its code runs. A swap takes about two microseconds: Python's and numpy's states are
+copied as memory, since their own functions take 20 and 200 times as long, which doubled the time of whole runs.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 import _random
 import ctypes
 import random
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -103,7 +101,6 @@ class GeneratorStates:
         self.python: Any = b""
         self.numpy = b""
         self.torch: Any = None
-        self.draws_torch = False
         # Normal numbers come in pairs: the second one, if it is in store.
         self.pythons_next: Any = None
         self.numpys_next: float | None = None
@@ -123,8 +120,6 @@ class RankGenerators:
         self._installed: GeneratorStates | None = None
         self._caller = ExitStack()
         self._torch: Any = None
-        self._word: Any = None
-        self._seen = 0
 
     @contextmanager
     def own(self, sequence: np.random.SeedSequence, notice: Notice) -> Iterator[None]:
@@ -135,7 +130,6 @@ class RankGenerators:
         self.live += 1
         _seed(sequence)
         self._installed = own = GeneratorStates(notice)
-        own.torch, self._seen = self._torch.get_state(), self._read()
         self._save(own)
         of_rank.set(own)
         try:
@@ -159,7 +153,7 @@ class RankGenerators:
             pending = {"has_gauss": int(own.numpys_next is not None), "gauss": own.numpys_next or 0.0}
             _NUMPY.set_state({**_NUMPY.get_state(legacy=False), **pending})
         self._torch.set_state(own.torch)
-        self._installed, self._seen = own, self._read()
+        self._installed = own
 
     def _begin(self) -> None:
         """Keep the caller's generators; wait while another thread needs its own."""
@@ -173,8 +167,6 @@ class RankGenerators:
         self._numpy = _NUMPY.get_bit_generator()  # held, for its memory
         self._numpy_state = _memory(self._numpy.ctypes.state_address, 4 * 625)  # 624 words, the place among them
         self._torch = torch.default_generator
-        place, generator = _changing_place(), self._torch
-        self._word = None if place is None else ctypes.c_uint64.from_address(generator._cdata + place)
 
     def _leave(self) -> GeneratorStates | None:
         """Save and return the states that are in place."""
@@ -188,30 +180,7 @@ class RankGenerators:
         if own.numpys_next is not None or numpy != own.numpy:
             found = _NUMPY.get_state(legacy=False)
             own.numpy, own.numpys_next = numpy, found["gauss"] if found["has_gauss"] else None
-        # Once it has drawn, a second normal number may be in store, which leaves the word as it is.
-        if own.draws_torch or self._word is None or self._read() != self._seen:
-            own.torch, own.draws_torch = self._torch.get_state(), True
-
-    def _read(self) -> int:
-        return 0 if self._word is None else int(self._word.value)
+        own.torch = self._torch.get_state()
 
 
 RANKS = RankGenerators()
-
-
-@cache
-def _changing_place() -> int | None:
-    """Return where the memory of a generator of torch has a word that changes with every draw; None if it is not found.
-
-    It is looked for in the first 128 bytes of one of its own: each has more than 2.5 kB.
-    """
-    import torch
-
-    generator: Any = torch.Generator()
-    places = set(range(16)) if hasattr(generator, "_cdata") else set()
-    for numbers in (1, 1, 623, 624) if places else ():  # a state has 624
-        before = struct.unpack("16Q", ctypes.string_at(generator._cdata, 128))
-        torch.rand(numbers, generator=generator)
-        after = struct.unpack("16Q", ctypes.string_at(generator._cdata, 128))
-        places &= {place for place in places if before[place] != after[place]}
-    return 8 * max(places) if places else None

@@ -30,10 +30,10 @@ def note_origins(file: str, spans: Sequence[Span]) -> None:
     _origins[file] = spans
 
 
-def origin(file: str, line: int) -> tuple[str, int]:
+def origin(file: str | None, line: int | None) -> tuple[str | None, int | None]:
     """Return the place that was copied to *line* of *file*: in a script, or in a cell by its number; or that line."""
-    for first, last, own, begin in _origins.get(file, ()):
-        if first <= line <= last:
+    for first, last, own, begin in _origins.get(file or "", ()):
+        if line is not None and first <= line <= last:
             return _in_notebook(own), begin + line - first
     return file, line
 

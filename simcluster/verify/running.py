@@ -199,14 +199,14 @@ def cluster(request: Request) -> dict[str, Any]:
     return document
 
 
-def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIMIT_S) -> Done:
-    """Run *plan* with counting nodes. Raises UsageError only."""
+def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIMIT_S, program: str = PROGRAM) -> Done:
+    """Run *plan*, by default with counting nodes. Raises UsageError only."""
     options: dict[str, Any] = {"threads": 1} if plan.backend == "sim" else dict(SOCKETS_LIMITS)
     job = ClusterJob(
         names=plan.topology.workers,
         config_json=json.dumps(plan.document),
         seed=plan.seed,
-        program=PROGRAM,
+        program=program,
         topology=plan.topology,
         time_s=plan.time_s,
         faults=plan.faults,

@@ -27,7 +27,6 @@ from torch.utils.data import TensorDataset
 
 from simcluster.compute import HOST
 from simcluster.errors import Problem, UsageError
-from simcluster.process.generators import copied
 from simcluster.rng import numpy_stream
 from simcluster.workloads.checks import made_loss, wrong_parts
 from simcluster.workloads.costs.counter import Counted, Counter
@@ -314,13 +313,8 @@ class Workload:
         return self._shards[size, seed]
 
     def _initial_model(self, seed: int) -> nn.Module:
-        counted = self._counted
-        with borrowed(seed, "weights", others=counted.others_when_made is not False):
-            if counted.others_when_made is None:
-                before, made = copied(), self.model()
-                counted.others_when_made = copied()[:-1] != before[:-1]
-            else:
-                made = self.model()
+        with borrowed(seed, "weights", others=True):
+            made = self.model()
         if any(last() is made for last in self._last):
             expected = "a new one in each call: each rank has its own"
             raise UsageError(Problem("model", "a function that returns the same model again", expected))

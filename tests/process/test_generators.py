@@ -32,10 +32,9 @@ def begin(ranks: RankGenerators, stack: ExitStack, name: str) -> GeneratorStates
     return own
 
 
-@pytest.mark.parametrize("known_layouts", [True, False])
-def test_ranks_that_take_turns_draw_what_each_would_alone(known_layouts: bool, monkeypatch: Any) -> None:
-    if not known_layouts:
-        monkeypatch.setattr(generators, "_changing_place", lambda: None)
+@pytest.mark.parametrize("known_layout", [True, False])
+def test_ranks_that_take_turns_draw_what_each_would_alone(known_layout: bool, monkeypatch: Any) -> None:
+    if not known_layout:
         monkeypatch.setattr(generators, "_IS_PLAIN", False)
     ranks, found, caller = RankGenerators(), [list[list[float]]() for _ in range(3)], copied()
     with ExitStack() as stack:
@@ -50,8 +49,7 @@ def test_ranks_that_take_turns_draw_what_each_would_alone(known_layouts: bool, m
             assert [draw() for _ in mine] == mine
 
 
-def test_the_layouts_of_torchs_and_pythons_states_are_known_here() -> None:
-    assert generators._changing_place() is not None
+def test_the_layout_of_pythons_state_is_known_here() -> None:
     assert generators._IS_PLAIN
 
 

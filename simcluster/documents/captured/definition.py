@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from simcluster.documents.own_lines import tree_of
+
 Defining = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 
@@ -82,10 +84,7 @@ def _class(what: type) -> Definition | None:
 
 def _definitions(file: str) -> Iterator[tuple[Defining, bool]]:
     """Yield (definition, whether it is at the top) for each in *file*."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return
+    tree = tree_of(file)
     tops = {id(node) for node in tree.body}
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):

@@ -46,9 +46,6 @@ def expression(value: Any, writer: Writer) -> str:
         if isinstance(value, (torch.dtype, torch.device)):
             writer.module(torch)
             return str(value) if isinstance(value, torch.dtype) else f"torch.device({str(value)!r})"
-        if isinstance(value, torch.utils.data.TensorDataset):
-            made = ", ".join(writer.value(tensor, "tensors") for tensor in value.tensors)
-            return f"{writer.module(torch.utils.data, 'TensorDataset')}({made})"
         if isinstance(value, torch.utils.data.DataLoader):
             parts = [writer.value(value.dataset, "dataset"), f"batch_size={value.batch_size}"]
             parts.append(f"collate_fn={writer.value(value.collate_fn, 'collate_fn')}")

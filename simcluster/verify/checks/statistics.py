@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 from pathlib import Path
 
 from simcluster.algorithms.facts import facts_of
-from simcluster.experiment.job import ClusterJob
-from simcluster.experiment.node import remember
-from simcluster.runs.record import RunRecord
+from simcluster.experiment.job import NODE_PROGRAM
 from simcluster.runs.summary import LOSS
-from simcluster.verify.running import as_json
+from simcluster.verify.running import as_json, run_plan
 from simcluster.verify.running_mean import SPREAD
 from simcluster.verify.subject import Subject
-from simcluster.verify.verdict import Failed, NotClaimed, expect
+from simcluster.verify.verdict import NotClaimed, expect
 
 STEPS = 60
 NEAR = 0.75
@@ -32,16 +28,11 @@ def travel(subject: Subject) -> str:
     if size == 1:
         raise NotClaimed("one rank has no other statistics than its own")
     plan = subject.runner.plan(subject.request(size, workload=WORKLOAD, steps=STEPS))
-    config_json = json.dumps(plan.document)
-    remember(config_json, plan)
-    job = ClusterJob(plan.topology.workers, config_json, seed=plan.seed, topology=plan.topology)
-    record: RunRecord = importlib.import_module("simcluster_backends.sim").run_cluster(job)
-    if record.error is not None:
-        raise Failed(f"N = {size}: {type(record.error).__name__}: {record.error}")
-    if not any(node.messages_sent for node in record.nodes):
+    done = run_plan(plan, program=NODE_PROGRAM).ended(f"N = {size}")
+    if not done.sent:
         raise NotClaimed("it sends nothing")
-    losses = [metric.value for metric in record.nodes[0].metrics if metric.name == LOSS]
-    apart, own = losses[-1] ** 0.5, SPREAD * (1 - 1 / size)
+    _, loss = done.metrics()[0][LOSS][-1]
+    apart, own = loss**0.5, SPREAD * (1 - 1 / size)
     told = (
         f"N = {size}, {STEPS} steps: rank 0's running mean is {apart:.3g} from that of all samples, its own {own:.3g}"
     )

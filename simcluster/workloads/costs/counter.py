@@ -33,14 +33,13 @@ T = TypeVar("T")
 @dataclass
 class Counted:
     """Facts found once for all replicas of a workload: costs, whether the model *draws* random numbers, whether it
-    does from Python's or numpy's generators, and when it is *made*, whether it can be made and used part by part, and
-    what is wrong with its layers if it can, and whether its loss is a sum over samples.
+    does from Python's or numpy's generators, whether it can be made and used part by part, and what is wrong with its
+    layers if it can, and whether its loss is a sum over samples.
     """
 
     found: dict[Hashable, Any] = field(default_factory=dict)
     draws: bool | None = None
     others: bool | None = None
-    others_when_made: bool | None = None
     in_parts: bool | None = None
     wrong_layers: Problem | None = None
     loss_sums: bool = False
