@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,23 +90,14 @@ class TrainedGpt(ModelFile):
         return []
 
 
-class TextTokens:
+class TextTokens(Tokens):
     """The bytes or tokens of a workload's text. It has no marks."""
 
     def __init__(self, tokens: Tokenizer, vocabulary: int) -> None:
-        self.marks: dict[str, int] = {}
-        self._tokens, spelt = tokens, tokens.spelt()
-        self._octets = spelt + [b""] * (vocabulary - len(spelt))  # a text may teach fewer
+        spelt = tokens.spelt()
+        super().__init__({}, spelt + [b""] * (vocabulary - len(spelt)))  # a text may teach fewer
+        self._tokens = tokens
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of *text*."""
         found: list[int] = self._tokens.encode(text.encode("utf-8", "replace")).tolist()
         return found
-
-    def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text of *tokens*; bytes that are no UTF-8 become the replacement character."""
-        return self.octets(tokens).decode("utf-8", "replace")
-
-    def octets(self, tokens: Iterable[int]) -> bytes:
-        """Return the bytes of *tokens*."""
-        return b"".join(self._octets[token] for token in tokens)
