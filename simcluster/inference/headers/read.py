@@ -74,8 +74,7 @@ def files_of(folder: Path, file: str | None = None) -> list[str]:
     """Return the names of the files of weights in *folder*: all that belong to *file*, or those of its index."""
     if file is not None:
         return [part.name for part in parts_of(folder / file)]
-    with refusing(folder, "folder", "one that can be listed"):
-        names = listed(folder)
+    names = names_in(folder)
     if INDEX in names:
         with refusing(folder / INDEX, "weight_map"):
             found = sorted(set(map(str, mapping_in(folder, INDEX, MOST_INDEX)["weight_map"].values())))
@@ -106,6 +105,12 @@ def tensors_of(folder: Path, names: Iterable[str]) -> dict[str, TensorPlace]:
                 raise ModelFileError(folder / name, key[:60], f"{one.nbytes:,} bytes", f"those of {one.shape}")
         tensors |= entries
     return tensors
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of the files in *folder*. Raise ModelFileError."""
+    with refusing(folder, "folder", "one that can be listed"):
+        return listed(folder)
 
 
 def mapping_in(folder: Path, name: str, most: int = MOST_CONFIG) -> dict[str, Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from simcluster.inference.files.error import ModelFileError, refusing
+from simcluster.inference.files.error import ModelFileError
 from simcluster.inference.files.pieces import MOST_CONFIG
 from simcluster.inference.headers.header import ModelHeader
-from simcluster.inference.headers.read import mapping_in
+from simcluster.inference.headers.read import mapping_in, names_in
 from simcluster.inference.models.model_file import HeaderFile
 from simcluster.inference.models.tokenizer import Tokenizer
 from simcluster.inference.models.tokens import Tokens
-from simcluster.paths.inside import listed, read
+from simcluster.paths.inside import read
 
 MOST_TOKENIZER: Final = 64 * 2**20
 """Limit on the bytes of a tokenizer.json."""
@@ -25,13 +25,9 @@ class HuggingFaceFolder(HeaderFile):
         folder = header.facts.file.parent
         super().__init__(header, folder, folder.resolve().name, folder)
 
-    def _names(self) -> list[str]:
-        with refusing(self.path, "folder", "one that can be listed"):
-            return listed(self.path)
-
     def _tokenizer(self) -> Tokens | None:
         name = "tokenizer.json"
-        if name not in self._names():
+        if name not in names_in(self.path):
             return None
         found = mapping_in(self.path, name, MOST_TOKENIZER)
         model = found["model"]
@@ -47,7 +43,7 @@ class HuggingFaceFolder(HeaderFile):
         return Tokenizer(tokens, merges, _pre(found.get("pre_tokenizer")), added.values())
 
     def _template(self) -> str | None:
-        names = self._names()
+        names = names_in(self.path)
         if "chat_template.jinja" in names:
             return read(self.path, "chat_template.jinja", most_bytes=MOST_CONFIG).decode()
         if "tokenizer_config.json" not in names:
