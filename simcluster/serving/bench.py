@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from msgspec.structs import replace as replaced
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.inference.engine.limits import CHUNK_TOKENS
-from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.load.answers import Answer
 from simcluster.inference.load.arrivals import Offered
-from simcluster.inference.load.asked import collected
-from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
-from simcluster.inference.processor import engine_topology
 from simcluster.inference.request import Request
 from simcluster.rng import numpy_stream
-from simcluster.serving.asked import held, model_of, problems_of_chunks, problems_of_names
-from simcluster.serving.guessing import NO_GUESSES, Guessing
-from simcluster.serving.placing import layout_of, limits_of, policy_of
-from simcluster.serving.replan import recovery_of
+from simcluster.serving.on_cluster import OnCluster
 from simcluster.serving.run import Answers, answer_all
-from simcluster.serving.setup import Layout, Setup, SmallModel
+from simcluster.serving.setup import Setup
 from simcluster.topology import Topology
 
 NUMERICS: Final = ("none", "real")
@@ -39,32 +30,23 @@ MOST_PROMPTS: Final = 5 * 10**7
 
 
 @dataclass(frozen=True)
-class Served:
-    """A model on a cluster: its name or file, the *weights*' format, the *placement*, and where the load runs.
+class Served(OnCluster):
+    """A model on a cluster, and whether it computes (*numerics* real) or only times are wanted (none)."""
 
-    *weights* None: f32, or the model's own format without numerics. *policy*: which replica gets a request.
-    *chunk_tokens*: the most prompt tokens per pass.
-    """
-
-    model: str
-    backend: str = "sim"
     numerics: str = "none"
-    placement: str = "auto"
-    weights: str | None = None
-    policy: Policy | None = None
-    chunk_tokens: int = CHUNK_TOKENS
-    guessing: Guessing = NO_GUESSES
+
+    @property
+    def is_timed(self) -> bool:
+        return self.numerics == "none"
 
     def problems(self) -> list[Problem]:
-        """Return what is wrong with the names, whatever the model."""
+        """Return what is wrong with *numerics*, whatever the model."""
+        is_well = self.backend == "sim" or self.numerics == "real"
         checks = (
-            ("--numerics", self.numerics, nearest(self.numerics, NUMERICS), self.numerics in NUMERICS),
-            ("--numerics", self.numerics, f"real with --backend {self.backend}: real nodes compute",
-             self.backend == "sim" or self.numerics == "real"),
-        )  # fmt: skip
-        wrong = [Problem(flag, repr(found), expected) for flag, found, expected, is_well in checks if not is_well]
-        wrong += self.guessing.problems(only_times=self.numerics == "none") + problems_of_chunks(self.chunk_tokens)
-        return wrong + problems_of_names(self.backend, self.weights, only_times=self.numerics == "none")
+            (nearest(self.numerics, NUMERICS), self.numerics in NUMERICS),
+            (f"real with --backend {self.backend}: real nodes compute", is_well),
+        )
+        return [Problem("--numerics", repr(self.numerics), expected) for expected, is_well in checks if not is_well]
 
 
 @dataclass(frozen=True)
@@ -110,39 +92,14 @@ def bench_cluster(
 
 
 def _setup(served: Served, topology: Topology, load: Sequence[Offered]) -> Setup:
-    engine_topology(topology, served.backend)
     problems = served.problems()
     if sum(one.prompt_tokens for one in load) > MOST_PROMPTS:
         problems.append(Problem("--requests", "too many tokens of prompts", f"at most {MOST_PROMPTS:,} in all"))
-    only_times = served.numerics == "none"
-    read = partial(model_of, weights=served.weights, only_times=only_times, instead="--numerics none")
-    model = collected(problems, lambda: read(served.model))
-    draft = None if model is None else collected(problems, lambda: served.guessing.opened(model, read))
+    model = served.opened(topology, problems, only_times=served.is_timed, instead="--numerics none")
     if problems or model is None:
         raise UsageError(problems)
-    _, shape, context = model
     mean = Lengths(*(round(float(np.mean(one))) for one in _columns(load)))
-    layout = _layout(served.placement, topology, shape, mean, len(load), draft)
-    settings = {"guesses": served.guessing.most, "chunk_tokens": served.chunk_tokens}
-    limits = limits_of(layout, topology, shape, context, draft=draft, **settings)
-    is_real = served.backend != "sim"
-    numerics: Literal["real", "none"] = "none" if only_times else "real"
-    policy = policy_of(served.policy, layout)
-    recovery = recovery_of(topology, mean, min(AT_ONCE, len(load)))
-    return Setup(
-        served.model, shape, held(served.weights), numerics, layout, limits, is_real, policy, recovery=recovery,
-        draft=draft,
-    )  # fmt: skip
-
-
-def _layout(
-    placement: str, topology: Topology, shape: Shape, lengths: Lengths, requests: int, draft: SmallModel | None
-) -> Layout:
-    """Return the best placement for many of *requests* at once; if none has room for their caches, for one."""
-    try:
-        return layout_of(placement, topology, shape, lengths, min(AT_ONCE, requests), draft)
-    except UsageError:
-        return layout_of(placement, topology, shape, lengths, draft=draft)
+    return served.placed(topology, model, mean, min(AT_ONCE, len(load)))
 
 
 def _columns(load: Sequence[Offered]) -> tuple[list[int], list[int]]:
@@ -151,7 +108,7 @@ def _columns(load: Sequence[Offered]) -> tuple[list[int], list[int]]:
 
 def _prompt(served: Served, setup: Setup, one: Offered, number: int, seed: int) -> tuple[int, ...]:
     """Return random tokens; without numerics any, because only their number counts."""
-    if served.numerics == "none":
+    if served.is_timed:
         return (0,) * one.prompt_tokens
     random = numpy_stream(seed, "load", "tokens", str(number))
     return tuple(random.integers(0, setup.shape.vocabulary, one.prompt_tokens).tolist())

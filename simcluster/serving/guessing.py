@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 from simcluster.errors import Problem, UsageError
 from simcluster.inference.models.model_file import ModelFile
@@ -13,8 +13,14 @@ from simcluster.serving.setup import SmallModel
 
 MOST_GUESSES, USUAL_GUESSES = 64, 4
 
-Opened: TypeAlias = tuple[ModelFile | None, Shape, int]
-"""An opened model, None if only times are wanted; its shape, and its context."""
+
+class Opened(NamedTuple):
+    """An opened model, None if only times are wanted; its shape, its context, and the small model that guesses."""
+
+    file: ModelFile | None
+    shape: Shape
+    context: int
+    draft: SmallModel | None = None
 
 
 @dataclass(frozen=True)
@@ -66,8 +72,9 @@ class Guessing:
             ) from None
         if difference := _difference(small, large):
             found, expected = difference
-            raise UsageError(Problem("--draft", f"{small[1].name} with {found}", f"{expected}, as {large[1].name} has"))
-        return SmallModel(self.draft, small[1], small[2], self.acceptance or 0.0)
+            expected += f", as {large.shape.name} has"
+            raise UsageError(Problem("--draft", f"{small.shape.name} with {found}", expected))
+        return SmallModel(self.draft, small.shape, small.context, self.acceptance or 0.0)
 
 
 NO_GUESSES: Final = Guessing()
@@ -75,7 +82,7 @@ NO_GUESSES: Final = Guessing()
 
 def _difference(small: Opened, large: Opened) -> tuple[str, str] | None:
     """Return the first difference between the tokens of two models, as (found, expected); None if there is none."""
-    (file, shape, _), (other, its_shape, _) = small, large
+    file, shape, other, its_shape = small.file, small.shape, large.file, large.shape
     if shape.vocabulary != its_shape.vocabulary:
         return f"a vocabulary of {shape.vocabulary:,} tokens", f"a vocabulary of {its_shape.vocabulary:,} tokens"
     if file is None or other is None:

@@ -17,23 +17,18 @@ from msgspec.structs import replace as replaced
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.read.keys import BACKENDS
-from simcluster.inference.engine.serve_replicas import Policy
-from simcluster.inference.load.asked import collected
-from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.processor import engine_topology
 from simcluster.runs.record import RunRecord
-from simcluster.serving.asked import held, model_of, offering, problems_of_chunks, problems_of_names
 from simcluster.serving.desk.bridge import Bridge
 from simcluster.serving.desk.front import Front
 from simcluster.serving.foretold import Foretold
-from simcluster.serving.guessing import NO_GUESSES, Guessing
 from simcluster.serving.host import PROGRAM, Hosting, in_this_process
 from simcluster.serving.language import FileLanguage
-from simcluster.serving.placing import AUTO, held_bytes, layout_of, limits_of, names_of, policy_of, within
-from simcluster.serving.replan import recovery_of
+from simcluster.serving.on_cluster import OnCluster, offering
+from simcluster.serving.placing import held_bytes, names_of
 from simcluster.serving.run import faults_on, recovering, run_nodes
-from simcluster.serving.setup import Placed, Setup, SmallModel
+from simcluster.serving.setup import Placed, Setup
 from simcluster.serving.web.served import Lost, Part, Placement, Served
 from simcluster.topology import Topology
 
@@ -51,45 +46,30 @@ CHUNK_TOKENS: Final = 128
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A *model* to serve in *weights* (None: f32) at *placement*, with at most *cache_bytes* of cache on every node.
+class Wanted(OnCluster):
+    """A model to serve, with at most *cache_bytes* of cache on every node."""
 
-    *policy*: which replica gets a request. *chunk_tokens*: the most prompt tokens per pass.
-    """
-
-    model: str
-    backend: str = "sim"
-    placement: str = AUTO
-    weights: str | None = None
-    cache_bytes: int = 10**9
-    policy: Policy | None = None
     chunk_tokens: int = CHUNK_TOKENS
-    guessing: Guessing = NO_GUESSES
+    cache_bytes: int = 10**9
 
 
 def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
     """Return the setup of *wanted* on *topology*, and the model for the server. Raise UsageError with all problems."""
-    engine_topology(topology, wanted.backend)
-    problems = problems_of_chunks(wanted.chunk_tokens) + problems_of_names(
-        wanted.backend, wanted.weights, only_times=False
-    )
-    problems += wanted.guessing.problems(only_times=False)
+    problems = []
     if wanted.backend in BACKENDS and wanted.backend not in SERVING:
         expected = f"{' or '.join(SERVING)}, which serve; {wanted.backend} answers `generate` and `bench serving`"
         problems.append(Problem("--backend", f"{wanted.backend!r}", expected))
-    read = partial(model_of, weights=wanted.weights, instead=TIMES)
-    model = collected(problems, lambda: read(wanted.model))
-    draft = None if model is None else collected(problems, lambda: wanted.guessing.opened(model, read))
+    model = wanted.opened(topology, problems, only_times=False, instead=TIMES)
     if problems or model is None:
         raise UsageError(problems)
-    file, shape, _ = model
-    assert file is not None, "it was opened"
+    assert model.file is not None, "it was opened"
     with offering(wanted.model, TIMES):
-        language = FileLanguage(file)
-    setup = _setup(wanted, topology, shape, file.architecture.context, draft)
+        language = FileLanguage(model.file)
+    firsts = () if wanted.backend == "sim" else _here(topology)
+    setup = wanted.placed(topology, model, LENGTHS, cache_bytes=wanted.cache_bytes, firsts=firsts)
     served = Served(
-        name=file.name,
-        vocabulary=file.architecture.vocabulary,
+        name=model.file.name,
+        vocabulary=model.file.architecture.vocabulary,
         language=language,
         backend=wanted.backend,
         place=partial(_placement, setup, topology),
@@ -120,20 +100,6 @@ def _placement(setup: Setup, topology: Topology, placed: Placed | None) -> Place
         lost=tuple(Lost(names[rank], why) for rank, why in sorted(lost.items())),
         unused=tuple(name for rank, name in enumerate(names) if rank not in layout.ranks and rank not in lost),
     )
-
-
-def _setup(wanted: Wanted, topology: Topology, shape: Shape, context: int, draft: SmallModel | None) -> Setup:
-    layout = layout_of(wanted.placement, topology, shape, LENGTHS, draft=draft)
-    settings = {"guesses": wanted.guessing.most, "chunk_tokens": wanted.chunk_tokens}
-    limits = limits_of(layout, topology, shape, context, draft=draft, **settings)
-    limits = within(limits, layout, shape, wanted.cache_bytes, draft)
-    policy, is_real = policy_of(wanted.policy, layout), wanted.backend != "sim"
-    firsts = _here(topology) if is_real else ()
-    recovery = recovery_of(topology, LENGTHS, cache_bytes=wanted.cache_bytes, firsts=firsts)
-    return Setup(
-        wanted.model, shape, held(wanted.weights), "real", layout, limits, is_real, policy, recovery=recovery,
-        draft=draft,
-    )  # fmt: skip
 
 
 def _here(topology: Topology) -> tuple[int, ...]:

@@ -144,14 +144,13 @@ def limits_of(
     shape: Shape,
     context: int,
     *,
-    batches: int | None = None,
     draft: SmallModel | None = None,
     **settings: int,
 ) -> Limits:
     """Return the limits of an engine: as many blocks as fit the node of *layout* with the least room.
 
     Raises UsageError with what a node's memory lacks for its weights. *settings* are other fields of Limits. As many
-    *batches* are in flight as there are stages, by default. *draft* takes room, too.
+    batches are in flight as there are stages. *draft* takes room, too.
     """
     topology, limits = engine_topology(topology), Limits(0, context, shape.vocabulary, **settings)
     counts, problems = [], []
@@ -171,7 +170,7 @@ def limits_of(
         raise UsageError(problems)
     whole = limits.running * -(-context // limits.block_tokens)
     stages = len(layout.ranks) if layout.kind == "pipeline" else 1
-    return Limits(min([whole, *counts]), context, shape.vocabulary, batches=batches or stages, **settings)
+    return replace(limits, blocks=min([whole, *counts]), batches=stages)
 
 
 def within(limits: Limits, layout: Layout, shape: Shape, cache_bytes: int, draft: SmallModel | None = None) -> Limits:

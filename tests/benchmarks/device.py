@@ -16,7 +16,7 @@ from simcluster.inference.engine.stage import RealStage
 from simcluster.inference.models.architecture import Architecture
 from simcluster.inference.models.decoder import Share
 from simcluster.process.intra_op import use_one_thread
-from simcluster.serving.asked import shape_of_architecture
+from simcluster.serving.on_cluster import shape_of_architecture
 from simcluster.transport import Cost
 from tests.benchmarks.decode import SMOLLM2, weights
 from tests.benchmarks.timing import cpu_s

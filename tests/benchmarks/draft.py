@@ -67,7 +67,7 @@ def measured(home: Path) -> None:
     cluster = Topology.star(1)
 
     def answered(guessing: Guessing, sampling: Sampling) -> tuple[float, Answers]:
-        asked = Asked(large, PROMPT, max_tokens=TOKENS, sampling=sampling, placement="alone", guessing=guessing)
+        asked = Asked(large, prompt=PROMPT, max_tokens=TOKENS, sampling=sampling, placement="alone", guessing=guessing)
         setup, _ = setup_of(asked, cluster)
         began_s = time.process_time()
         found = answer_all(setup, cluster)

@@ -16,7 +16,7 @@ import msgspec
 from simcluster.inference.models.architecture import Precision
 from simcluster.inference.models.open import open_model
 from simcluster.inference.request import Request
-from simcluster.serving.asked import shape_of_architecture
+from simcluster.serving.on_cluster import shape_of_architecture
 from simcluster.serving.placing import held_bytes, limits_of
 from simcluster.serving.run import answer_all
 from simcluster.serving.setup import Layout, Setup

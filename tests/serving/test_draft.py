@@ -14,8 +14,9 @@ from simcluster.inference.models.open import open_model
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request, Sampling
-from simcluster.serving.asked import Asked, setup_of, shape_of_architecture
+from simcluster.serving.asked import Asked, setup_of
 from simcluster.serving.guessing import Guessing
+from simcluster.serving.on_cluster import shape_of_architecture
 from simcluster.serving.placing import held_bytes, layout_of, limits_of, within
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import Answers, answer_all
@@ -250,7 +251,7 @@ def test_a_pipeline_from_the_plan_leaves_room_for_the_draft_on_its_first_node() 
 def test_models_with_other_tokens_are_refused_by_both_names(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
     large, other = gpt(tmp_path / "large", vocabulary=300), gpt(tmp_path / "small", **changed)
     with pytest.raises(UsageError, match=said):
-        setup_of(Asked(large, "To be", guessing=Guessing(draft=other)), clusters.star(1))
+        setup_of(Asked(large, prompt="To be", guessing=Guessing(draft=other)), clusters.star(1))
 
 
 def test_models_with_other_end_tokens_are_refused(tmp_path: Path) -> None:
@@ -258,7 +259,7 @@ def test_models_with_other_end_tokens_are_refused(tmp_path: Path) -> None:
         str(write(tmp_path / name, tiny.HALVES, eos_token_id=end)) for name, end in (("large", 7), ("small", 8))
     )
     with pytest.raises(UsageError, match=r"small with the end tokens \[8\], expected \[7\], as large has"):
-        setup_of(Asked(large, "To be", guessing=Guessing(draft=other)), clusters.star(1))
+        setup_of(Asked(large, prompt="To be", guessing=Guessing(draft=other)), clusters.star(1))
 
 
 @pytest.mark.parametrize(

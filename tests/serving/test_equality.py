@@ -12,7 +12,8 @@ from simcluster.errors import UsageError
 from simcluster.inference.engine.limits import Limits
 from simcluster.inference.models.open import open_model
 from simcluster.inference.request import Request, Sampling
-from simcluster.serving.asked import Asked, setup_of, shape_of_architecture
+from simcluster.serving.asked import Asked, setup_of
+from simcluster.serving.on_cluster import shape_of_architecture
 from simcluster.serving.run import Answers, answer_all
 from simcluster.serving.setup import Layout, Setup, SmallModel
 from simcluster.topology import load
@@ -155,7 +156,7 @@ def test_a_follower_gets_every_token_in_order_and_once(model: str, expected: Any
 
 @pytest.mark.parametrize("placement", ["alone", "pipeline", "tensor"])
 def test_smollm2_knows_the_capital_of_france(placement: str) -> None:
-    asked = Asked("smollm2", "The capital of France is", max_tokens=2, placement=placement, raw=True)
+    asked = Asked("smollm2", prompt="The capital of France is", max_tokens=2, placement=placement, raw=True)
     try:
         setup, file = setup_of(asked, load("smolcluster"))
     except UsageError as error:

@@ -7,7 +7,7 @@ import pytest
 from simcluster.inference.engine.limits import Limits
 from simcluster.inference.models.open import open_model
 from simcluster.inference.request import Request
-from simcluster.serving.asked import shape_of_architecture
+from simcluster.serving.on_cluster import shape_of_architecture
 from simcluster.serving.run import answer_all
 from simcluster.serving.setup import Layout, Setup
 from tests.inference.models.test_trained import SIZES, folder_of

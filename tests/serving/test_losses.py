@@ -16,7 +16,7 @@ from simcluster.inference.models.open import open_model
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request, Sampling, rest
 from simcluster.serving import parts
-from simcluster.serving.asked import shape_of_architecture
+from simcluster.serving.on_cluster import shape_of_architecture
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import Answers, answer_all
 from simcluster.serving.setup import Layout, Setup

@@ -14,7 +14,7 @@ from simcluster.inference.engine.limits import Limits
 from simcluster.inference.models.open import open_model
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request, Sampling
-from simcluster.serving.asked import shape_of_architecture
+from simcluster.serving.on_cluster import shape_of_architecture
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import answer_all
 from simcluster.serving.setup import Layout, Setup, SmallModel

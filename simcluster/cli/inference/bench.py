@@ -246,7 +246,7 @@ def _on_cluster(topology: str, model: str, options: dict[str, Any], load: Sequen
     chunk = CHUNK_TOKENS if options["chunk_tokens"] is None else options["chunk_tokens"]
     guessing = Guessing(options["guesses"], options["draft"], options["acceptance"])
     served = Served(
-        model, backend, numerics, options["placement"] or "auto", options["weights"], options["policy"], chunk, guessing
+        model, backend, options["placement"] or "auto", options["weights"], options["policy"], chunk, guessing, numerics
     )
     nodes = real_options(backend, rendezvous=options["rendezvous"], key_file=options["key_file"])
     found = bench_cluster(served, cluster, load, seed, nodes)

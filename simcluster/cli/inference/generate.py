@@ -105,8 +105,8 @@ def generate(
 
     sampling = Sampling(temperature, top_k, top_p, seed)
     asked = Asked(
-        model, prompt, prompt_tokens, max_tokens, sampling, weights, placement, backend, raw,
-        Guessing(guesses, draft, acceptance), chunk_tokens,
+        model, backend, placement, weights, None, chunk_tokens, Guessing(guesses, draft, acceptance),
+        prompt, prompt_tokens, max_tokens, sampling, raw,
     )  # fmt: skip
     cluster = load(topology)
     setup, file = setup_of(asked, cluster)

@@ -109,8 +109,8 @@ def serve(
         from simcluster.web.login import Login, invitation
 
     wanted = Wanted(
-        model, backend, placement, weights, _size(cache), cast("Policy | None", policy),
-        chunk_tokens, Guessing(guesses, draft),
+        model, backend, placement, weights, cast("Policy | None", policy),
+        chunk_tokens, Guessing(guesses, draft), _size(cache),
     )  # fmt: skip
     cluster = load(topology)
     setup, served = hosted(wanted, cluster)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from simcluster.inference.request import Logprobs, Reason, Request
 
@@ -45,6 +45,10 @@ class Load:
     prefilled: int = 0
     proposed: int = 0
     accepted: int = 0
+
+
+COUNTS: Final = ("preemptions", "prefilled", "proposed", "accepted")
+"""The numbers of a Load that count from an engine's start."""
 
 
 class Source(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from simcluster.inference.engine.batch import Issued
-from simcluster.inference.engine.desk import Cancel, Load, NodeLoad, Sink, Source
+from simcluster.inference.engine.desk import COUNTS, Cancel, Load, NodeLoad, Sink, Source
 from simcluster.inference.engine.guesses import Guesser, LookUp
 from simcluster.inference.engine.queued import Plan, Queued
 from simcluster.inference.engine.scheduler import Scheduler
@@ -117,10 +117,8 @@ class Engine:
         return await self._guesser.guesses(through.node, plan.wishes, self._scheduler.slots)
 
     def _tell(self, through: Through) -> None:
-        counts = [now - before for now, before in zip(self._counts(), self._before, strict=True)]
-        now = self._scheduler
-        self._sink.load(Load(now.running, now.waiting, now.cache_share, counts[0], through.loads, *counts[1:]))
+        now, counts = self._scheduler, {name: count - self._before[name] for name, count in self._counts().items()}
+        self._sink.load(Load(now.running, now.waiting, now.cache_share, nodes=through.loads, **counts))
 
-    def _counts(self) -> tuple[int, ...]:
-        now = self._scheduler
-        return now.preemptions, now.prefilled, now.proposed, now.accepted
+    def _counts(self) -> dict[str, int]:
+        return {name: getattr(self._scheduler, name) for name in COUNTS}

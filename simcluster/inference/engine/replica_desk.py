@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import torch
@@ -29,36 +29,14 @@ Given: TypeAlias = tuple[Order | Moved | None, int]
 """An order, and the place of the replica that decodes the request if this one only prefills it; -1 otherwise."""
 
 
-class Orders(Protocol):
-    """Where a replica's orders come from."""
-
-    async def next(self) -> Given: ...
-
-
-class Queue:
-    """Orders in the router's process."""
-
-    def __init__(self) -> None:
-        self._orders: asyncio.Queue[Given] = asyncio.Queue()
-        self.put: Callable[[Given], None] = self._orders.put_nowait
-
-    async def next(self) -> Given:
-        return await self._orders.get()
-
-
-class Remote:
-    """The orders of a replica on another rank than the first."""
-
-    def __init__(self, group: Transport) -> None:
-        self._group = group
-
-    async def next(self) -> Given:
-        message = await self._group.recv(0, ORDER)
-        return _read(message), message["to"] if "to" in message.payload.values else -1
+async def ordered(group: Transport) -> Given:
+    """Wait for the next order from the router on the first rank."""
+    message = await group.recv(0, ORDER)
+    return _read(message), message["to"] if "to" in message.payload.values else -1
 
 
 class Events:
-    """The sink of such a replica. Events leave in the order in which they happen."""
+    """The sink of a replica on another rank than the first. Events leave in the order in which they happen."""
 
     def __init__(self, group: Transport, tasks: asyncio.TaskGroup) -> None:
         self._group, self._tasks = group, tasks
@@ -84,14 +62,16 @@ class Events:
 
 
 class Orderly:
-    """A Source of *orders*. *taken* gets the request that comes from a place; *to* says where each one continues."""
+    """A Source: *orders* waits for the next order. *taken* gets the request that comes from a place; *to* says where
+    each one continues.
+    """
 
-    def __init__(self, orders: Orders, taken: Callable[[int], Awaitable[Request]]) -> None:
+    def __init__(self, orders: Callable[[], Awaitable[Given]], taken: Callable[[int], Awaitable[Request]]) -> None:
         self._orders, self._taken = orders, taken
         self.to: dict[str, int] = {}
 
     async def next(self) -> Order | None:
-        order, to = await self._orders.next()
+        order, to = await self._orders()
         if isinstance(order, Moved):
             return await self._taken(order.place)
         if isinstance(order, Request) and to >= 0:

@@ -6,7 +6,7 @@ The first rank has the queue, and is a replica itself. A replica batches the req
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal, TypeAlias
@@ -15,7 +15,7 @@ import torch
 
 from simcluster.collectives import subgroup
 from simcluster.inference.engine.cache.prefixes import Prefixes
-from simcluster.inference.engine.desk import Cancel, Load, NodeLoad, Order, Sink, Source
+from simcluster.inference.engine.desk import COUNTS, Cancel, Load, NodeLoad, Order, Sink, Source
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.generate import FirstStage
 from simcluster.inference.engine.guesses import Guesser
@@ -25,13 +25,12 @@ from simcluster.inference.engine.replica_desk import (
     EVENT,
     ORDER,
     Events,
+    Given,
     Moved,
     Orderly,
-    Orders,
-    Queue,
-    Remote,
     load_decoder,
     logprobs_decoder,
+    ordered,
     request_decoder,
     request_text,
     written,
@@ -83,11 +82,11 @@ async def serve_replicas(
     async with asyncio.TaskGroup() as tasks:
         if desk is not None:
             router = _Router(group, *desk, policy, scheduler.limits.chunk_tokens, tasks, held or {}, prefill)
-            orders: Orders = router.own
+            orders: Callable[[], Awaitable[Given]] = router.own.get
             sink: _Ends | Events = _Ends(0, router)
             tasks.create_task(router.run())
         else:
-            orders, sink = Remote(group), Events(group, tasks)
+            orders, sink = partial(ordered, group), Events(group, tasks)
         moves = _Moves(group, alone, stage, scheduler, tasks, sink)
         source = Orderly(orders, moves.take)
         give = partial(moves.give, to=source.to) if group.rank < prefill else None
@@ -141,7 +140,7 @@ class _Moves:
 
 
 class _Router:
-    """The queue in front of the replicas in *group*: *own* is the source of the first one's engine."""
+    """The queue in front of the replicas in *group*: *own* has the orders of the first one's engine."""
 
     def __init__(
         self,
@@ -155,7 +154,7 @@ class _Router:
         prefill: int,
     ) -> None:
         self._group, self._source, self.sink, self._policy, self._tasks = group, source, sink, policy, tasks
-        self.own, self.own_ended = Queue(), asyncio.Event()
+        self.own, self.own_ended = asyncio.Queue[Given](), asyncio.Event()
         self._owners: dict[str, int] = {}
         self._held, self._prefill = dict(held), prefill
         self._targets, self._cancelled = dict[str, int](), set[str]()
@@ -209,7 +208,7 @@ class _Router:
 
     def _hand(self, place: int, order: Order | Moved | None, to: int = -1) -> None:
         if place == 0:
-            self.own.put((order, to))
+            self.own.put_nowait((order, to))
         else:
             self._tasks.create_task(self._group.send(place, ORDER, written(order, to)))
 
@@ -248,18 +247,9 @@ class _Router:
         self._loads[place] = load
         loads = [self._loads[place] for place in sorted(self._loads)]
         nodes: tuple[NodeLoad, ...] = tuple(node for one in loads for node in one.nodes)
-        self.sink.load(
-            Load(
-                sum(one.running for one in loads),
-                sum(one.waiting for one in loads),
-                sum(one.cache_share for one in loads) / self._group.size,
-                sum(one.preemptions for one in loads),
-                nodes,
-                sum(one.prefilled for one in loads),
-                sum(one.proposed for one in loads),
-                sum(one.accepted for one in loads),
-            )
-        )
+        sums = {name: sum(getattr(one, name) for one in loads) for name in ("running", "waiting", *COUNTS)}
+        share = sum(one.cache_share for one in loads) / self._group.size
+        self.sink.load(Load(cache_share=share, nodes=nodes, **sums))
 
 
 class _Ends:

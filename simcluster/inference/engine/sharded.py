@@ -46,22 +46,13 @@ class Shard(Protocol):
         """Return the tokens that those pieces get, from all columns, and how many each gets."""
 
 
-class RealShard:
+class RealShard(Held):
     """The shard that has *weights*, one of *count* of a model of this *shape*."""
 
     def __init__(self, weights: Weights, shape: Shape, count: int, sampled: Sampled) -> None:
-        self.costs = Costs(shape, shape.layers, 1 / count)
+        super().__init__(Costs(shape, shape.layers, 1 / count), weights.nbytes, count)
         self._weights, self._sequences = weights, Sequences(weights.cache, sampled)
-        self._held = Held(shape.cache_bytes(shape.layers, 1) / count)
         self._pass: Pass | None = None
-
-    @property
-    def weight_bytes(self) -> float:
-        return self._weights.nbytes
-
-    @property
-    def peak_cache_bytes(self) -> float:
-        return self._held.peak_bytes
 
     @property
     def _now(self) -> Pass:
@@ -69,7 +60,7 @@ class RealShard:
         return self._pass
 
     def embed(self, batch: Batch, tokens: Tensor) -> Tensor:
-        self._held.note(batch)
+        self._note(batch)
         self._pass = self._weights.begin(self._sequences.parts(batch, tokens))
         return self._weights.embed(self._pass)
 
@@ -94,25 +85,19 @@ class RealShard:
         return self._sequences.choose(batch, logits)
 
 
-class TimedShard:
+class TimedShard(Held):
     """The *place*-th of *count* shards without weights: tensors have sizes alone, and no token is known.
 
     A guess is right with the chance *acceptance*.
     """
 
     def __init__(self, shape: Shape, place: int, count: int, acceptance: float = 0.0) -> None:
+        super().__init__(Costs(shape, shape.layers, 1 / count), shape.shard_bytes(1 / count), count)
         self._acceptance = acceptance
-        self.costs = Costs(shape, shape.layers, 1 / count)
-        self._held = Held(shape.cache_bytes(shape.layers, 1) / count)
-        self.weight_bytes = shape.shard_bytes(1 / count)
         self._columns = shape.vocabulary * (place + 1) // count - shape.vocabulary * place // count
 
-    @property
-    def peak_cache_bytes(self) -> float:
-        return self._held.peak_bytes
-
     def embed(self, batch: Batch, tokens: Tensor) -> Tensor:
-        self._held.note(batch)
+        self._note(batch)
         return torch.empty(batch.tokens, self.costs.shape.width, device="meta")
 
     def attention(self, layer: int, stream: Tensor, total: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -111,18 +111,19 @@ def _groups(batch: Batch) -> list[tuple[int, int, int]]:
 
 
 class Held:
-    """The cached tokens of a stage, and the peak of the bytes that they take."""
+    """The bytes of a stage, or of one of *count* shards: those of its weights, and the most that cached tokens took."""
 
-    def __init__(self, bytes_per_token: float) -> None:
-        self._per_token, self._lengths = bytes_per_token, dict[int, int]()
-        self.peak_bytes = 0.0
+    def __init__(self, costs: Costs, weight_bytes: float, count: int = 1) -> None:
+        self.costs, self.weight_bytes, self.peak_cache_bytes = costs, weight_bytes, 0.0
+        self._per_token = costs.shape.cache_bytes(costs.layers, 1) / count
+        self._lengths: dict[int, int] = {}
 
-    def note(self, batch: Batch) -> None:
+    def _note(self, batch: Batch) -> None:
         for slot in batch.closed:
             self._lengths.pop(slot, None)
         for piece in batch.pieces:
             self._lengths[piece.slot] = piece.start + piece.count
-        self.peak_bytes = max(self.peak_bytes, self._per_token * sum(self._lengths.values()))
+        self.peak_cache_bytes = max(self.peak_cache_bytes, self._per_token * sum(self._lengths.values()))
 
 
 class Sequences:
@@ -191,50 +192,34 @@ class Sequences:
         return (*found, *rows_of(logits[rows], chosen, asked)) if asks else found
 
 
-class RealStage:
+class RealStage(Held):
     """The stage of a *share* of a model, of this *shape*: real weights, a cache for every sequence."""
 
     def __init__(self, share: Share, shape: Shape, sampled: Sampled) -> None:
-        layers = share.last - share.first
-        self.costs = Costs(shape, layers)
+        super().__init__(Costs(shape, share.last - share.first), share.nbytes)
         self._share, self._sequences = share, Sequences(share.cache, sampled)
-        self._held = Held(shape.cache_bytes(layers, 1))
         self.choose, self.copy_out = self._sequences.choose, self._sequences.copy_out
         self.take_in = self._sequences.take_in
 
-    @property
-    def weight_bytes(self) -> float:
-        return self._share.nbytes
-
-    @property
-    def peak_cache_bytes(self) -> float:
-        return self._held.peak_bytes
-
     def forward(self, batch: Batch, inputs: Tensor) -> Tensor:
-        self._held.note(batch)
+        self._note(batch)
         rows = [piece.rows for piece in batch.pieces]
         return torch.cat(self._share.forward(self._sequences.parts(batch, inputs), rows))
 
 
-class TimedStage:
+class TimedStage(Held):
     """A stage of the layers [*first*, *last*) without weights: tensors have sizes alone, and no token is known.
 
     A guess is right with the chance *acceptance*.
     """
 
     def __init__(self, shape: Shape, first: int, last: int, acceptance: float = 0.0) -> None:
-        self._acceptance = acceptance
-        self.costs = Costs(shape, last - first)
-        self._ends = last == shape.layers
-        self._held = Held(shape.cache_bytes(last - first, 1))
-        self.weight_bytes = (last - first) * shape.layer_bytes + shape.ends_bytes(first == 0, self._ends)
-
-    @property
-    def peak_cache_bytes(self) -> float:
-        return self._held.peak_bytes
+        self._acceptance, self._ends = acceptance, last == shape.layers
+        ends_bytes = shape.ends_bytes(first == 0, self._ends)
+        super().__init__(Costs(shape, last - first), (last - first) * shape.layer_bytes + ends_bytes)
 
     def forward(self, batch: Batch, inputs: Tensor) -> Tensor:
-        self._held.note(batch)
+        self._note(batch)
         shape = self.costs.shape
         size = (batch.rows, shape.vocabulary) if self._ends else (batch.tokens, shape.width)
         return torch.empty(size, device="meta")

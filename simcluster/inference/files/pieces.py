@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -13,6 +15,29 @@ MOST_CONFIG: Final = 2**20
 """Limit on the bytes of a config.json."""
 
 
+@dataclass(frozen=True, slots=True)
+class TensorPlace:
+    """A tensor of a model: the *file* that has it, its *shape* (rows first), and its bytes there. *kind*: its type, by
+    the name of the file's format.
+    """
+
+    file: str
+    shape: tuple[int, ...]
+    begin: int
+    nbytes: int
+    kind: str
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+
+def check_inside(length: int, begin: int, size: int) -> None:
+    """Raise ValueError unless a file of *length* bytes has the *size* bytes from *begin* on."""
+    if not 0 <= begin <= length - size:
+        raise ValueError(f"{length:,} bytes, and a tensor at {begin:,} to {begin + size:,}")
+
+
 def read_piece(
     file: BinaryIO, offset: int, size: int, first: int = 0, last: int | None = None
 ) -> npt.NDArray[np.uint8]:
@@ -20,9 +45,7 @@ def read_piece(
 
     Raises ValueError, before allocating, if the file ends before all of them.
     """
-    length = os.fstat(file.fileno()).st_size
-    if not 0 <= offset <= length - size:
-        raise ValueError(f"{length:,} bytes, and a tensor at {offset:,} to {offset + size:,}")
+    check_inside(os.fstat(file.fileno()).st_size, offset, size)
     last = size if last is None else last
     assert 0 <= first <= last <= size, "within the tensor"
     offset, size = offset + first, last - first
@@ -37,9 +60,12 @@ def read_piece(
     return piece
 
 
-def read_json(file: BinaryIO, most: int) -> Any:
-    """Return the JSON document of at most *most* bytes in *file*. Raises ValueError."""
+def read_mapping(file: BinaryIO, most: int = MOST_CONFIG) -> dict[str, Any]:
+    """Return the mapping of the JSON document of at most *most* bytes in *file*. Raises ValueError."""
     text = file.read(most + 1)
     if len(text) > most:
         raise ValueError(f"a document of more than {most:,} bytes")
-    return json.loads(text)
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"a {type(found).__name__}")
+    return found

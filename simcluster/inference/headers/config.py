@@ -8,7 +8,7 @@ from typing import Final
 
 from simcluster.errors import nearest
 from simcluster.inference.headers.families import FAMILIES, ModelFamily
-from simcluster.inference.headers.header import MOST_CONTEXT, ModelFacts
+from simcluster.inference.headers.header import MOST_CONTEXT, MOST_LAYERS, ModelFacts, printable
 from simcluster.inference.headers.quantised import densities
 from simcluster.inference.plan.shape import Shape, WeightCounts
 
@@ -46,14 +46,15 @@ def shape_of_config(facts: ModelFacts, name: str) -> Shape:
             raise facts.wrong("model_type", kind, expected)
         raise facts.wrong("model_type", kind, f"a decoder with known weights: {nearest(kind, FAMILIES)}")
     family = FAMILIES[kind]
-    layers, width = facts.layers("num_hidden_layers", "n_layer"), facts.count("hidden_size", "n_embd")
+    layers = facts.count("num_hidden_layers", "n_layer", most=MOST_LAYERS)
+    width = facts.count("hidden_size", "n_embd")
     heads = facts.count("num_attention_heads", "n_head")
     kv_heads = facts.count("num_key_value_heads", default=family.kv_heads or heads)
     head_size = facts.count("head_dim", default=family.head_size or max(1, width // heads))
     feed = facts.count("intermediate_size", "n_inner", default=None if family.gated else 4 * width)
     context = facts.count("max_position_embeddings", "n_positions", "n_ctx", default=MOST_CONTEXT, most=MOST_CONTEXT)
     shape = Shape(
-        name, layers, width, heads, kv_heads, head_size, feed, facts.count("vocab_size"),
+        printable(name), layers, width, heads, kv_heads, head_size, feed, facts.count("vocab_size"),
         facts.flag("tie_word_embeddings", default=family.tied), 4.0, gated=family.gated,
         context=None if context == MOST_CONTEXT else context,
     )  # fmt: skip

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from simcluster.inference.files.error import ModelFileError, shown
-from simcluster.inference.plan.shape import MOST, MOST_LAYERS, Shape
+from simcluster.inference.files.pieces import TensorPlace
+from simcluster.inference.plan.shape import Shape
 
-MOST_CONTEXT: Final = 2**31
+MOST, MOST_LAYERS, MOST_CONTEXT, MOST_NAME = 10**7, 1024, 2**31, 60
+"""Limits on the numbers of a shape, its layers, its context, and the characters of its name: no model exceeds them."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,6 @@ class ModelFacts:
             raise self.wrong(key, found, f"a whole number from {least} to {most:,}")
         return found
 
-    def layers(self, *keys: str) -> int:
-        return self.count(*keys, most=MOST_LAYERS)
-
     def flag(self, *keys: str, default: bool = False) -> bool:
         key, found = self.first(*keys)
         if found is not None and not isinstance(found, bool):
@@ -60,21 +58,6 @@ class ModelFacts:
 
 
 @dataclass(frozen=True)
-class TensorPlace:
-    """A tensor of a model: the *file* that has it, its *shape* (rows first), and its bytes there. *kind*: its type."""
-
-    file: str
-    shape: tuple[int, ...]
-    begin: int
-    nbytes: int
-    kind: str
-
-    @property
-    def count(self) -> int:
-        return math.prod(self.shape)
-
-
-@dataclass(frozen=True)
 class ModelHeader:
     """A model's *shape*; its *facts*, of a GGUF file if *is_gguf*, else of a config.json; and its *tensors* by name,
     none if there is nothing but a config.json.
@@ -84,3 +67,8 @@ class ModelHeader:
     facts: ModelFacts
     tensors: Mapping[str, TensorPlace]
     is_gguf: bool
+
+
+def printable(name: object) -> str:
+    """Return *name*, which may come from a file, as a shape has it: short, and nothing but characters to print."""
+    return "".join(filter(str.isprintable, str(name)))[:MOST_NAME] or "model"

@@ -11,9 +11,10 @@ from typing import Any, Final
 from simcluster.errors import nearest
 from simcluster.inference.files.error import ModelFileError, refusing, shown
 from simcluster.inference.files.gguf import read_header
+from simcluster.inference.files.pieces import TensorPlace, check_inside
 from simcluster.inference.headers.families import ARCHITECTURES
-from simcluster.inference.headers.header import MOST_CONTEXT, ModelFacts, ModelHeader, TensorPlace
-from simcluster.inference.headers.sums import TensorSize, summed, with_sums
+from simcluster.inference.headers.header import MOST, MOST_CONTEXT, MOST_LAYERS, ModelFacts, ModelHeader, printable
+from simcluster.inference.headers.sums import summed, with_sums
 from simcluster.inference.plan.shape import Shape, WeightCounts
 
 SPLIT: Final = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.\w+)")
@@ -43,34 +44,33 @@ def gguf_header(path: Path, name: str | None = None) -> ModelHeader:
         values = header.facts | values  # the first file has the model's facts
         for key, one in header.tensors.items():
             with refusing(part, key[:60], "a whole tensor"):
-                if one.offset + one.nbytes > length:
-                    raise ValueError(f"{length:,} bytes, and a tensor at {one.offset:,} to {one.offset + one.nbytes:,}")
+                check_inside(length, one.offset, one.nbytes)
                 tensors[key] = TensorPlace(str(part), one.shape, one.offset, one.nbytes, one.type_name)
     kind = str(values.get("general.architecture"))
     if kind not in ARCHITECTURES:
         expected = f"a decoder with known weights: {nearest(kind, ARCHITECTURES)}"
         raise ModelFileError(path, "general.architecture", shown(kind), expected)
     facts = ModelFacts(path, values, f"{kind}.")
-    shape = _shape(facts, tensors, str(name or values.get("general.name") or path.stem))
+    shape = _shape(facts, tensors, printable(name or values.get("general.name") or path.stem))
     return ModelHeader(shape, facts, tensors, is_gguf=True)
 
 
 def _shape(facts: ModelFacts, tensors: dict[str, TensorPlace], name: str) -> Shape:
-    layers = facts.layers("block_count") - facts.count("nextn_predict_layers", default=0, least=0)
+    layers = facts.count("block_count", most=MOST_LAYERS)
+    layers -= facts.count("nextn_predict_layers", default=0, least=0, most=layers - 1)
     width, heads = facts.count("embedding_length"), facts.count("attention.head_count")
     kv_heads = facts.count("attention.head_count_kv", default=heads)
     key_size = facts.count("attention.key_length_mla", "attention.key_length", default=max(1, width // heads))
     value_size = facts.count("attention.value_length_mla", "attention.value_length", default=key_size)
     feed = facts.count("feed_forward_length", "expert_feed_forward_length")
     table = tensors.get("token_embd.weight")
-    if table is None or len(table.shape) != 2 or table.shape[1] != width:
+    if table is None or len(table.shape) != 2 or table.shape[1] != width or not 0 < table.shape[0] <= MOST:
         found = "no such table" if table is None else f"the shape {table.shape}"
         raise ModelFileError(facts.file, "token_embd.weight", found, f"the embedding, of {width:,} columns")
     latent = facts.count("attention.kv_lora_rank", default=0, least=0)
     if heads % kv_heads:
         raise facts.wrong(f"{facts.prefix}attention.head_count_kv", kv_heads, f"a divisor of {heads} heads")
-    sizes = {key: TensorSize(one.count, one.nbytes) for key, one in tensors.items()}
-    sums = summed(sizes, layers, facts.file)
+    sums = summed(tensors, layers, facts.file)
     experts = facts.count("expert_count", default=1) if sums.counts["routed"] else 1
     active = facts.count("expert_used_count", most=experts) if sums.counts["routed"] else 1
     shape = Shape(

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.inference.files.error import ModelFileError, refusing, shown
-from simcluster.inference.files.pieces import MOST_CONFIG, read_json
-from simcluster.inference.files.safetensors import read_entries
+from simcluster.inference.files.pieces import MOST_CONFIG, TensorPlace, check_inside, read_mapping
+from simcluster.inference.files.safetensors import ITEM_BYTES, read_entries
 from simcluster.inference.headers.config import shape_of_config
-from simcluster.inference.headers.header import ModelFacts, ModelHeader, TensorPlace
+from simcluster.inference.headers.header import ModelFacts, ModelHeader
 from simcluster.inference.headers.of_gguf import gguf_header, parts_of
-from simcluster.inference.headers.sums import TensorSize, measured, summed
-from simcluster.inference.plan.shape import PRESETS, Shape, checked
+from simcluster.inference.headers.sums import measured
+from simcluster.inference.plan.shape import PRESETS, Shape
 from simcluster.paths.inside import listed, open_file
 
 CONFIG, INDEX, SUFFIX = "config.json", "model.safetensors.index.json", ".safetensors"
@@ -27,8 +26,6 @@ MOST_FILES, MOST_INDEX = 1_000, 64 * 2**20
 """Limits on the files of weights, and the bytes of their index."""
 
 RUN: Final = "config.yaml"
-FLOATS: Final = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
-"""Types of safetensors with a number for every weight; others pack several."""
 
 
 def shape_of(model: str) -> Shape:
@@ -48,15 +45,15 @@ def header_of(model: str) -> ModelHeader:
         expected = f"a path to a config.json, .safetensors or .gguf, or a preset: {nearest(model, PRESETS)}"
         raise UsageError(Problem("--model", f"{shown(model)}: no such file and no such name", expected))
     if path.suffix == ".gguf":
-        return _checked(gguf_header(path))
+        return gguf_header(path)
     if path.suffix == SUFFIX:
         return folder_header(path.parent, path.name)
     if path.name.endswith(INDEX[-11:]):
         return folder_header(path.parent)
     if path.suffix == ".json":
-        facts = ModelFacts(path, _mapping(path.parent, path.name, path))
-        shape = shape_of_config(facts, path.resolve().parent.name)
-        return _checked(ModelHeader(shape, facts, {}, is_gguf=False))
+        with refusing(path, "file", "a JSON mapping"), path.open("rb") as file:  # this one may be a link
+            facts = ModelFacts(path, read_mapping(file))
+        return ModelHeader(shape_of_config(facts, path.resolve().parent.name), facts, {}, is_gguf=False)
     raise UsageError(Problem("--model", shown(path.name), "a name that ends in .json, .safetensors or .gguf"))
 
 
@@ -65,24 +62,22 @@ def folder_header(folder: Path, file: str | None = None) -> ModelHeader:
 
     No link in the folder is followed. Raises ModelFileError.
     """
-    facts = ModelFacts(folder / CONFIG, _mapping(folder, CONFIG))
+    facts = ModelFacts(folder / CONFIG, mapping_in(folder, CONFIG))
     shape = shape_of_config(facts, folder.resolve().name)
     tensors = tensors_of(folder, files_of(folder, file))
     if tensors:
-        sizes = {name: TensorSize(one.count, one.nbytes, one.kind not in FLOATS) for name, one in tensors.items()}
-        shape = measured(shape, summed(sizes, shape.layers, folder), folder)
-    return _checked(ModelHeader(shape, facts, tensors, is_gguf=False))
+        shape = measured(shape, tensors, folder)
+    return ModelHeader(shape, facts, tensors, is_gguf=False)
 
 
 def files_of(folder: Path, file: str | None = None) -> list[str]:
     """Return the names of the files of weights in *folder*: all that belong to *file*, or those of its index."""
     if file is not None:
         return [part.name for part in parts_of(folder / file)]
-    with refusing(folder, "folder", "one that can be listed"):
-        names = listed(folder)
+    names = names_in(folder)
     if INDEX in names:
         with refusing(folder / INDEX, "weight_map"):
-            found = sorted(set(map(str, _mapping(folder, INDEX, most=MOST_INDEX)["weight_map"].values())))
+            found = sorted(set(map(str, mapping_in(folder, INDEX, MOST_INDEX)["weight_map"].values())))
         if missing := [name for name in found if name not in names]:
             raise ModelFileError(folder, "weights", f"no {missing[0][:60]}", f"all {len(found)} files of {INDEX}")
     else:
@@ -100,28 +95,25 @@ def tensors_of(folder: Path, names: Iterable[str]) -> dict[str, TensorPlace]:
     tensors: dict[str, TensorPlace] = {}
     for name in names:
         with refusing(folder / name, "file", "a safetensors file"), open_file(folder, name) as file:
-            entries, length = read_entries(file), os.fstat(file.fileno()).st_size
+            entries, length = read_entries(file, name), os.fstat(file.fileno()).st_size
         for key, one in entries.items():
             if key in tensors:
                 raise ModelFileError(folder / name, key[:60], f"a second one, after {tensors[key].file}", "one")
-            if one.end > length:
-                found = f"{length:,} bytes, and a tensor at {one.begin:,} to {one.end:,}"
-                raise ModelFileError(folder / name, key[:60], found, "a whole tensor")
-            if one.is_known and not one.fits:
-                raise ModelFileError(folder / name, key[:60], f"{one.end - one.begin:,} bytes", f"those of {one.shape}")
-            tensors[key] = TensorPlace(name, one.shape, one.begin, one.end - one.begin, one.dtype[:20])
+            with refusing(folder / name, key[:60], "a whole tensor"):
+                check_inside(length, one.begin, one.nbytes)
+            if one.kind in ITEM_BYTES and one.nbytes != ITEM_BYTES[one.kind] * one.count:
+                raise ModelFileError(folder / name, key[:60], f"{one.nbytes:,} bytes", f"those of {one.shape}")
+        tensors |= entries
     return tensors
 
 
-def _mapping(folder: Path, name: str, path: Path | None = None, most: int = MOST_CONFIG) -> dict[str, Any]:
-    """Return the mapping in the file *name* of *folder*; one whose *path* was given may be a link."""
-    with refusing(folder / name, "file", "a JSON mapping"):
-        with path.open("rb") if path is not None else open_file(folder, name) as file:
-            found = read_json(file, most)
-        if not isinstance(found, dict):
-            raise ValueError(f"a {type(found).__name__}")
-        return found
+def names_in(folder: Path) -> list[str]:
+    """Return the names of the files in *folder*. Raise ModelFileError."""
+    with refusing(folder, "folder", "one that can be listed"):
+        return listed(folder)
 
 
-def _checked(header: ModelHeader) -> ModelHeader:
-    return replace(header, shape=checked(header.shape, str(header.facts.file)))
+def mapping_in(folder: Path, name: str, most: int = MOST_CONFIG) -> dict[str, Any]:
+    """Return the mapping in the JSON file *name*, of at most *most* bytes, of *folder*. Raise ModelFileError."""
+    with refusing(folder / name, "file", "a JSON mapping"), open_file(folder, name) as file:
+        return read_mapping(file, most)

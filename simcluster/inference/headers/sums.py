@@ -9,14 +9,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from simcluster.inference.files.error import ModelFileError
+from simcluster.inference.files.pieces import TensorPlace
 from simcluster.inference.plan.shape import Shape
 
 MOST_OFF: Final = 0.001
 """How far the weights of a config.json may be from those of the tensors, as a share."""
 
+FLOATS: Final = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
+"""Types of safetensors with a number for every weight; others pack several."""
+
 LAYER: Final = re.compile(r"(?:^|\.)(?:layers|blocks|blk|h)\.(\d+)\.(.+)")
 IN_LAYER: Final = (
-    ("left out", r"inv_freq|masked_bias|rotary_emb"),
+    ("left out", r"inv_freq|masked_bias|rotary_emb|^(attn|attention)\.bias$"),  # masks, as GPT-2's files have
     ("others", r"norm|(^|\.)ln_|sinks"),
     ("routed", r"\.experts\.|_exps\b|ffn_(gate|up|down)\.\d+\.|sparse_moe\.(in|out)put_linear"),
     ("attention", r"^(\w+\.)?(self_)?att"),
@@ -31,31 +35,21 @@ OUTSIDE: Final = (
 """What reads a tensor -> the names of its tensors in a layer, without the layer, and outside of the layers."""
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSize:
-    """The *count* of a tensor's numbers and its *nbytes*; *packed*: the numbers are not its weights one by one."""
-
-    count: int
-    nbytes: int
-    packed: bool = False
-
-
 @dataclass(frozen=True)
 class TensorSums:
-    """Counts and bytes of all tensors by what reads them. *packed*: the counts are not those of the weights."""
+    """Counts and bytes of all tensors by what reads them."""
 
     counts: Mapping[str, int]
     nbytes: Mapping[str, int]
-    packed: bool
 
 
-def summed(tensors: Mapping[str, TensorSize], layers: int, file: object) -> TensorSums:
+def summed(tensors: Mapping[str, TensorPlace], layers: int, file: object) -> TensorSums:
     """Return the sums of *tensors*, by name, of a model with *layers*. Further layers, which guess, count as an end.
 
     Raises ModelFileError, about *file*, for a tensor that no known decoder has, and for a layer that lacks one.
     """
     counts, nbytes, names = Counter[str](), Counter[str](), defaultdict[int, set[str]](set)
-    for name, size in tensors.items():
+    for name, place in tensors.items():
         role, layer, rest = _role(name)
         if layer is not None and layer >= layers:
             role = "last"
@@ -65,10 +59,10 @@ def summed(tensors: Mapping[str, TensorSize], layers: int, file: object) -> Tens
             continue
         if layer is not None and role != "last":
             names[layer].add(rest)
-        counts[role] += size.count
-        nbytes[role] += size.nbytes
+        counts[role] += place.count
+        nbytes[role] += place.nbytes
     _complete(names, layers, file)
-    return TensorSums(counts, nbytes, any(size.packed for size in tensors.values()))
+    return TensorSums(counts, nbytes)
 
 
 def with_sums(shape: Shape, sums: TensorSums) -> Shape:
@@ -79,13 +73,14 @@ def with_sums(shape: Shape, sums: TensorSums) -> Shape:
     return _with_bytes(replace(shape, counts=counts), sums)
 
 
-def measured(shape: Shape, sums: TensorSums, file: object) -> Shape:
-    """Return *shape*, of a config, as *sums* of the tensors have it. Raise ModelFileError if they contradict it."""
+def measured(shape: Shape, tensors: Mapping[str, TensorPlace], file: object) -> Shape:
+    """Return *shape*, of a config, as the *tensors* have it. Raise ModelFileError if they contradict it."""
+    sums = summed(tensors, shape.layers, file)
     tied = not sums.counts["head"]
     if tied and not shape.tied:
         raise ModelFileError(file, "lm_head.weight", "no such tensor", "one, as tie_word_embeddings is not true")
     shape = replace(shape, tied=tied)
-    if sums.packed:
+    if any(one.kind not in FLOATS for one in tensors.values()):
         return _with_bytes(shape, sums)
     total = sum(sums.counts.values())
     if abs(total - shape.weights) > MOST_OFF * shape.weights:
@@ -109,13 +104,8 @@ def _with_bytes(shape: Shape, sums: TensorSums) -> Shape:
 def _role(name: str) -> tuple[str | None, int | None, str]:
     """Return what reads the tensor *name*, its layer, and its name there."""
     layer = LAYER.search(name)
-    if layer is None:
-        return next((role for role, names in OUTSIDE if re.search(names, name)), None), None, name
-    rest = (
-        "left out" if re.fullmatch(r"(attn|attention)\.bias", layer[2]) else layer[2]
-    )  # a mask, as GPT-2's files have
-    role = "left out" if rest == "left out" else next((one for one, names in IN_LAYER if re.search(names, rest)), None)
-    return role, int(layer[1][:6]), rest
+    table, number, rest = (OUTSIDE, None, name) if layer is None else (IN_LAYER, int(layer[1][:6]), layer[2])
+    return next((role for role, names in table if re.search(names, rest)), None), number, rest
 
 
 def _complete(names: Mapping[int, set[str]], layers: int, file: object) -> None:
@@ -127,9 +117,8 @@ def _complete(names: Mapping[int, set[str]], layers: int, file: object) -> None:
         found = names.get(layer, set())
         missing = sorted(like[_has_experts(found)] - found) or ([] if found else ["tensor"])
         if missing:
-            raise ModelFileError(
-                file, f"layer {layer}: {missing[0][:60]}", "no such tensor", "one, as other layers have"
-            )
+            key = f"layer {layer}: {missing[0][:60]}"
+            raise ModelFileError(file, key, "no such tensor", "one, as other layers have")
 
 
 def _has_experts(names: Iterable[str]) -> bool:

@@ -1,9 +1,8 @@
-"""Numbers of a GGUF file as f32, by the formulas of ggml: blocks of 32 share a scale, and some a least value."""
+"""Numbers of a file as f32. GGUF's by the formulas of ggml: blocks of 32 share a scale, and some a least value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -11,22 +10,6 @@ import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """A format of weights: *block_bytes* hold *block* numbers, and *convert* returns those of many blocks in f32."""
-
-    name: str
-    block: int
-    block_bytes: int
-    convert: Callable[[Bytes], Floats]
-
-    def nbytes(self, count: int) -> int:
-        """Return the bytes of *count* numbers. Raises ValueError unless they are whole blocks."""
-        if count % self.block:
-            raise ValueError(f"{count:,} numbers of {self.name}, in blocks of {self.block}")
-        return count // self.block * self.block_bytes
 
 
 def _f16(data: Bytes) -> Floats:
@@ -39,6 +22,11 @@ def _bf16(data: Bytes) -> Floats:
 
 def _f32(data: Bytes) -> Floats:
     return data.view("<f4").astype(np.float32, copy=False)
+
+
+def _f64(data: Bytes) -> Floats:
+    with np.errstate(over="ignore"):
+        return data.view("<f8").astype(np.float32)
 
 
 def _column(blocks: Bytes, start: int) -> Floats:
@@ -76,15 +64,7 @@ def _q4_1(data: Bytes) -> Floats:
     return numbers.reshape(-1)
 
 
-BY_NAME: Final[Mapping[str, Format]] = {
-    one.name: one
-    for one in (
-        Format("F32", 1, 4, _f32),
-        Format("F16", 1, 2, _f16),
-        Format("Q4_0", 32, 18, _q4_0),
-        Format("Q4_1", 32, 20, _q4_1),
-        Format("Q8_0", 32, 34, _q8_0),
-        Format("BF16", 1, 2, _bf16),
-    )
-}
-"""GGUF's name of a format -> the format."""
+CONVERT: Final[Mapping[str, Callable[[Bytes], Floats]]] = {
+    "F32": _f32, "F16": _f16, "Q4_0": _q4_0, "Q4_1": _q4_1, "Q8_0": _q8_0, "BF16": _bf16, "F64": _f64,
+}  # fmt: skip
+"""The name of a format, GGUF's or that of safetensors -> a function that returns its blocks' numbers in f32."""

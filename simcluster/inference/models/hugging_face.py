@@ -5,53 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from torch import Tensor
-
-from simcluster.inference.files.error import ModelFileError, refusing
-from simcluster.inference.files.pieces import MOST_CONFIG, read_json
+from simcluster.inference.files.error import ModelFileError
+from simcluster.inference.files.pieces import MOST_CONFIG
 from simcluster.inference.headers.header import ModelHeader
-from simcluster.inference.models.model_file import ModelFile
-from simcluster.inference.models.runnable import architecture_of, tensor_key
-from simcluster.inference.models.tensor_files import TensorFiles
+from simcluster.inference.headers.read import mapping_in, names_in
+from simcluster.inference.models.model_file import HeaderFile
 from simcluster.inference.models.tokenizer import Tokenizer
 from simcluster.inference.models.tokens import Tokens
-from simcluster.paths.inside import listed, open_file, read
+from simcluster.paths.inside import read
 
 MOST_TOKENIZER: Final = 64 * 2**20
 """Limit on the bytes of a tokenizer.json."""
 
 
-class HuggingFaceFolder(ModelFile):
+class HuggingFaceFolder(HeaderFile):
     """The model with *header*, of a folder. No link in it is followed."""
 
     def __init__(self, header: ModelHeader) -> None:
         folder = header.facts.file.parent
-        super().__init__(folder, folder.resolve().name)
-        self._header = header
-        self.architecture = architecture_of(header)
-        self._tensors = TensorFiles(folder, header.tensors)
-
-    def read(self, name: str, layer: int | None, first: int, last: int) -> Tensor:
-        key = tensor_key(self._header, name, layer)
-        return self._tensors.read(key, self.architecture.shapes(name), first, last)
-
-    def _json(self, name: str, most: int) -> dict[str, Any]:
-        """Return the mapping in the file *name*."""
-        with refusing(self.path / name, "file", "a JSON mapping"), open_file(self.path, name) as file:
-            found = read_json(file, most)
-            if not isinstance(found, dict):
-                raise ValueError(f"a {type(found).__name__}")
-            return found
-
-    def _names(self) -> list[str]:
-        with refusing(self.path, "folder", "one that can be listed"):
-            return listed(self.path)
+        super().__init__(header, folder, folder.resolve().name, folder)
 
     def _tokenizer(self) -> Tokens | None:
         name = "tokenizer.json"
-        if name not in self._names():
+        if name not in names_in(self.path):
             return None
-        found = self._json(name, MOST_TOKENIZER)
+        found = mapping_in(self.path, name, MOST_TOKENIZER)
         model = found["model"]
         if model["type"] != "BPE" or found.get("normalizer") is not None or model.get("byte_fallback"):
             raise ModelFileError(self.path / name, "model", repr(model["type"])[:100], "byte-level BPE, not normalised")
@@ -65,12 +43,12 @@ class HuggingFaceFolder(ModelFile):
         return Tokenizer(tokens, merges, _pre(found.get("pre_tokenizer")), added.values())
 
     def _template(self) -> str | None:
-        names = self._names()
+        names = names_in(self.path)
         if "chat_template.jinja" in names:
             return read(self.path, "chat_template.jinja", most_bytes=MOST_CONFIG).decode()
         if "tokenizer_config.json" not in names:
             return None
-        template = self._json("tokenizer_config.json", MOST_CONFIG).get("chat_template")
+        template = mapping_in(self.path, "tokenizer_config.json").get("chat_template")
         return None if template is None else str(template)
 
     def _ends(self) -> Sequence[object]:

@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
+import torch
 from torch import Tensor
 
 from simcluster.inference.files.error import ModelFileError, refusing, shown
+from simcluster.inference.files.pieces import TensorPlace, read_piece
+from simcluster.inference.headers.header import ModelHeader
 from simcluster.inference.models.architecture import Architecture, Precision
 from simcluster.inference.models.chat import Chat
 from simcluster.inference.models.decoder import Share
+from simcluster.inference.models.dequantise import CONVERT
+from simcluster.inference.models.runnable import architecture_of, tensor_key
 from simcluster.inference.models.tokens import Tokens
+from simcluster.paths.inside import open_file
 
 ENDS = ("<|endoftext|>", "<|im_end|>")
 """Marks that end an answer in any model that has them."""
 
 
 class ModelFile(ABC):
-    """A model at *path*. An error in its file raises ModelFileError, at the latest when that part is used."""
+    """A model at *path*, with *tensors* in files of *folder*. An error in its file raises ModelFileError, at the latest
+    when that part is used. No link in the folder is followed.
+    """
 
     architecture: Architecture
 
-    def __init__(self, path: Path, name: str) -> None:
-        self.path, self.name = path, name
+    def __init__(self, path: Path, name: str, folder: Path, tensors: Mapping[str, TensorPlace]) -> None:
+        self.path, self.name, self._folder, self._tensors = path, name, folder, tensors
 
-    @abstractmethod
     def read(self, name: str, layer: int | None, first: int, last: int) -> Tensor:
         """Return in f32 the rows [*first*, *last*) of the tensor *name* of *layer* (None: of no layer)."""
+        key, shape, offset = self._place(name, layer)
+        place = self._tensors[key]
+        first_byte, last_byte = (place.nbytes * (offset + row) // shape[0] for row in (first, last))
+        with refusing(self._folder / place.file, key, "a whole tensor"), self._open(place.file) as file:
+            data = read_piece(file, place.begin, place.nbytes, first_byte, last_byte)
+            return torch.from_numpy(CONVERT[place.kind](data)).reshape(last - first, *shape[1:])
+
+    @abstractmethod
+    def _place(self, name: str, layer: int | None) -> tuple[str, tuple[int, ...], int]:
+        """Return the tensor that has *name*, its whole shape, and where the rows of *name* begin in it."""
+
+    def _open(self, file: str) -> BinaryIO:
+        return open_file(self._folder, file)
 
     @abstractmethod
     def _tokenizer(self) -> Tokens | None: ...
@@ -68,3 +89,14 @@ class ModelFile(ABC):
         """Return the layers [*first*, *last*); only their tensors are read, some rows at a time."""
         with refusing(self.path, "weights"):
             return Share(self.architecture, self.read, first, last, precision)
+
+
+class HeaderFile(ModelFile):
+    """A model whose *header* says all except its tokens."""
+
+    def __init__(self, header: ModelHeader, path: Path, name: str, folder: Path) -> None:
+        super().__init__(path, name, folder, header.tensors)
+        self._header, self.architecture = header, architecture_of(header)
+
+    def _place(self, name: str, layer: int | None) -> tuple[str, tuple[int, ...], int]:
+        return tensor_key(self._header, name, layer), self.architecture.shapes(name), 0

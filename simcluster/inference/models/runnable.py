@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from simcluster.errors import Problem, UsageError
-from simcluster.inference.files.error import shown
+from simcluster.inference.files.error import ModelFileError, shown
+from simcluster.inference.files.pieces import TensorPlace
+from simcluster.inference.files.safetensors import ITEM_BYTES
 from simcluster.inference.formats import FORMATS, HELD
-from simcluster.inference.headers.header import ModelFacts, ModelHeader
+from simcluster.inference.headers.header import ModelHeader
 from simcluster.inference.models.architecture import Architecture
-from simcluster.inference.models.dequantise import BY_NAME
+from simcluster.inference.models.dequantise import CONVERT
 from simcluster.inference.plan.shape import PRESETS, Shape, with_weights
 from simcluster.units import format_size
 
@@ -25,7 +27,6 @@ _HUGGING_FACE: Final = {
     "value": "self_attn.v_proj", "merge": "self_attn.o_proj", "norm_feed": "post_attention_layernorm",
     "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
 }  # fmt: skip
-_TYPES: Final = ("F64", "F32", "F16", "BF16")
 _ONLY: Final = {
     "model_type": ("llama",),
     "hidden_act": ("silu",),
@@ -49,9 +50,11 @@ def architecture_of(header: ModelHeader) -> Architecture:
     """Return the architecture of the model of *header*. Raise UsageError with all that the engine cannot run."""
     facts, shape, is_gguf = header.facts, header.shape, header.is_gguf
     problems = list(_settings(header))
-    epsilon_key, epsilon = ("attention.layer_norm_rms_epsilon", None) if is_gguf else ("rms_norm_eps", 1e-6)
-    numbers = {"rope_base": (("rope.freq_base" if is_gguf else "rope_theta"), _rope(facts).get("rope_theta", 10_000.0)),
-               "epsilon": (epsilon_key, epsilon)}  # fmt: skip
+    together = facts.values.get("rope_parameters")  # as newer versions of transformers write them
+    base = together.get("rope_theta", 10_000.0) if isinstance(together, dict) else 10_000.0
+    numbers = {"rope_base": ("rope_theta", base), "epsilon": ("rms_norm_eps", 1e-6)}
+    if is_gguf:
+        numbers = {"rope_base": ("rope.freq_base", base), "epsilon": ("attention.layer_norm_rms_epsilon", None)}
     found = dict.fromkeys(numbers, 1.0)
     for name, (key, default) in numbers.items():
         try:
@@ -87,12 +90,6 @@ def serving_note(header: ModelHeader | None, shape: Shape, weights: str | None) 
     return f"serve holds weights in {', '.join(HELD)}, by default in {HELD[0]}: {whole}"
 
 
-def _rope(facts: ModelFacts) -> dict[str, object]:
-    """Return the settings of the rotation that newer versions of transformers write together."""
-    found = facts.values.get("rope_parameters")
-    return found if isinstance(found, dict) else {}
-
-
 def _settings(header: ModelHeader) -> Iterator[Problem]:
     """Yield what the engine cannot compute of the settings of *header*."""
     values, file, shape = header.facts.values, str(header.facts.file), header.shape
@@ -126,16 +123,27 @@ def _settings(header: ModelHeader) -> Iterator[Problem]:
 
 def _tensors(header: ModelHeader, architecture: Architecture) -> Iterator[Problem]:
     """Yield the first tensor that is missing, of another shape or type than the engine's, or not computed by it."""
-    file, rest = str(header.facts.file), dict(header.tensors)
-    for name, layer in architecture.names():
-        key, expected = tensor_key(header, name, layer), architecture.shapes(name)
-        if (place := rest.pop(key, None)) is None:
-            return (yield Problem(key, "no such tensor", f"one of shape {expected}", file))
-        if place.shape != expected:
-            return (yield Problem(key, f"the shape {place.shape}", f"{expected}", file))
-        known = tuple(BY_NAME) if header.is_gguf else _TYPES
-        if place.kind not in known:
-            return (yield Problem(key, f"weights of type {place.kind}", f"one of {', '.join(known)}", file))
-    strange = [key for key in rest if "inv_freq" not in key and not (architecture.tied and "lm_head" in key)]
+    file, known = header.facts.file, CONVERT if header.is_gguf else ITEM_BYTES
+    expected = {tensor_key(header, *name): architecture.shapes(name[0]) for name in architecture.names()}
+    if (error := wrong_tensor(header.tensors, expected, known, file)) is not None:
+        return (yield from error.problems)
+    rest = (key for key in header.tensors if key not in expected and "inv_freq" not in key)
+    strange = [key for key in rest if not (architecture.tied and "lm_head" in key)]
     if strange:
-        yield Problem(strange[0][:60], "a tensor that the engine does not compute", "none of this name", file)
+        yield Problem(strange[0][:60], "a tensor that the engine does not compute", "none of this name", str(file))
+
+
+def wrong_tensor(
+    tensors: Mapping[str, TensorPlace], expected: Mapping[str, tuple[int, ...]], known: Collection[str], file: object
+) -> ModelFileError | None:
+    """Return an error for the first of *expected*, name -> shape, that *tensors* lack or have in another shape, or in a
+    type that is not *known*; None if all are well.
+    """
+    for key, shape in expected.items():
+        if (place := tensors.get(key)) is None:
+            return ModelFileError(file, key, "no such tensor", f"one of shape {shape}")
+        if place.shape != shape:
+            return ModelFileError(file, key, f"the shape {place.shape}", f"{shape}")
+        if place.kind not in known:
+            return ModelFileError(file, key, f"weights of type {place.kind}", f"one of {', '.join(known)}")
+    return None

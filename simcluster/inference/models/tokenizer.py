@@ -53,7 +53,7 @@ def _spelling() -> dict[int, str]:
     return {byte: chr(byte) for byte in printable} | {byte: chr(256 + n) for n, byte in enumerate(others)}
 
 
-class Tokenizer:
+class Tokenizer(Tokens):
     """Texts to token ids and back. *tokens* and *merges* are spelt in GPT-2's characters for bytes.
 
     *pre* names how texts are cut into words; *marks* are ids of tokens that no text encodes to; *unknown* is the token
@@ -75,7 +75,6 @@ class Tokenizer:
         self._ranks: dict[tuple[str, str], int] = {}
         self._unknown = unknown
         self._digits_apart = pre == "smollm"
-        self.marks = {tokens[place]: place for place in marks}
         for rank, merge in enumerate(merges):
             first, _, second = merge.partition(" ")
             if first + second not in self._ids:
@@ -85,12 +84,12 @@ class Tokenizer:
             if unknown is None and byte not in _NEVER and character not in self._ids:
                 raise ValueError(f"tokens: found none for the byte {byte}, expected {character!r}")
         octets = {character: byte for byte, character in _spelling().items()}
-        self._bytes = [
+        spelt = (
             bytes(octets[c] for c in token) if all(c in octets for c in token) else token.encode() for token in tokens
-        ]
+        )
+        super().__init__({tokens[place]: place for place in marks}, list(spelt))
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of *text*; the names of marks in it are plain characters."""
         pieces = _number().split(text) if self._digits_apart else [text]
         words = (word for piece in pieces for word in _words().findall(piece))
         spelling = _spelling()
@@ -100,14 +99,6 @@ class Tokenizer:
             for part in self._merged([spelling[byte] for byte in word.encode("utf-8", "replace")])
             if (token := self._ids.get(part, self._unknown)) is not None
         ]
-
-    def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text of *tokens*; bytes that are no UTF-8 become the replacement character."""
-        return self.octets(tokens).decode("utf-8", "replace")
-
-    def octets(self, tokens: Iterable[int]) -> bytes:
-        """Return the bytes of *tokens*."""
-        return b"".join(self._bytes[token] for token in tokens)
 
     def _merged(self, parts: list[str]) -> list[str]:
         """Merge the pair of the lowest rank until none is left: n log n in the length of the word."""

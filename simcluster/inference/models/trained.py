@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
-
-from torch import Tensor
 
 from simcluster.documents.settings import validate
 from simcluster.documents.yaml import MAX_BYTES, loads
 from simcluster.errors import Problem, UsageError
 from simcluster.inference.files.error import ModelFileError, refusing
+from simcluster.inference.files.safetensors import ITEM_BYTES
 from simcluster.inference.headers.read import tensors_of
 from simcluster.inference.models.architecture import Architecture
 from simcluster.inference.models.model_file import ModelFile
-from simcluster.inference.models.tensor_files import TensorFiles
+from simcluster.inference.models.runnable import wrong_tensor
 from simcluster.inference.models.tokens import Tokens
 from simcluster.paths.inside import read
 from simcluster.workloads.models.bpe import Tokenizer
@@ -34,7 +33,8 @@ class TrainedGpt(ModelFile):
     """The GPT in the run directory *folder*."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, folder.resolve().name)
+        inner = folder / CHECKPOINTS
+        super().__init__(folder, folder.resolve().name, inner, tensors_of(inner, [WEIGHTS]))
         self._settings = self._read_settings()
         sizes = {name: self._settings[name] for name in _SIZES}
         shape = shape_of(self._settings["size"], self._settings["tokenizer"], **sizes)
@@ -42,17 +42,12 @@ class TrainedGpt(ModelFile):
             shape.layers, shape.width, shape.heads, shape.kv_heads, shape.width // shape.heads, shape.feed_forward,
             shape.vocabulary, shape.context, gated=shape.gated, tied=shape.tied,
         )  # fmt: skip
-        self._tensors = TensorFiles(folder / CHECKPOINTS, tensors_of(folder / CHECKPOINTS, [WEIGHTS]))
-        for name, layer in self.architecture.names():
-            key, whole, _ = self._place(name, layer)
-            self._tensors.check(key, whole)
-
-    def read(self, name: str, layer: int | None, first: int, last: int) -> Tensor:
-        key, whole, offset = self._place(name, layer)
-        return self._tensors.read(key, whole, offset + first, offset + last)
+        places = (self._place(name, layer) for name, layer in self.architecture.names())
+        expected = {key: whole for key, whole, _ in places}
+        if (error := wrong_tensor(self._tensors, expected, ITEM_BYTES, inner / WEIGHTS)) is not None:
+            raise error
 
     def _place(self, name: str, layer: int | None) -> tuple[str, tuple[int, ...], int]:
-        """Return the tensor that has *name*, its whole shape, and where the rows of *name* begin in it."""
         sizes = self.architecture
         rows, *rest = sizes.shapes(name)
         if layer is None:
@@ -95,23 +90,14 @@ class TrainedGpt(ModelFile):
         return []
 
 
-class TextTokens:
+class TextTokens(Tokens):
     """The bytes or tokens of a workload's text. It has no marks."""
 
     def __init__(self, tokens: Tokenizer, vocabulary: int) -> None:
-        self.marks: dict[str, int] = {}
-        self._tokens, spelt = tokens, tokens.spelt()
-        self._octets = spelt + [b""] * (vocabulary - len(spelt))  # a text may teach fewer
+        spelt = tokens.spelt()
+        super().__init__({}, spelt + [b""] * (vocabulary - len(spelt)))  # a text may teach fewer
+        self._tokens = tokens
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of *text*."""
         found: list[int] = self._tokens.encode(text.encode("utf-8", "replace")).tolist()
         return found
-
-    def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text of *tokens*; bytes that are no UTF-8 become the replacement character."""
-        return self.octets(tokens).decode("utf-8", "replace")
-
-    def octets(self, tokens: Iterable[int]) -> bytes:
-        """Return the bytes of *tokens*."""
-        return b"".join(self._octets[token] for token in tokens)

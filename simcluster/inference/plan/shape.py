@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import Problem
 from simcluster.inference.formats import FORMATS
 from simcluster.transport import Cost
 
@@ -15,13 +15,8 @@ ATTENTION_OPERATORS, FEED_OPERATORS = 11, 7
 products, SiLU, product, sum.
 """
 
-OPERATORS: Final = ATTENTION_OPERATORS + FEED_OPERATORS
-
 HEAD_OPERATORS: Final = 2
 """Kernels after the last layer: a norm and the product that gives the logits."""
-
-MOST, MOST_LAYERS, MOST_NAME = 10**7, 1024, 60
-"""Limits on the numbers of a shape, its layers, and the characters of its name: no model has larger ones."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +77,6 @@ class Shape:
         attention = self.width * 2 * (self.heads + self.kv_heads) * self.head_size
         feed = self.width * (2 + self.gated) * self.ffn_width
         return WeightCounts(self.layers * attention, self.layers * feed, 2 * self.layers * self.width, last=self.width)
-
-    @property
-    def layer_matrices(self) -> float:
-        """The weights of a layer that take part in matrix products: query, key, value, output, (gate,) up, down."""
-        return (self.parts.attention + self.parts.feed + self.parts.routed) / self.layers
 
     @property
     def weights(self) -> int:
@@ -212,20 +202,3 @@ def beyond(shape: Shape, prompt: int, answer: int, key: str) -> list[Problem]:
         return []
     found = f"{prompt:,} tokens of prompt and {answer:,} of answer"
     return [Problem(key, found, f"at most {shape.context:,} positions, the context of {shape.name}")]
-
-
-def checked(shape: Shape, source: str) -> Shape:
-    """Return *shape*, read from *source*, with a name that can be printed. Raise UsageError with all numbers that no
-    model has.
-    """
-    names = ("width", "heads", "kv_heads", "head_size", "ffn_width", "vocabulary")
-    problems = [
-        Problem(source, f"{name} {found!r}", f"a whole number from 1 to {most:,}")
-        for name, most in [("layers", MOST_LAYERS), *((name, MOST) for name in names)]
-        if type(found := getattr(shape, name)) is not int or not 0 < found <= most
-    ]
-    if not problems and shape.heads % shape.kv_heads:
-        problems = [Problem(source, f"{shape.heads} heads with {shape.kv_heads} KV heads", "a multiple of them")]
-    if problems:
-        raise UsageError(problems)
-    return replace(shape, name="".join(filter(str.isprintable, shape.name))[:MOST_NAME] or "model")

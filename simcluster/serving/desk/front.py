@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from simcluster.inference.engine.desk import Cancel, Load, Order
+from simcluster.inference.engine.desk import COUNTS, Cancel, Load, Order
 from simcluster.inference.request import NO_LOGPROBS, Logprobs, Reason, Request, rest
 from simcluster.serving.setup import Placed
 
@@ -91,7 +91,7 @@ class Front:
     """A Source and a Sink for one engine, and a desk for the server. Its methods may be called from any thread.
 
     At most *most* requests are open. It takes none before `open` and none after `close`. *engines* counts those so far,
-    *placed* is the placement of the last one; *preemptions*, *prefilled*, *proposed* and *accepted* are of all of them.
+    *placed* is the placement of the last one; *counts* are COUNTS of all of them together.
     """
 
     def __init__(self, most: int = MOST_OPEN, now: Callable[[], float] = time.monotonic) -> None:
@@ -100,7 +100,7 @@ class Front:
         self.last_load: Load | None = None
         self.lag_s = 0.0
         self.placed: Placed | None = None
-        self.engines = self.preemptions = self.prefilled = self.proposed = self.accepted = 0
+        self.engines, self.counts = 0, dict.fromkeys(COUNTS, 0)
         self._counted = NOTHING
         self._changed = threading.Condition()
         self._answers: dict[str, Answer] = {}
@@ -261,11 +261,8 @@ class Front:
             begun = self._answers.get(self._queued.popleft())
             if begun is not None and begun.begun_s is None:
                 begun.begun_s = now_s
-        before = self._counted
-        self.preemptions += max(0, load.preemptions - before.preemptions)
-        self.prefilled += max(0, load.prefilled - before.prefilled)
-        self.proposed += max(0, load.proposed - before.proposed)
-        self.accepted += max(0, load.accepted - before.accepted)
+        for name in COUNTS:
+            self.counts[name] += max(0, getattr(load, name) - getattr(self._counted, name))
         self.last_load = self._counted = load
         with self._changed:
             watchers = list(self._watchers)

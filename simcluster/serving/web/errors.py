@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from simcluster.web.requests import Send
+
 TYPES: Final = {
     401: "authentication_error",
     403: "permission_error",
@@ -32,6 +34,12 @@ class ApiError(Exception):
 
     def to_json(self) -> bytes:
         return json.dumps(self.to_dict()).encode()
+
+
+async def send_json(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    given = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": given})
+    await send({"type": "http.response.body", "body": body})
 
 
 def not_supported(what: str) -> ApiError:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from types import MappingProxyType
 from typing import Final
 
-from simcluster.serving.web.errors import ApiError
+from simcluster.serving.web.errors import ApiError, send_json
 from simcluster.web import login as logins
 from simcluster.web.guard import Asked, Refusal
 from simcluster.web.guard import Guard as AnyGuard
@@ -65,8 +65,4 @@ class Guard(AnyGuard):
 
     async def refuse(self, send: Send, code: int, expected: str) -> None:
         body = ApiError(code, f"expected {expected}", CODES.get(code)).to_json()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        if code == 401:
-            headers.append((b"www-authenticate", b"Bearer"))
-        await send({"type": "http.response.start", "status": code, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await send_json(send, code, body, *([(b"www-authenticate", b"Bearer")] if code == 401 else []))

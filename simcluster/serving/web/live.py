@@ -68,5 +68,5 @@ def state(front: Front) -> dict[str, Any]:
     """Return the latest load; zeros before the first. With another *engine*, the placement may be another one."""
     load = front.last_load or NOTHING
     waiting = max(load.waiting, front.open_requests - load.running)
-    more = {"waiting": waiting, "prefilled": front.prefilled, "engine": front.engines}
+    more = {"waiting": waiting, "prefilled": front.counts["prefilled"], "engine": front.engines}
     return asdict(load) | more | {"at_s": front.now(), "lag_s": front.lag_s}

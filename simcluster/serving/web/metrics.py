@@ -35,13 +35,17 @@ class Metrics:
         self._running = gauge("num_requests_running", "Requests that are being computed.")
         self._waiting = gauge("num_requests_waiting", "Requests that wait for the engine.")
         self._cache = gauge("kv_cache_usage_perc", "Share of the cache in use; 1 is all of it.")
-        self._preemptions = counter("num_preemptions", "Requests that gave up their cache for others.")
-        self._prefilled = Counter(
-            "simcluster:prefilled_tokens", "Tokens that went through the model in chunks, also those computed again.",
-            [LABEL], registry=self._registry,
-        ).labels(name)  # fmt: skip
-        self._proposed = counter("spec_decode_num_draft_tokens", "Guesses of tokens that were checked.")
-        self._accepted = counter("spec_decode_num_accepted_tokens", "Guesses that were right.")
+        self._counters = {
+            "preemptions": counter("num_preemptions", "Requests that gave up their cache for others."),
+            "prefilled": Counter(
+                "simcluster:prefilled_tokens",
+                "Tokens that went through the model in chunks, also those computed again.",
+                [LABEL],
+                registry=self._registry,
+            ).labels(name),
+            "proposed": counter("spec_decode_num_draft_tokens", "Guesses of tokens that were checked."),
+            "accepted": counter("spec_decode_num_accepted_tokens", "Guesses that were right."),
+        }
         self._prompts = counter("prompt_tokens", "Tokens of the prompts that were computed.")
         self._generated = counter("generation_tokens", "Tokens of answers.")
         ended = Counter("vllm:request_success", "Answers by how they ended.", [LABEL, "finished_reason"],
@@ -51,7 +55,7 @@ class Metrics:
         self._gap_s = histogram("inter_token_latency", "Between two tokens of an answer.", GAP_S)
         self._whole_s = histogram("e2e_request_latency", "From a request to its end.", WHOLE_S)
         self._queue_s = histogram("request_queue_time", "From a request to when it is first computed.", WHOLE_S)
-        self._seen: tuple[int, ...] = (0, 0, 0, 0)
+        self._seen = dict.fromkeys(self._counters, 0)
 
     def token(self, answer: Answer) -> None:
         times_s = answer.times_s
@@ -79,9 +83,7 @@ class Metrics:
         self._waiting.set(max(0, self._front.open_requests - running))
         if load is not None:
             self._cache.set(load.cache_share)
-        front, before = self._front, self._seen
-        self._seen = front.preemptions, front.prefilled, front.proposed, front.accepted
-        counters = (self._preemptions, self._prefilled, self._proposed, self._accepted)
-        for one, count, was in zip(counters, self._seen, before, strict=True):
-            one.inc(count - was)
+        before, self._seen = self._seen, dict(self._front.counts)
+        for name, one in self._counters.items():
+            one.inc(self._seen[name] - before[name])
         return generate_latest(self._registry)

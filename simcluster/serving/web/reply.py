@@ -15,7 +15,7 @@ from simcluster.inference.request import NO_LOGPROBS
 from simcluster.serving.desk.front import Answer, End
 from simcluster.serving.web import chunks
 from simcluster.serving.web.chunks import Shape
-from simcluster.serving.web.errors import ApiError
+from simcluster.serving.web.errors import ApiError, send_json
 from simcluster.serving.web.likely import Row, Rows, shaped
 from simcluster.serving.web.served import Site
 from simcluster.serving.web.words import Words
@@ -135,7 +135,7 @@ class Reply(Response):
             logprobs = shaped(self._shape.kind, told, self._site.served.language)
             found = self._shape.whole(said, end.reason, self._counts(), logprobs)
             timings = (TIMINGS.encode(), json.dumps(self._timings()).encode())
-            await _send(send, 200, json.dumps(found).encode(), timings)
+            await send_json(send, 200, json.dumps(found).encode(), timings)
 
     def _counts(self) -> dict[str, int]:
         return chunks.usage_of(len(self._answer.request.prompt), len(self._tokens))
@@ -166,10 +166,4 @@ def _error_of(end: End) -> ApiError | None:
 
 
 async def _send_error(send: Send, error: ApiError) -> None:
-    await _send(send, error.status, error.to_json())
-
-
-async def _send(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    given = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": given})
-    await send({"type": "http.response.body", "body": body})
+    await send_json(send, error.status, error.to_json())

@@ -22,7 +22,7 @@ from simcluster.inference.plan.shape import Shape
 from simcluster.inference.request import Request, Sampling
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
-from simcluster.serving.asked import shape_of_architecture
+from simcluster.serving.on_cluster import shape_of_architecture
 from simcluster.serving.program import answer, prepare
 from simcluster.serving.run import Answers, answer_all
 from simcluster.serving.setup import Layout, Setup, SmallModel

@@ -19,7 +19,7 @@ from simcluster.inference.models.decoder import Share
 from simcluster.inference.models.sampling import sampled
 from simcluster.inference.models.shard import Shard as Weights
 from simcluster.inference.request import NO_LOGPROBS, Request, Sampling
-from simcluster.serving.asked import shape_of_architecture
+from simcluster.serving.on_cluster import shape_of_architecture
 from simcluster.transport import Transport
 from tests.inference.engine.counting import Desk
 from tests.inference.models import by_numpy, tiny

@@ -11,7 +11,7 @@ import torch
 from simcluster.errors import UsageError
 from simcluster.inference.files.error import ModelFileError
 from simcluster.inference.files.pieces import read_piece
-from simcluster.inference.models import gguf_file
+from simcluster.inference.models import model_file
 from simcluster.inference.models.decoder import Part
 from simcluster.inference.models.open import open_model
 from tests.inference.models import tiny
@@ -90,7 +90,7 @@ def test_a_share_of_layers_reads_the_bytes_of_its_layers_alone(tmp_path, monkeyp
         read.append(read_piece(*given))
         return read[-1]
 
-    monkeypatch.setattr(gguf_file, "read_piece", counted)
+    monkeypatch.setattr(model_file, "read_piece", counted)
     # A layer of the tiny Llama has 24 x 24 query and merge, 8 x 24 key and value, 3 x 40 x 24 feed-forward weights, and
     # two norms of 24: 4,464 numbers of 4 bytes. Embedding and output have 50 x 24 each, the last norm 24. In memory,
     # 40 inner numbers are filled up to 64: 3 x 24 x 24 more.

@@ -12,7 +12,7 @@ from simcluster.inference.models.decoder import Part, Share
 from simcluster.inference.models.matrix import Matrix
 from simcluster.inference.models.packed import Packed, can_pack, filled
 from simcluster.inference.models.shard import Shard
-from simcluster.serving.asked import shape_of_architecture
+from simcluster.serving.on_cluster import shape_of_architecture
 from tests.inference.models import tiny
 
 needs_kernels = pytest.mark.skipif(not can_pack(torch.float32), reason="torch is built without oneDNN's kernels")

@@ -25,7 +25,7 @@ def test_the_presets_have_the_weights_of_the_models() -> None:
 
 def test_a_layer_weighs_caches_and_computes_by_its_formulas() -> None:
     # query and output 8 x 8 each, key and value 8 x 4 each, gate, up and down 8 x 16 each: 64 + 64 + 32 + 32 + 384.
-    assert TINY.layer_matrices == 576
+    assert (TINY.parts.attention + TINY.parts.feed) / TINY.layers == 576
     assert TINY.layer_bytes == (576 + 2 * 8) * 2
     # Keys and values of 2 KV heads of size 2, 4 bytes each: 32 bytes per layer and token.
     assert TINY.cache_bytes(2, 10) == 2 * 32 * 10

@@ -208,7 +208,7 @@ def test_counts_of_all_engines_are_added_up_and_the_placement_is_the_last_ones()
         front.pause()
         front.open(asyncio.get_running_loop().call_soon_threadsafe, placed)
         front.load(Load(1, 0, 0.5, 0, (), 4))
-        assert (front.prefilled, front.preemptions, front.engines) == (13, 2, 2)
+        assert (front.counts["prefilled"], front.counts["preemptions"], front.engines) == (13, 2, 2)
         assert front.placed == placed
         assert seen == [1, 1, 2, 2]  # the third one when the second engine began
 
