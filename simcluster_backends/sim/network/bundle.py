@@ -70,7 +70,7 @@ class Bundle:
                 shared = channel
             else:
                 return False
-        if shared is None or shared.among is not None:
+        if shared is None:
             return False
         if self._shared is None:
             self._shared = shared

@@ -14,7 +14,6 @@ from bisect import insort
 from math import inf
 
 from simcluster_backends.sim.network.channels import Channel, Demand, discard
-from simcluster_backends.sim.network.dense import Loads
 from simcluster_backends.sim.network.filling import Filling
 
 __all__ = ["Channel", "Demand", "FairShare"]
@@ -25,8 +24,7 @@ class FairShare:
 
     def __init__(self) -> None:
         self._loose = Channel("loose", inf)  # holds the demands that nothing else holds yet
-        self._loose.is_open = self._loose.is_loose = True
-        self._among = Loads()
+        self._loose.is_open = True
         self._unsettled: dict[Demand, None] = {}  # the demands that it holds
         self._touched: dict[Channel, None] = {}
         self._felt_from = inf  # the lowest level that the changes so far affect
@@ -136,7 +134,7 @@ class FairShare:
             level = min([self._felt_from, *[channel.fills_from(loose) for channel in loose.reach]])
             level = min([level, *[channel.level for channel in touched]])
             filling = Filling(self._affected(touched, level), loose, level, changed, moved)
-            filling.run(self._unsettled, self._among)
+            filling.run(self._unsettled)
         self._unsettled.clear()
         self._touched.clear()
         self._felt_from = inf
@@ -157,7 +155,7 @@ class FairShare:
         else:
             return None
         own, limits = channel.parts.get(channel), channel.limits
-        if own is None or len(channel.parts) > 1 or len(channel.reach) > 1 or channel.slow or channel.among is not None:
+        if own is None or len(channel.parts) > 1 or len(channel.reach) > 1 or channel.slow:
             return None
         level = (channel.capacity_Bps - channel.limited.load) / (own.load + load)
         if not 0.0 <= level <= limit or (limits and limits[0][0] < level):
@@ -180,7 +178,7 @@ class FairShare:
         loose = self._loose
         if (new := channel.parts.get(loose)) is not None:
             moved.update(dict.fromkeys(new.loads))
-            if len(new.loads) == len(self._unsettled) and channel.among is None:
+            if len(new.loads) == len(self._unsettled):
                 loose.hand_over(channel)
                 self._unsettled.clear()
             else:
