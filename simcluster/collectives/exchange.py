@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any, cast
 
-from simcluster.payload import Message, Payload, Sendable
+from simcluster.payload import Message, Sendable
 from simcluster.rounds import NO_RANK, Rounds
 from simcluster.transport import Accelerated, Transport
 
@@ -31,11 +30,6 @@ def holds_all(node: Transport) -> bool:
     return hasattr(node, "rounds_ahead")
 
 
-def with_values(rounds: Rounds, sends: Callable[[int], Payload], receives: Callable[[int, Message], object]) -> Rounds:
-    """Return *rounds* with the values that this rank *sends* and *receives*: see Rounds."""
-    return replace(rounds, name=(rounds.name, "values"), sends=sends, receives=receives)
-
-
 async def run_rounds(node: Transport, rounds: Rounds) -> None:
     """Send the messages of *rounds* and receive those of others."""
     await run_rounds_from(await skipped(node, rounds), node, rounds)
@@ -46,15 +40,12 @@ async def run_rounds_from(first: int, node: Transport, rounds: Rounds) -> None:
     rank = node.rank
     for number in range(first, rounds.count):
         to, source, tag = int(rounds.to(number, rank)), int(rounds.source(number, rank)), rounds.tag(number)
-        message = None
         if to != NO_RANK and source != NO_RANK:
-            message = await exchange(node, to, source, tag, rounds.content(number, rank))
+            await exchange(node, to, source, tag, rounds.content(number, rank))
         elif to != NO_RANK:
             await node.send(to, tag, rounds.content(number, rank))
         elif source != NO_RANK:
-            message = await node.recv(source, tag)
-        if message is not None and rounds.receives is not None:
-            rounds.receives(number, message)
+            await node.recv(source, tag)
 
 
 async def _exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Message:

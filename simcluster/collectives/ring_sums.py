@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from simcluster.collectives.exchange import run_rounds, with_values
+from simcluster.collectives.exchange import exchange
 from simcluster.collectives.flat import lengths_of
 from simcluster.payload import Later, Message, Payload
 from simcluster.process.late_copies import late_copy
@@ -133,7 +133,9 @@ async def all_reduce_at_once(node: Transport, vector: Tensor, tag: str, rounds: 
     """Return what `ring_all_reduce` does, by *rounds*."""
     ring = RingOfSums(node.rank, node.size, vector, tag)
     try:
-        await run_rounds(node, with_values(rounds, ring.sends, ring.receives))
+        for number in range(rounds.count):
+            to, source = (node.rank + 1) % node.size, (node.rank - 1) % node.size
+            ring.receives(number, await exchange(node, to, source, rounds.tag(number), ring.sends(number)))
         return ring.result(divisor)
     finally:
         ring.leave()

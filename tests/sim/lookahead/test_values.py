@@ -1,4 +1,4 @@
-"""Sums that are made once for all ranks, and rounds with values that are computed, give what messages give."""
+"""Sums that are made once for all ranks give what messages give."""
 
 from __future__ import annotations
 
@@ -16,32 +16,27 @@ from simcluster.payload import pack
 from simcluster.topology import Topology
 from simcluster.transport import Transport
 from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.lookahead import Together
-from simcluster_backends.sim.lookahead.attempts import PASSED
-from tests.sim.lookahead.oracle import Never, Skipping, bits, links_of, message_by_message, now, uneven_star, values
+from tests.sim.lookahead.oracle import bits, links_of, message_by_message, now, uneven_star, values
 from tests.support.clusters import star
 
 SIZES = [0, 1, 5, 64, 4999]
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32]
 
 
-def outcome(topology: Topology, body: Any, way: type[Together], **options: Any) -> tuple[list[Any], list[str], Any]:
-    """Return what each rank returned or raised, the digest of its record, and what was skipped."""
+def outcome(topology: Topology, body: Any, **options: Any) -> tuple[list[Any], list[str]]:
+    """Return what each rank returned or raised, and the digest of its record."""
     cluster = Cluster(topology, **options)
-    cluster.together = way(cluster.loop, cluster.members, cluster.streams, cluster.membership, cluster.routes)
     ends = cluster.run([body] * len(topology.workers))
     shown = [f"{type(end).__name__}: {end}" if isinstance(end, BaseException) else end for end in ends]
-    return shown, [node.recorder.record.digest for node in cluster.members], getattr(cluster.together, "left_out", [])
+    return shown, [node.recorder.record.digest for node in cluster.members]
 
 
-def same(topology: Topology, body: Any, **options: Any) -> tuple[list[Any], list[int]]:
-    """Assert that all three ways agree; return the ends, and the rounds that each rank was spared."""
+def same(topology: Topology, body: Any, **options: Any) -> list[Any]:
+    """Assert that both ways agree; return the ends."""
     with message_by_message():
-        ends, digests, _ = outcome(topology, body, Never, **options)
-    assert outcome(topology, body, Never, **options)[:2] == (ends, digests)
-    found_ends, found_digests, left_out = outcome(topology, body, Skipping, **options)
-    assert (found_ends, found_digests) == (ends, digests)
-    return ends, left_out
+        ends, digests = outcome(topology, body, **options)
+    assert outcome(topology, body, **options) == (ends, digests)
+    return ends
 
 
 async def mean(node: Transport, vector: torch.Tensor, tag: str) -> list[torch.Tensor]:
@@ -116,31 +111,6 @@ def test_every_bit_time_and_span_is_the_messages_own(
     same(topology, body, inbox_bytes=inbox_bytes)
 
 
-@pytest.mark.parametrize(("way", "rounds"), [("total", 14), ("mean", 14), ("part", 7), ("all_of", 7)])
-def test_equal_nodes_are_spared_all_rounds_but_the_last(way: str, rounds: int) -> None:
-    async def body(node: Transport) -> tuple[list[bytes], float]:
-        found = await WAYS[way](node, values(8000, torch.float32, node.rank), "r")
-        return [bits(result) for result in found], now()
-
-    _, left_out = same(star(8), body)
-    assert left_out == [rounds - 1] * 8
-
-
-def test_ranks_that_entered_apart_are_held_again_some_schedules_later() -> None:
-    async def body(node: Transport) -> list[Any]:
-        found: list[Any] = []
-        for number in range(PASSED + 3):
-            if not number:
-                await asyncio.sleep(1e-4 * node.rank)
-            total = await ring_all_reduce(node, values(8000, torch.float32, node.rank), f"r{number}")
-            found += [bits(total), now()]
-            await asyncio.sleep(number + 1 - now())  # all begin the next one together
-        return found
-
-    _, left_out = same(star(4), body)
-    assert left_out == [0] * 4 * (PASSED + 1) + [5] * 4 * 2
-
-
 def test_a_result_and_a_vector_are_the_callers_own_from_the_return_on() -> None:
     async def body(node: Transport) -> bytes:
         vector = values(8000, torch.float32, node.rank)
@@ -152,7 +122,7 @@ def test_a_result_and_a_vector_are_the_callers_own_from_the_return_on() -> None:
         assert bits(total) == bits(torch.full((8000,), float(node.rank)))
         return before
 
-    ends, _ = same(star(5), body)
+    ends = same(star(5), body)
     assert len(set(ends)) == 1
 
 
@@ -177,7 +147,7 @@ def test_vectors_of_other_lengths_are_an_error_on_the_same_rank_at_the_same_time
     async def body(node: Transport) -> None:
         await ring_all_reduce(node, values(8000 + (node.rank == 2), torch.float32, node.rank), "r")
 
-    ends, _ = same(star(4), body)
+    ends = same(star(4), body)
     assert any("expected vectors of one length" in end for end in ends)
 
 
@@ -209,5 +179,5 @@ def test_a_peer_that_fails_amid_the_rounds_is_lost_at_the_same_time() -> None:
         except Exception as error:
             return str(error), now()
 
-    ends, _ = same(star(4), body)
+    ends = same(star(4), body)
     assert any("lost" in str(end) for end in ends)
