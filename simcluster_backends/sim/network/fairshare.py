@@ -32,13 +32,10 @@ class FairShare:
         # The one change so far, if no more: a demand that has joined flows on a channel, with its share there.
         self._newest: tuple[Demand, Channel, float] | None = None
         self._joined = 0
-        self.count = 0
-        """The demands that have joined and not left."""
 
     def join(self, demand: Demand) -> bool:
         """Add *demand*. Return True if it shares no channel: its rate is set and need not be settled."""
         self._loosen_newest()
-        self.count += 1
         self._joined += 1
         demand.number = self._joined
         limit_Bps, full, others_on = demand.bound_Bps, None, 0
@@ -65,7 +62,6 @@ class FairShare:
     def leave(self, demand: Demand) -> bool:
         """Remove *demand*. Return True if that may change other rates."""
         self._loosen_newest()
-        self.count -= 1
         holder = demand.holder
         if holder is not None:
             if demand.limit < inf:
@@ -90,12 +86,6 @@ class FairShare:
             del self._unsettled[demand]
         demand.holder, demand.own_Bps = None, 0.0
         return bool(self._touched or self._unsettled)
-
-    def pass_over(self, first: Demand, shared: Channel, level: float) -> None:
-        """Remove *first*, as if others had joined and left *shared* with it at *level*."""
-        self.leave(first)
-        self._touched[shared] = None
-        self._felt_from = min(self._felt_from, level)
 
     def change(self, channel: Channel, capacity_Bps: float) -> None:
         """Change the capacity of *channel*."""

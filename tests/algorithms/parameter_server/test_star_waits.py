@@ -22,7 +22,6 @@ from simcluster.transport import Transport
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.faults import Faults
 from simcluster_backends.sim.loop.clock import Alarm, Clock
-from simcluster_backends.sim.network.bundle import Bundle
 from simcluster_backends.sim.transport import SimTransport
 from tests.algorithms.trained import Trained, train
 from tests.support.clusters import star, with_links
@@ -38,11 +37,10 @@ def alone(clock: Clock, when: float, alarm: Alarm) -> None:
 
 
 def one_by_one(run: Callable[[], Trained]) -> Trained:
-    """Run with one wait per message, one event per flow and one per arrival."""
+    """Run with one wait per message, and one event per arrival."""
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patched:
         for verb in VERBS:
             patched.delattr(SimTransport, verb)
-        stack.enter_context(patch.object(Bundle, "takes", lambda bundle, flow: False))
         stack.enter_context(patch.object(Clock, "add_alarm", alone))
         return run()
 
@@ -121,19 +119,6 @@ def test_workers_of_two_racks_change_nothing() -> None:
     racks = {name: Node(name) for name in ("left", "right")}
     links = [Link(f"n{rank}", "left" if rank < 4 else "right", 1e6, 1e-5) for rank in range(7)]
     same(Topology("racks", nodes | racks, (*links, Link("left", "right", 2e6, 1e-4))), "sync_ps")
-
-
-def test_a_step_on_equal_workers_is_a_bundle_each_way() -> None:
-    taken = []
-    takes = Bundle.takes
-
-    def noted(bundle: Bundle, flow: Any) -> bool:
-        taken.append(takes(bundle, flow))
-        return taken[-1]
-
-    with patch.object(Bundle, "takes", noted):
-        train("sync_ps", star(6), steps=3)
-    assert taken == [True] * (3 * 2 * 4)
 
 
 async def cancelled_as_it_leaves(node: Transport) -> str:

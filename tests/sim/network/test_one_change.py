@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
@@ -9,18 +10,113 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster_backends.sim.network.bundle import Bundle
-from simcluster_backends.sim.network.fairshare import FairShare
-from tests.sim.network.test_bundle import Push, Scenarios, Star, events
+from simcluster_backends.sim.loop.clock import Clock
+from simcluster_backends.sim.network.fairshare import Channel, FairShare
+from simcluster_backends.sim.network.flows import Flow, Network, Route
+
+LEAVES, MOST = 5, 40
 
 
-@given(Scenarios, st.booleans())
-def test_one_change_settles_as_any(scenario: tuple[Any, ...], bundled: bool) -> None:
-    takes = Bundle.takes if bundled else lambda bundle, flow: False
-    with patch.object(Bundle, "takes", takes):
-        found = events(scenario)
-        with patch.object(FairShare, "_settle_one", lambda fair: None):
-            assert events(scenario) == found
+@dataclass(frozen=True)
+class Push:
+    """A flow from *leaf* through the shared channel, put at *at_s*; once done, one from *then* follows, if any."""
+
+    at_s: float
+    leaf: int
+    size_B: float
+    use: float
+    then: int | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """At *at_s* the capacity of *leaf*, or of the shared channel, is another, or the flow *number* is cancelled."""
+
+    at_s: float
+    leaf: int
+    capacity_Bps: float
+    number: int
+    kind: str
+
+
+Times = st.sampled_from([0.0, 1.0, 1.5, 2.0, 3.0, 0.1, 10.0 / 3.0])
+Leaves = st.integers(0, LEAVES - 1)
+Sizes = st.sampled_from([1.0, 1.0, 1.0, 0.1, 3.7])
+Pushes = st.builds(Push, Times, Leaves, Sizes, st.sampled_from([1.0, 1.0, 1.0, 0.3]), st.none() | Leaves)
+Changes = st.builds(
+    Change, Times, Leaves, st.sampled_from([0.0, 0.25, 1.0, 7.0]), st.integers(0, 9),
+    st.sampled_from(["leaf", "shared", "cancel", "pause", "look"]),
+)  # fmt: skip
+
+
+class Star:
+    """A network of leaves around one channel, and what happened in it: (time, what, flow)."""
+
+    def __init__(self, capacities: list[float], shared_Bps: float, weight: float) -> None:
+        self.clock = Clock()
+        self.network = Network(self.clock)
+        self.leaves = [Channel(f"leaf {number}", capacity) for number, capacity in enumerate(capacities)]
+        self.shared, self.weight = Channel("shared", shared_Bps), weight
+        self.events: list[tuple[float, str, int]] = []
+        self.flows: dict[int, Flow] = {}
+        self._number = 0
+
+    def put(self, push: Push) -> None:
+        number, self._number = self._number, self._number + 1
+        route = Route(((self.leaves[push.leaf], 1.0), (self.shared, push.use)), weight=self.weight)
+
+        def done() -> None:
+            self.events.append((self.clock.now, "done", number))
+            del self.flows[number]
+            if push.then is not None and number < MOST:
+                self.clock.alarm_at(self.clock.now, lambda _: self.events.append((self.clock.now, "alarm", number)))
+                self.put(Push(0.0, push.then, push.size_B, push.use, None))
+
+        flow = self.flows[number] = Flow(*route, left_B=push.size_B, on_done=done)
+        self.network.put(flow)
+
+    def change(self, change: Change) -> None:
+        self.events.append((self.clock.now, change.kind, 0))
+        if change.kind in ("leaf", "shared"):
+            channel = self.leaves[change.leaf] if change.kind == "leaf" else self.shared
+            self.network.change(channel, change.capacity_Bps)
+        elif change.kind == "cancel" and change.number in self.flows:
+            self.network.cancel(self.flows.pop(change.number))
+        elif change.kind == "pause" and change.number in self.flows and not self.flows[change.number].paused:
+            flow = self.flows[change.number]
+            route = Route(flow.uses, flow.bound_Bps, flow.weight)
+            self.network.pause(flow)
+            self.clock.alarm_at(self.clock.now + 0.5, lambda _: self._resume(flow, route))
+
+    def _resume(self, flow: Flow, route: Route) -> None:
+        if flow in self.flows.values():
+            self.network.resume(flow, route)
+
+
+def events(scenario: tuple[Any, ...]) -> list[tuple[float, str, int]]:
+    capacities, shared_Bps, weight, pushes, changes = scenario
+    star = Star(capacities, shared_Bps, weight)
+    for push in pushes:
+        star.clock.alarm_at(push.at_s, lambda _, push=push: star.put(push))
+    for change in changes:
+        star.clock.alarm_at(change.at_s, lambda _, change=change: star.change(change))
+    while star.clock.advance():
+        pass
+    return star.events
+
+
+Capacities = st.lists(st.sampled_from([1.0, 1.0, 1.0, 0.25, 3.0]), min_size=LEAVES, max_size=LEAVES)
+Scenarios = st.tuples(
+    Capacities | st.just([1.0] * LEAVES), st.sampled_from([1.0, 0.3, 0.7, 1e9 / 8, 5.0]), st.sampled_from([1.0, 0.3]),
+    st.lists(Pushes, max_size=12), st.lists(Changes, max_size=4),
+)  # fmt: skip
+
+
+@given(Scenarios)
+def test_one_change_settles_as_any(scenario: tuple[Any, ...]) -> None:
+    found = events(scenario)
+    with patch.object(FairShare, "_settle_one", lambda fair: None):
+        assert events(scenario) == found
 
 
 @given(
