@@ -25,11 +25,6 @@ async def skipped(node: Transport, rounds: Rounds) -> int:
     return await cast(Accelerated, node).rounds_ahead(rounds) if hasattr(node, "rounds_ahead") else 0
 
 
-def holds_all(node: Transport) -> bool:
-    """Return whether this process holds all ranks, as a simulator's does: vectors can then be added where they are."""
-    return hasattr(node, "rounds_ahead")
-
-
 async def run_rounds(node: Transport, rounds: Rounds) -> None:
     """Send the messages of *rounds* and receive those of others."""
     await run_rounds_from(await skipped(node, rounds), node, rounds)

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simcluster.collectives.binomial import binomial_scatter
-from simcluster.collectives.exchange import exchange, holds_all, run_rounds, skipped
+from simcluster.collectives.exchange import exchange, run_rounds, skipped
 from simcluster.collectives.flat import as_bytes, from_bytes, length_of, lengths_of
-from simcluster.collectives.ring_sums import all_reduce_at_once
 from simcluster.payload import Message, lend
 from simcluster.process.buffers import BUFFERS
 from simcluster.rounds import Ranks, Rounds
@@ -36,16 +35,13 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str, *, divisor:
     size, rank = node.size, node.rank
     if size == 1 and not vector.is_meta:
         return _divided(vector.clone(), divisor)
-    if vector.is_meta or (vector.is_cpu and holds_all(node)):
+    if vector.is_meta:
         phases = [f"{tag}/scatter", f"{tag}/gather"]
 
         def tag_of(number: int) -> str:
             return f"{phases[number // (size - 1)]}{number % (size - 1)}"
 
-        rounds = _rounds(size, vector, 2 * (size - 1), tag_of, first=0)
-        if not vector.is_meta:
-            return await all_reduce_at_once(node, vector, tag, rounds, divisor)
-        await run_rounds(node, rounds)
+        await run_rounds(node, _rounds(size, vector, 2 * (size - 1), tag_of, first=0))
         return vector
     right, left = (rank + 1) % size, (rank - 1) % size
     result = BUFFERS.empty(vector.shape, vector.dtype) if vector.is_cpu else vector.new_empty(len(vector))
