@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from heapq import heappush
+from contextlib import suppress
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -21,7 +19,6 @@ from simcluster.topology import Device, Link, Node, Topology
 from simcluster.transport import Transport
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.faults import Faults
-from simcluster_backends.sim.loop.clock import Alarm, Clock
 from simcluster_backends.sim.transport import SimTransport
 from tests.algorithms.trained import Trained, train
 from tests.support.clusters import star, with_links
@@ -30,18 +27,11 @@ from tests.support.plans import plan
 VERBS = ("ask", "gather", "send_each")
 
 
-def alone(clock: Clock, when: float, alarm: Alarm) -> None:
-    """Ring *alarm* with an entry of its own."""
-    queue: list[Any] = clock._queue
-    heappush(queue, (when, 1, next(clock._eid), alarm))
-
-
 def one_by_one(run: Callable[[], Trained]) -> Trained:
-    """Run with one wait per message, and one event per arrival."""
-    with ExitStack() as stack, pytest.MonkeyPatch.context() as patched:
+    """Run with one wait per message."""
+    with pytest.MonkeyPatch.context() as patched:
         for verb in VERBS:
             patched.delattr(SimTransport, verb)
-        stack.enter_context(patch.object(Clock, "add_alarm", alone))
         return run()
 
 
