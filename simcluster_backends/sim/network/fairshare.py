@@ -29,39 +29,31 @@ class FairShare:
         self._touched: dict[Channel, None] = {}
         self._felt_from = inf  # the lowest level that the changes so far affect
         self._shared = 0  # the channels with more than one demand
-        # The one change so far, if no more: a demand that has joined flows on a channel, with its share there.
-        self._newest: tuple[Demand, Channel, float] | None = None
         self._joined = 0
 
     def join(self, demand: Demand) -> bool:
         """Add *demand*. Return True if it shares no channel: its rate is set and need not be settled."""
-        self._loosen_newest()
         self._joined += 1
         demand.number = self._joined
-        limit_Bps, full, others_on = demand.bound_Bps, None, 0
+        limit_Bps, is_alone = demand.bound_Bps, True
         for channel, use in demand.uses:
             others = channel.demands
             if others:
-                others_on += 1
+                is_alone = False
                 if len(others) == 1:
                     self._share(channel)
-                else:
-                    full = demand, channel, demand.weight * use
             elif channel.capacity_Bps < limit_Bps * use:
                 limit_Bps = channel.capacity_Bps / use
             others[demand] = use
         demand.limit_Bps, demand.limit = limit_Bps, limit_Bps / demand.weight
-        if not others_on:
+        if is_alone:
             demand.own_Bps = limit_Bps
-        elif full is not None and others_on == 1 and not (self._touched or self._unsettled):
-            self._newest, demand.holder = full, self._loose
         else:
             self._loosen(demand)
-        return not others_on
+        return is_alone
 
     def leave(self, demand: Demand) -> bool:
         """Remove *demand*. Return True if that may change other rates."""
-        self._loosen_newest()
         holder = demand.holder
         if holder is not None:
             if demand.limit < inf:
@@ -89,7 +81,6 @@ class FairShare:
 
     def change(self, channel: Channel, capacity_Bps: float) -> None:
         """Change the capacity of *channel*."""
-        self._loosen_newest()
         channel.capacity_Bps = capacity_Bps
         if len(channel.demands) > 1:
             self._touched[channel] = None
@@ -108,9 +99,6 @@ class FairShare:
         """Update all rates. Return the channels at another level than before, and the demands that something else holds
         than then.
         """
-        if (settled := self._settle_one()) is not None:
-            return settled
-        self._loosen_newest()
         loose = self._loose
         changed: dict[Channel, None] = {}
         moved: dict[Demand, None] = {}
@@ -129,36 +117,6 @@ class FairShare:
         self._touched.clear()
         self._felt_from = inf
         return list(changed), list(moved)
-
-    def _settle_one(self) -> tuple[list[Channel], list[Demand]] | None:
-        """Settle one demand that has joined or left a full channel, which holds all its demands and no others.
-
-        Return None if more than that has happened, or if a limit comes into play.
-        """
-        newest, channel = self._newest, None
-        if newest is not None:
-            demand, channel, load = newest
-            limit = demand.limit
-        elif len(self._touched) == 1 and not self._unsettled:
-            ((channel, _),) = self._touched.items()
-            demand, load, limit = None, 0.0, inf
-        else:
-            return None
-        own, limits = channel.parts.get(channel), channel.limits
-        if own is None or len(channel.parts) > 1 or len(channel.reach) > 1 or channel.slow:
-            return None
-        level = (channel.capacity_Bps - channel.limited.load) / (own.load + load)
-        if not 0.0 <= level <= limit or (limits and limits[0][0] < level):
-            return None
-        if demand is not None:
-            own.add(demand, load)
-            if limit < inf:
-                insort(limits, (limit, demand.number, demand))
-            demand.holder, self._newest = channel, None
-        else:
-            self._touched.clear()
-        channel.level, self._felt_from = level, inf
-        return [channel], [] if demand is None else [demand]
 
     def _settle_apart(self, channel: Channel, changed: dict[Channel, None], moved: dict[Demand, None]) -> bool:
         """Settle *channel*, whose demands share no other; return False if one that has to be loosened does.
@@ -233,12 +191,6 @@ class FairShare:
                 loose.hold(channel, demand, demand.weight * use)
         if demand.limit < inf:
             insort(loose.limits, (demand.limit, demand.number, demand))
-
-    def _loosen_newest(self) -> None:
-        """Let nothing hold the demand that has joined, if any: more has happened than that."""
-        if self._newest is not None:
-            self._loosen(self._newest[0])
-            self._newest = None
 
     def _loosen_limited(self, demand: Demand) -> None:
         """Let nothing hold *demand*, which its limit has held."""
