@@ -4,8 +4,8 @@ Max-min fairness (Bertsekas and Gallager, Data Networks, 6.5.2): no demand's rat
 one shrinking. Certificate: every demand is bound, or crosses a full channel on which no demand is faster. With weights,
 "faster" compares rate / weight, a demand's *level*.
 
-A change is solved again from the lowest level that it affects (filling.py), for the channels that it reaches. A channel
-whose demands share no other channel is a component of its own: its level is one division.
+A change is solved again from the lowest level that it affects (filling.py), for the channels that it reaches. If the
+demands on a channel share no other channel, it is a separate component: its level is one division.
 """
 
 from __future__ import annotations
