@@ -46,15 +46,6 @@ class Given(Lent, frozen=True):
     """A payload with tensors that the sender never changes again: see `give`."""
 
 
-class Later(Payload, frozen=True):
-    """A payload of tensors that are made each time they are looked at; *like* has their form, without values.
-
-    Changes of the sender's tensors never change them.
-    """
-
-    like: Payload = Payload()
-
-
 Sendable: TypeAlias = Payload | Tensor | Sequence[Tensor] | Mapping[str, Scalar] | Scalar
 """Content that `send` accepts; anything other than a Payload is short for one."""
 
@@ -248,8 +239,6 @@ def count_once(tensor: Tensor) -> Tensor:
 
 def freeze(content: Payload) -> Payload:
     """Return a copy that is independent of the sender's tensors; those given are copied only when they are changed."""
-    if isinstance(content, Later):
-        return content
     copy = _late_copy if isinstance(content, Given) else _copy
     tensors = [
         tensor if tensor.is_meta and not tensor.requires_grad else copy(tensor) for tensor in content.tensors

@@ -18,8 +18,6 @@ from simcluster.payload import Payload
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from simcluster.payload import Message
-
 NO_RANK = -1
 """In the place of a rank: a message that is not sent, or not received."""
 
@@ -35,9 +33,8 @@ class Rounds:
     """*count* rounds: in round k rank r sends *elements(k, r)* numbers to rank *to(k, r)*, under the tag *tag(k)*.
 
     It receives from *source(k, r)*. Either may be NO_RANK; in each round at least one rank sends. A message is a vector
-    of the type of *vector*, or *tensors(k)* of them. *name* and that type are equal only for the same schedule.
-    *sends(k)*: what the rank that made these rounds sends in round k; without it, messages have no values. *receives*
-    is called with k and what that rank has received, before the next round.
+    of the type of *vector*, or *tensors(k)* of them, without values. *name* and that type are equal only for the same
+    schedule.
     *is_constant*: *to* and *source* are the same in all rounds, and never NO_RANK. *is_once*: no rank sends to the same
     rank twice. Otherwise, ranks that send to each other again have exchanged: so no inbox holds two messages of one
     sender.
@@ -57,13 +54,9 @@ class Rounds:
     gathering: int = 0
     tensors: Callable[[int], int] = lambda number: 1
     group: tuple[int, ...] | None = None
-    sends: Callable[[int], Payload] | None = None
-    receives: Callable[[int, Message], object] | None = None
 
     def content(self, number: int, rank: int) -> Payload:
-        """Return what *rank* sends in round *number* of these rounds, its own."""
-        if self.sends is not None:
-            return self.sends(number)
+        """Return what *rank* sends in round *number*."""
         return hollow(int(self.elements(number, rank)), self.vector.dtype, self.tensors(number))
 
     @property

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any, cast
 
-from simcluster.payload import Message, Payload, Sendable
+from simcluster.payload import Message, Sendable
 from simcluster.rounds import NO_RANK, Rounds
 from simcluster.transport import Accelerated, Transport
 
@@ -26,16 +25,6 @@ async def skipped(node: Transport, rounds: Rounds) -> int:
     return await cast(Accelerated, node).rounds_ahead(rounds) if hasattr(node, "rounds_ahead") else 0
 
 
-def holds_all(node: Transport) -> bool:
-    """Return whether this process holds all ranks, as a simulator's does: vectors can then be added where they are."""
-    return hasattr(node, "rounds_ahead")
-
-
-def with_values(rounds: Rounds, sends: Callable[[int], Payload], receives: Callable[[int, Message], object]) -> Rounds:
-    """Return *rounds* with the values that this rank *sends* and *receives*: see Rounds."""
-    return replace(rounds, name=(rounds.name, "values"), sends=sends, receives=receives)
-
-
 async def run_rounds(node: Transport, rounds: Rounds) -> None:
     """Send the messages of *rounds* and receive those of others."""
     await run_rounds_from(await skipped(node, rounds), node, rounds)
@@ -46,15 +35,12 @@ async def run_rounds_from(first: int, node: Transport, rounds: Rounds) -> None:
     rank = node.rank
     for number in range(first, rounds.count):
         to, source, tag = int(rounds.to(number, rank)), int(rounds.source(number, rank)), rounds.tag(number)
-        message = None
         if to != NO_RANK and source != NO_RANK:
-            message = await exchange(node, to, source, tag, rounds.content(number, rank))
+            await exchange(node, to, source, tag, rounds.content(number, rank))
         elif to != NO_RANK:
             await node.send(to, tag, rounds.content(number, rank))
         elif source != NO_RANK:
-            message = await node.recv(source, tag)
-        if message is not None and rounds.receives is not None:
-            rounds.receives(number, message)
+            await node.recv(source, tag)
 
 
 async def _exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Message:

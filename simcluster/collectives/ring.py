@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simcluster.collectives.binomial import binomial_scatter
-from simcluster.collectives.exchange import exchange, holds_all, run_rounds, run_rounds_from, skipped, with_values
+from simcluster.collectives.exchange import exchange, run_rounds, skipped
 from simcluster.collectives.flat import as_bytes, from_bytes, length_of, lengths_of
-from simcluster.collectives.ring_sums import all_reduce_at_once
 from simcluster.payload import Message, lend
 from simcluster.process.buffers import BUFFERS
 from simcluster.rounds import Ranks, Rounds
@@ -36,16 +35,13 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str, *, divisor:
     size, rank = node.size, node.rank
     if size == 1 and not vector.is_meta:
         return _divided(vector.clone(), divisor)
-    if vector.is_meta or (vector.is_cpu and holds_all(node)):
+    if vector.is_meta:
         phases = [f"{tag}/scatter", f"{tag}/gather"]
 
         def tag_of(number: int) -> str:
             return f"{phases[number // (size - 1)]}{number % (size - 1)}"
 
-        rounds = _rounds(size, vector, 2 * (size - 1), tag_of, first=0)
-        if not vector.is_meta:
-            return await all_reduce_at_once(node, vector, tag, rounds, divisor)
-        await run_rounds(node, rounds)
+        await run_rounds(node, _rounds(size, vector, 2 * (size - 1), tag_of, first=0))
         return vector
     right, left = (rank + 1) % size, (rank - 1) % size
     result = BUFFERS.empty(vector.shape, vector.dtype) if vector.is_cpu else vector.new_empty(len(vector))
@@ -78,18 +74,14 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str, *, divisor:
 async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
     """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r, in the order r+1, ..., r."""
     size, rank = node.size, node.rank
-    rounds = _rounds(size, vector, size - 1, lambda number: f"{tag}/{number}", first=-1)
     if vector.is_meta:
-        await run_rounds(node, rounds)
+        await run_rounds(node, _rounds(size, vector, size - 1, lambda number: f"{tag}/{number}", first=-1))
         return vector.new_empty(length_of(rank, len(vector), size))
     parts = vector.tensor_split(size)
     partial = parts[(rank - 1) % size].clone()
-
-    def receives(step: int, message: Message) -> None:
-        nonlocal partial
+    for step in range(size - 1):
+        message = await exchange(node, (rank + 1) % size, (rank - 1) % size, f"{tag}/{step}", lend(partial))
         partial = message.tensor.add_(parts[(rank - step - 2) % size])
-
-    await run_rounds(node, with_values(rounds, lambda step: lend(partial), receives))
     return partial
 
 
@@ -97,19 +89,13 @@ async def ring_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Ten
     """Return every rank's *tensor*, of any shape, by rank."""
     size, rank = node.size, node.rank
     found, over = {rank: tensor}, 0
-
-    def receives(step: int, message: Message) -> None:
+    if tensor.is_meta and tensor.dim() == 1:
+        over = await skipped(node, _gather_rounds(size, tensor, tag))
+        found |= {(rank - step - 1) % size: tensor for step in range(over)}  # of one shape on all ranks, without values
+    for step in range(over, size - 1):
+        outgoing = lend(found[(rank - step) % size])
+        message = await exchange(node, (rank + 1) % size, (rank - 1) % size, f"{tag}/{step}", outgoing)
         found[(rank - step - 1) % size] = message.tensor
-
-    rounds = _gather_rounds(size, tensor, tag)
-    if not tensor.is_meta:
-        rounds = with_values(rounds, lambda step: lend(found[(rank - step) % size]), receives)
-    if tensor.dim() == 1:
-        over = await skipped(node, rounds)
-    if tensor.is_meta:  # all ranks' are of one shape, and have no values
-        found |= {(rank - step - 1) % size: tensor for step in range(over)}
-        rounds = with_values(rounds, lambda step: lend(found[(rank - step) % size]), receives)
-    await run_rounds_from(over, node, rounds)
     return [found[source] for source in range(size)]
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from simcluster.compute.node import host_side
 from simcluster.forwarding import Forwarding
-from simcluster.payload import Given, Later, Lent, Message, Payload, Sendable, as_payload
+from simcluster.payload import Message, Payload, Sendable, as_payload
 from simcluster.transport import ANY, Any_, Cost, Transport
 
 T = TypeVar("T")
@@ -69,9 +69,7 @@ class StatisticsExchange(Forwarding):
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         content = as_payload(content)
         if self._travel in ("peers", "server") and content.tensors:
-            kind = Payload if isinstance(content, Later) else type(content)
-            assert kind in (Payload, Lent, Given)
-            content = kind((*content.tensors, *self.own), content.values)
+            content = type(content)((*content.tensors, *self.own), content.values)
             self._sent[to], self._left = self._blends, self.own
         await self._node.send(to, tag, content)
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simcluster.errors import PeerLost
-from simcluster.payload import Later, Message, Payload, Sendable, as_payload, freeze, sizes_of
+from simcluster.payload import Message, Payload, Sendable, as_payload, freeze, sizes_of
 from simcluster.process.generators import RANKS
 from simcluster.transport import ANY, Any_, Cost
 from simcluster.workloads import Replica
@@ -197,7 +197,7 @@ class SimTransport(Node[Outgoing | BufferedSend, Any]):
     def _post(self, to: int, tag: str, payload: Payload) -> Outgoing | BufferedSend | None:
         """As promised, except that of a message that fits into the send buffer only the overhead is waited for."""
         member = self._member
-        sizes_B = sizes_of(tag, payload.like if isinstance(payload, Later) else payload)  # refuses what cannot travel
+        sizes_B = sizes_of(tag, payload)  # refuses what cannot travel
         injected: asyncio.Future[None] = asyncio.Future(loop=self._loop)
         outgoing = self._put(to, tag, freeze(payload), sizes_B, injected)
         if member.buffer is not None and member.buffer.take(to, outgoing):

@@ -25,7 +25,6 @@ from tests.support.browser import CHROMIUM
 from tests.support.root import ROOT
 
 SIZES, ALL_TO_ALL_SIZES = (8, 64, 256, 1024, 16384), (8, 64, 256, 1024)
-FLOWS = ((4000, 64), (10000, 128))
 PATIENCE_S, LONG_S = 60.0, 150.0
 """CPU time of a case with one checkout, and of those that are several runs: of each process that it starts, too."""
 
@@ -141,7 +140,6 @@ MESSAGES_BEFORE = {
     "all_to_all": {},
 }
 BY_HAND = (64, 256)
-FLOWS_BEFORE_S = (58, None)
 
 
 def cases() -> dict[str, Case]:
@@ -212,9 +210,6 @@ def _network_cases() -> dict[str, Case]:
     for size in BY_HAND:
         goal = Goal(f"{size} nodes send to all others at once, one by one: a message", "us", None)
         found[f"one by one {size}"] = Case(partial(_one_by_one, size), (goal,))
-    for (number, hosts), most_s, before_s in zip(FLOWS, (5, 20), FLOWS_BEFORE_S, strict=True):
-        goal = Goal(f"{number:,} flows at once among {hosts} hosts", "s", most_s, before_s)
-        found[f"flows {number}"] = Case(partial(_flows, number, hosts), (goal,))
     return found
 
 
@@ -228,10 +223,6 @@ def _one_by_one(size: int) -> list[float]:
 
 def _whole_run(name: str) -> list[float]:
     return [whole_runs.measure(name).cpu_s]
-
-
-def _flows(number: int, hosts: int) -> list[float]:
-    return [contention.flows_s(number, hosts)]
 
 
 def in_a_process(name: str, patience_s: float, checkout: Path) -> list[float] | str:

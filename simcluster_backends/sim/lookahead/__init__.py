@@ -13,7 +13,7 @@ together.py: which nodes have entered, and whether anything else could happen. e
 awaited.py: the messages of held nodes that others wait for. outlook.py: the first act of each rank in a schedule, and
 the number of messages. held.py: nodes that wait for others, and begin in the past if rounds are not computed. paths.py:
 rates and channels between ranks. course.py: when each rank begins each round. order.py: the order of ranks that go on
-at one time. values.py: what each rank then has. traffic.py: nodes' records.
+at one time. traffic.py: nodes' records.
 """
 
 from simcluster_backends.sim.lookahead.together import Together

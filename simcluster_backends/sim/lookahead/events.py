@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from simcluster.payload import Message
 from simcluster_backends.sim.loop.callbacks import Timer, owner_of_task
 from simcluster_backends.sim.member import Member
-from simcluster_backends.sim.network.bundle import Bundle
 from simcluster_backends.sim.network.flow import Flow
 from simcluster_backends.sim.network.service import Service
 from simcluster_backends.sim.stream import Stream
@@ -47,5 +46,5 @@ def ends_of(event: Any) -> Collection[int]:
 
 def has_flows(queue: Iterable[Any]) -> bool:
     """Return whether an event of *queue* is the end of a flow."""
-    kinds = Flow, Service, Bundle
+    kinds = Flow, Service
     return any(isinstance(getattr(event, "argument", None), kinds) and not event.cancelled for *_, event in queue)

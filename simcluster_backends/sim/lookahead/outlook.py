@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from simcluster.rounds import Rounds
 
 MOST = 32
-"""Schedules whose outlook is kept."""
+"""The most outlooks that are kept."""
 
 SAMPLED = 64
 """The most rounds whose messages are counted; of a longer schedule half as many or more, evenly spread."""

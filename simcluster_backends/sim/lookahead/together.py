@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from simcluster_backends.sim.lookahead.attempts import Attempts
 from simcluster_backends.sim.lookahead.awaited import Awaited
 from simcluster_backends.sim.lookahead.course import Course
 from simcluster_backends.sim.lookahead.events import ends_of, has_flows, woken_by
@@ -17,7 +16,6 @@ from simcluster_backends.sim.lookahead.order import leaving_order
 from simcluster_backends.sim.lookahead.outlook import Outlooks, firsts_of
 from simcluster_backends.sim.lookahead.paths import Floats, Ints, Paths
 from simcluster_backends.sim.lookahead.traffic import is_by_message, record
-from simcluster_backends.sim.lookahead.values import hand_over
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -35,10 +33,9 @@ PATIENCE = 100
 """Events of each rank, at most, that the ranks that are held wait for."""
 
 FEWEST = 10
-"""Messages of a round, on average, from which on the rounds of a schedule without values are computed.
+"""Messages of a round, on average, from which on the rounds of a schedule are computed.
 
-A round takes about as long to compute as ten of its messages to simulate (docs/performance.md). With values it is the
-same time either way, whatever the number of ranks.
+A round takes about as long to compute as ten of its messages to simulate (docs/performance.md).
 """
 
 
@@ -60,14 +57,12 @@ class Together:
         self._begins = False  # those that were held
         self.entered = self._held.entered
         """By rank, the nodes that are held."""
-        self._awaited, self._attempts = Awaited(), Attempts()
+        self._awaited = Awaited()
 
     async def enter(self, rank: int, rounds: Rounds) -> int:
         """Wait for the computed rounds; return how many *rank* can skip, 0 if in any doubt."""
         if rank in self.entered:  # the two schedules would share paths
             await self.leave()
-            return 0
-        if rounds.sends is not None and not self._attempts.is_due(rank):
             return 0
         if self._begins or not self._can_hold(rank, rounds):
             return 0
@@ -84,10 +79,8 @@ class Together:
             return False
         if member.buffer is not None:
             return False
-        if rounds.sends is not None and rounds.group is not None:
-            return False
         (waits, takes_time), messages = self._outlook(rounds)
-        if rounds.sends is None and messages < self.fewest:
+        if messages < self.fewest:
             return False
         place = self._place(rank, rounds)
         return bool(waits[place] or takes_time[place])
@@ -115,8 +108,6 @@ class Together:
         """Let all that have entered begin. Called where no task runs."""
         if not self.entered:
             return  # they have begun, since one of them was cancelled, too
-        if any(entry.rounds.sends is not None for entry in self.entered.values()):
-            self._attempts.fail(self.entered, len(self._members))
         held = self._release()
         self._begins = True
         held.begin()
@@ -159,8 +150,6 @@ class Together:
         """Return whether time may advance while some are held. Called at the end of an instant."""
         if len(self._held.moments) > PATIENCE * len(self._members):
             return False
-        if any(entry.rounds.sends is not None for entry in self.entered.values()):
-            return False  # each message with values is recorded, in the order in which they move
         if not self._held.is_alone:
             clock = self._loop.clock
             self._held.is_alone = clock.settle is None and not has_flows(clock._queue)
@@ -218,8 +207,6 @@ class Together:
         early = starts_s < clock._now
         if early.any() and not firsts_of(course.rounds, len(entries), over).waits[early].all():
             return None
-        if rounds.sends is not None:
-            hand_over([entry.rounds for entry in entries], over)
         record(course, over, starts_s, self._members, self._streams, ranks)
         entered = np.argsort([entry.place for entry in entries])  # each has drawn a number when it entered
         return over, starts_s, leaving_order(course, over, starts_s, entered)

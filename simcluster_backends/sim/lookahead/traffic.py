@@ -25,7 +25,7 @@ FEW = 4096
 def record(course: Course, over: int, ends_s: Floats, members: Members, streams: Streams, group: Ints) -> None:
     """Record the traffic of the first *over* rounds of *course*, which end at *ends_s*, of the ranks in *group*.
 
-    Messages with values, or FEW of them, are recorded as they are without being computed; others by path.
+    FEW messages are recorded as they are without being computed; more of them by path.
     """
     if is_by_message(course, over):
         _record_each(course, over, members, streams, group)
@@ -38,7 +38,7 @@ def record(course: Course, over: int, ends_s: Floats, members: Members, streams:
 
 def is_by_message(course: Course, over: int) -> bool:
     """Return whether the messages of the first *over* rounds of *course* are recorded one by one, in their order."""
-    return course.rounds.sends is not None or over * len(course.ranks) <= FEW
+    return over * len(course.ranks) <= FEW
 
 
 def _record(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import count
@@ -40,27 +40,6 @@ class Alarm(msgspec.Struct, eq=False):
     cancelled: bool = False
 
 
-class Row(msgspec.Struct, eq=False):
-    """Alarms at one time that follow each other in the clock's order, as one entry of SimPy's queue; *past* have rung.
-
-    No other event is between two of them, so each rings where it would ring with an entry of its own.
-    """
-
-    alarms: list[Alarm]
-    past: int = 0
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether none is left to ring."""
-        return self.next is None
-
-    @property
-    def next(self) -> Alarm | None:
-        """The alarm that rings next."""
-        left = range(self.past, len(self.alarms))
-        return next((self.alarms[place] for place in left if not self.alarms[place].cancelled), None)
-
-
 class Clock(simpy.Environment):
     """A SimPy environment that schedules at absolute times: now + (when - now) need not equal when.
 
@@ -70,10 +49,6 @@ class Clock(simpy.Environment):
 
     gather: Callable[[], bool] | None = None
     settle: Callable[[], object] | None = None
-    ready: Sized = ()
-    """The callbacks of the loop that come before the next event."""
-    _latest: Row | None = None  # it may grow, by an alarm at the same time and with the next number:
-    _latest_s, _next = 0.0, 0
 
     def alarm_at(self, when: float, callback: Callable[[Any], object], argument: Any = None) -> Alarm:
         """Call *callback* with *argument* at *when*, or now if that is past."""
@@ -84,25 +59,9 @@ class Clock(simpy.Environment):
         return alarm
 
     def add_alarm(self, when: float, alarm: Alarm) -> None:
-        """Ring *alarm* at *when*, which is not past; it shares an entry of the queue with others that it follows.
-
-        For alarms that often come in rows.
-        """
-        number, latest = next(self._eid), self._latest
-        if number == self._next and when == self._latest_s and latest is not None:
-            latest.alarms.append(alarm)
-        else:
-            self._latest, self._latest_s = Row([alarm]), when
-            queue: list[Any] = self._queue
-            heappush(queue, (when, 1, number, self._latest))
-        self._next = number + 1
-
-    def comes_before(self, number: int) -> bool:
-        """Return whether anything happens before an event with this *number* that is due now."""
-        if self.ready or self.gather is not None:
-            return True
+        """Ring *alarm* at *when*, which is not past."""
         queue: list[Any] = self._queue
-        return bool(queue and queue[0] < (self._now, 1, number))
+        heappush(queue, (when, 1, next(self._eid), alarm))
 
     def next_alarm_s(self) -> float:
         """Return the time of the next event, inf if there is none."""
@@ -114,11 +73,7 @@ class Clock(simpy.Environment):
         queue: list[Any] = self._queue
         while queue and getattr(queue[0][3], "cancelled", False):
             heappop(queue)
-            self._latest = None  # it may be gone
-        if not queue:
-            return None
-        when, priority, number, event = queue[0]
-        return when, priority, number, event.next if type(event) is Row else event
+        return queue[0] if queue else None
 
     def keep_place(self) -> int:
         """Return a number for `number_from`: alarms that are set after that come as if they were set now."""
@@ -159,27 +114,9 @@ class Clock(simpy.Environment):
                     self._now = now_s
                     alarm.callback(alarm.argument)
                     return True
-            elif type(alarm) is not Row:
+            else:
                 self.step()
                 return True
-            elif self._ring(alarm):
-                return True
-
-    def _ring(self, row: Row) -> bool:
-        """Ring the alarms of *row*, which is next, until something comes before one. Return whether any rang."""
-        queue: list[Any] = self._queue
-        entry, alarms, rang = heappop(queue), row.alarms, False
-        self._latest = None
-        while row.past < len(alarms):
-            if rang and self.comes_before(entry[2]):
-                heappush(queue, entry)
-                break
-            alarm = alarms[row.past]
-            row.past += 1
-            if not alarm.cancelled:
-                self._now, rang = entry[0], True
-                alarm.callback(alarm.argument)
-        return rang
 
     def settle_now(self) -> None:
         """Do what *settle* asks for."""

@@ -63,7 +63,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.clock = Clock(0.0)
         self.workers = Workers(threads)
         self._ready: deque[Handle | Timer] = deque()
-        self.clock.ready = self._ready
         self.frozen = Frozen(self._ready)
         self._numbers = itertools.count()
         self._owned: dict[object, Owned] = {}  # by owner

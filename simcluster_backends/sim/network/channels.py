@@ -10,7 +10,6 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Protocol
 
 import msgspec
 
@@ -46,13 +45,6 @@ class Part:
         return Part(self.loads, load, doubt)
 
 
-class Pairs(Protocol):
-    """Numbers for each pair of channels."""
-
-    def note(self, holder: Channel, channel: Channel, part: Part) -> None:
-        """Note the present *part* of *channel* that *holder* holds."""
-
-
 @dataclass(slots=True, eq=False)
 class Channel:
     """A capacity shared by demands. *demands* maps each demand to the share of its rate that counts here.
@@ -71,16 +63,12 @@ class Channel:
     limits: list[tuple[float, int, Demand]] = field(default_factory=list)
     limited: Part = field(default_factory=Part)
     slow: list[tuple[float, int, Demand]] = field(default_factory=list)
-    rank: int = 0  # where it filled up, among those at its level
     # while rates are computed
     is_open: bool = False  # not full yet
     before: float = inf  # the level until now
     left_Bps: float = 0.0
     load: float = 0.0
     waiting: int = 0
-    is_loose: bool = False  # what it holds has no level yet
-    among: Pairs | None = None  # if it is in matrices, at *index*
-    index: int = -1
 
     def hold(self, channel: Channel, demand: Demand, load: float) -> None:
         """Note that this channel holds *demand*, which has *load* on *channel*."""
@@ -88,15 +76,11 @@ class Channel:
         if part is None:
             part = channel.parts[self] = self.reach[channel] = Part()
         part.add(demand, load)
-        if channel.among is not None and not self.is_loose:
-            channel.among.note(self, channel, part)
 
     def free(self, channel: Channel, demand: Demand) -> None:
         """Undo `hold`."""
         part = channel.parts[self]
         part.remove(demand)
-        if channel.among is not None and not self.is_loose:
-            channel.among.note(self, channel, part)
         if not part.loads:
             del channel.parts[self], self.reach[channel]
 

@@ -4,8 +4,8 @@ Max-min fairness (Bertsekas and Gallager, Data Networks, 6.5.2): no demand's rat
 one shrinking. Certificate: every demand is bound, or crosses a full channel on which no demand is faster. With weights,
 "faster" compares rate / weight, a demand's *level*.
 
-A change is solved again from the lowest level that it affects (filling.py), for the channels that it reaches. A channel
-whose demands share no other channel is a component of its own: its level is one division.
+A change is solved again from the lowest level that it affects (filling.py), for the channels that it reaches. If the
+demands on a channel share no other channel, it is a separate component: its level is one division.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from bisect import insort
 from math import inf
 
 from simcluster_backends.sim.network.channels import Channel, Demand, discard
-from simcluster_backends.sim.network.dense import Loads
 from simcluster_backends.sim.network.filling import Filling
 
 __all__ = ["Channel", "Demand", "FairShare"]
@@ -25,49 +24,36 @@ class FairShare:
 
     def __init__(self) -> None:
         self._loose = Channel("loose", inf)  # holds the demands that nothing else holds yet
-        self._loose.is_open = self._loose.is_loose = True
-        self._among = Loads()
+        self._loose.is_open = True
         self._unsettled: dict[Demand, None] = {}  # the demands that it holds
         self._touched: dict[Channel, None] = {}
         self._felt_from = inf  # the lowest level that the changes so far affect
         self._shared = 0  # the channels with more than one demand
-        # The one change so far, if no more: a demand that has joined flows on a channel, with its share there.
-        self._newest: tuple[Demand, Channel, float] | None = None
         self._joined = 0
-        self.count = 0
-        """The demands that have joined and not left."""
 
     def join(self, demand: Demand) -> bool:
         """Add *demand*. Return True if it shares no channel: its rate is set and need not be settled."""
-        self._loosen_newest()
-        self.count += 1
         self._joined += 1
         demand.number = self._joined
-        limit_Bps, full, others_on = demand.bound_Bps, None, 0
+        limit_Bps, is_alone = demand.bound_Bps, True
         for channel, use in demand.uses:
             others = channel.demands
             if others:
-                others_on += 1
+                is_alone = False
                 if len(others) == 1:
                     self._share(channel)
-                else:
-                    full = demand, channel, demand.weight * use
             elif channel.capacity_Bps < limit_Bps * use:
                 limit_Bps = channel.capacity_Bps / use
             others[demand] = use
         demand.limit_Bps, demand.limit = limit_Bps, limit_Bps / demand.weight
-        if not others_on:
+        if is_alone:
             demand.own_Bps = limit_Bps
-        elif full is not None and others_on == 1 and not (self._touched or self._unsettled):
-            self._newest, demand.holder = full, self._loose
         else:
             self._loosen(demand)
-        return not others_on
+        return is_alone
 
     def leave(self, demand: Demand) -> bool:
         """Remove *demand*. Return True if that may change other rates."""
-        self._loosen_newest()
-        self.count -= 1
         holder = demand.holder
         if holder is not None:
             if demand.limit < inf:
@@ -93,15 +79,8 @@ class FairShare:
         demand.holder, demand.own_Bps = None, 0.0
         return bool(self._touched or self._unsettled)
 
-    def pass_over(self, first: Demand, shared: Channel, level: float) -> None:
-        """Remove *first*, as if others had joined and left *shared* with it at *level*."""
-        self.leave(first)
-        self._touched[shared] = None
-        self._felt_from = min(self._felt_from, level)
-
     def change(self, channel: Channel, capacity_Bps: float) -> None:
         """Change the capacity of *channel*."""
-        self._loosen_newest()
         channel.capacity_Bps = capacity_Bps
         if len(channel.demands) > 1:
             self._touched[channel] = None
@@ -120,9 +99,6 @@ class FairShare:
         """Update all rates. Return the channels at another level than before, and the demands that something else holds
         than then.
         """
-        if (settled := self._settle_one()) is not None:
-            return settled
-        self._loosen_newest()
         loose = self._loose
         changed: dict[Channel, None] = {}
         moved: dict[Demand, None] = {}
@@ -136,41 +112,11 @@ class FairShare:
             level = min([self._felt_from, *[channel.fills_from(loose) for channel in loose.reach]])
             level = min([level, *[channel.level for channel in touched]])
             filling = Filling(self._affected(touched, level), loose, level, changed, moved)
-            filling.run(self._unsettled, self._among)
+            filling.run(self._unsettled)
         self._unsettled.clear()
         self._touched.clear()
         self._felt_from = inf
         return list(changed), list(moved)
-
-    def _settle_one(self) -> tuple[list[Channel], list[Demand]] | None:
-        """Settle one demand that has joined or left a full channel, which holds all its demands and no others.
-
-        Return None if more than that has happened, or if a limit comes into play.
-        """
-        newest, channel = self._newest, None
-        if newest is not None:
-            demand, channel, load = newest
-            limit = demand.limit
-        elif len(self._touched) == 1 and not self._unsettled:
-            ((channel, _),) = self._touched.items()
-            demand, load, limit = None, 0.0, inf
-        else:
-            return None
-        own, limits = channel.parts.get(channel), channel.limits
-        if own is None or len(channel.parts) > 1 or len(channel.reach) > 1 or channel.slow or channel.among is not None:
-            return None
-        level = (channel.capacity_Bps - channel.limited.load) / (own.load + load)
-        if not 0.0 <= level <= limit or (limits and limits[0][0] < level):
-            return None
-        if demand is not None:
-            own.add(demand, load)
-            if limit < inf:
-                insort(limits, (limit, demand.number, demand))
-            demand.holder, self._newest = channel, None
-        else:
-            self._touched.clear()
-        channel.level, self._felt_from = level, inf
-        return [channel], [] if demand is None else [demand]
 
     def _settle_apart(self, channel: Channel, changed: dict[Channel, None], moved: dict[Demand, None]) -> bool:
         """Settle *channel*, whose demands share no other; return False if one that has to be loosened does.
@@ -180,7 +126,7 @@ class FairShare:
         loose = self._loose
         if (new := channel.parts.get(loose)) is not None:
             moved.update(dict.fromkeys(new.loads))
-            if len(new.loads) == len(self._unsettled) and channel.among is None:
+            if len(new.loads) == len(self._unsettled):
                 loose.hand_over(channel)
                 self._unsettled.clear()
             else:
@@ -245,12 +191,6 @@ class FairShare:
                 loose.hold(channel, demand, demand.weight * use)
         if demand.limit < inf:
             insort(loose.limits, (demand.limit, demand.number, demand))
-
-    def _loosen_newest(self) -> None:
-        """Let nothing hold the demand that has joined, if any: more has happened than that."""
-        if self._newest is not None:
-            self._loosen(self._newest[0])
-            self._newest = None
 
     def _loosen_limited(self, demand: Demand) -> None:
         """Let nothing hold *demand*, which its limit has held."""

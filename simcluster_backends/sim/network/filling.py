@@ -2,7 +2,6 @@
 
 That can only raise the level at which other channels fill up, hence one heap with lazy updates. Work is per channel and
 per pair of channels with demands in common, and per demand only where something else holds the demand than before.
-Where nothing has joined many channels, most demands keep their holders: pivoting.py takes that shorter way first.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 
 from simcluster_backends.sim.network.channels import Channel, Demand
-from simcluster_backends.sim.network.dense import SAME, Loads, Rising, pays
-from simcluster_backends.sim.network.pivoting import Pivoting
+
+SAME = 1.0 + 1e-12
+"""Levels that differ by less are one level: rounding must not spread ends that belong to one moment."""
 
 Limits = list[tuple[float, int, Demand, Channel]]
 """A heap with the lowest limit of the demands of each channel that is not full."""
@@ -33,39 +33,26 @@ class Filling:
     changed: dict[Channel, None]
     moved: dict[Demand, None]
     _limits: Limits = field(default_factory=list)
-    _filled: int = 0
 
-    def run(self, unsettled: dict[Demand, None], among: Loads) -> None:
+    def run(self, unsettled: dict[Demand, None]) -> None:
         """Raise all levels until something holds each demand; *unsettled* are those that *loose* holds."""
-        channels = self.channels
         self.moved.update(unsettled)
-        pairs = 0
-        for channel in channels:
+        for channel in self.channels:
             channel.before, channel.is_open = channel.level, channel.level >= self.level
-            pairs += len(channel.parts)
-        is_known = among.knows(channels, pairs)
-        if unsettled or not is_known or not Pivoting(among, channels, self.moved).run():
-            self._fill_up(unsettled, among if is_known and pays(pairs) else None)
-        for channel in channels:
-            if channel.level != channel.before:
-                self.changed[channel] = None
-
-    def _fill_up(self, unsettled: dict[Demand, None], among: Loads | None) -> None:
-        opened = [holder for holder in (self.loose, *self.channels) if holder.limits and holder.is_open]
-        self._limits = [(*holder.limits[0], holder) for holder in opened]
-        heapify(self._limits)
-        if among is not None:
-            self._by_vectors(among)
-        else:
-            self._one_by_one()
+        self._fill_up()
         for demand in [demand for demand in unsettled if demand.holder is self.loose]:
             demand.stop_at_limit()  # there is none
         for channel in self.channels:
             if channel.is_open:
                 channel.level, channel.is_open = inf, False
+            if channel.level != channel.before:
+                self.changed[channel] = None
 
-    def _one_by_one(self) -> None:
-        limits, heap = self._limits, []
+    def _fill_up(self) -> None:
+        opened = [holder for holder in (self.loose, *self.channels) if holder.limits and holder.is_open]
+        self._limits = limits = [(*holder.limits[0], holder) for holder in opened]
+        heapify(limits)
+        heap = []
         for number, channel in enumerate(self.channels):
             _measure(channel)
             if channel.waiting:
@@ -85,20 +72,6 @@ class Filling:
                 heappop(heap)
                 self._hold(channel, list(channel.parts), now)
                 _fill(channel)
-
-    def _by_vectors(self, among: Loads) -> None:
-        limits, rising = self._limits, Rising(among, self.channels, self.loose)
-        share, index = rising.first()
-        while share < inf or limits:
-            if limits and limits[0][0] <= share:
-                if (demand := self._stop_at_limit()) is None:
-                    continue
-                rising.take(demand)
-            else:
-                channel = among.known[index]
-                self._hold(channel, rising.holders(index), self._no_lower(share))
-                rising.fill(index, channel.level)
-            share, index = rising.first()
 
     def _no_lower(self, level: float) -> float:
         """Return *level*, or the last one: in exact arithmetic none is below it, and rounding must not break that."""
@@ -126,7 +99,6 @@ class Filling:
                     self.moved[demand] = None
         self.level = channel.level = level
         channel.is_open = False
-        channel.rank = self._filled = self._filled + 1
 
 
 def _measure(channel: Channel) -> None:

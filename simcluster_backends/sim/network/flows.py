@@ -9,7 +9,6 @@ from __future__ import annotations
 from math import inf
 
 from simcluster_backends.sim.loop.clock import Clock
-from simcluster_backends.sim.network.bundle import Bundle
 from simcluster_backends.sim.network.fairshare import Channel, Demand, FairShare
 from simcluster_backends.sim.network.flow import Flow, Route
 from simcluster_backends.sim.network.service import Service
@@ -30,35 +29,17 @@ class Network:
         self._left: dict[Channel, float] = {}
         self._services: dict[Channel, Service] = {}
         self._unarmed: dict[Service, None] = {}  # with another first end, or another pace
-        self._lone: Flow | None = None  # the last one, if it began in an empty network
-        self.bundle: Bundle | None = None  # of flows that are not in *fair*, except the first
 
     def put(self, flow: Flow) -> None:
         """Start *flow* on its route."""
-        flow.since_s = now = self.clock._now
-        lone = self._lone
-        if lone is not None and lone.since_s == now:
-            self.bundle = Bundle(self, lone)
-        if self.bundle is not None and self.bundle.takes(flow):
-            self._lone, self.clock.settle = None, self._settle
-            return
-        self._unbundle()
+        flow.since_s = self.clock._now
         if self.fair.join(flow):
             self._expect(flow)
-            if self.fair.count == 1 and self.clock.settle is None and type(flow) is Flow:
-                self._lone = flow
         else:
             self.clock.settle = self._settle
 
-    def _unbundle(self) -> None:
-        """Simulate each flow by itself: something else is about to happen."""
-        bundle, self.bundle, self._lone = self.bundle, None, None
-        if bundle is not None:
-            bundle.open()
-
     def cancel(self, flow: Flow) -> None:
         """Remove *flow* if it is active; the others get its share at this instant."""
-        self._unbundle()
         if flow.alarm is not None:
             flow.alarm.cancelled = True
         self._drop(flow)
@@ -67,7 +48,6 @@ class Network:
 
     def pause(self, flow: Flow) -> None:
         """Remove *flow* temporarily; it keeps its remaining bytes."""
-        self._unbundle()
         self._note_progress(flow)
         self.cancel(flow)
         flow.paused = True
@@ -80,47 +60,34 @@ class Network:
 
     def join(self, demand: Demand) -> None:
         """Give *demand* a share alongside the flows until it leaves; it may join again."""
-        self._unbundle()
         if not self.fair.join(demand):
             self.clock.settle = self._settle
 
     def leave(self, demand: Demand) -> None:
         """Remove *demand*; the others get its share at this instant."""
-        self._unbundle()
         if self.fair.leave(demand):
             self.clock.settle = self._settle
 
     def change(self, channel: Channel, capacity_Bps: float) -> None:
         """Change the capacity of *channel*, before what faults take of it."""
-        self._unbundle()
         self._full_Bps[channel] = capacity_Bps
         self.fair.change(channel, capacity_Bps * self._left.get(channel, 1.0))
         self.clock.settle = self._settle
 
     def limit(self, channel: Channel, left: float) -> None:
         """Let faults reduce the capacity of *channel* to the share *left*."""
-        self._unbundle()
         full_Bps = self._full_Bps.get(channel, channel.capacity_Bps / self._left.get(channel, 1.0))
         self._left[channel] = left
         self.change(channel, full_Bps)
 
-    def service(self, channel: Channel) -> Service:
-        """Return the service of *channel*, once it has been full."""
-        service = self._services.get(channel)
-        if service is None:
-            service = self._services[channel] = Service()
-        return service
-
     def _settle(self) -> None:
-        if self.bundle is None or not self.bundle.settle():
-            self._unbundle()
-            self.settle_at(self.clock._now)
-
-    def settle_at(self, now: float) -> None:
-        """Update rates and ends as of *now*, since which nothing has changed."""
+        """Update rates and ends as of now."""
+        now = self.clock._now
         channels, demands = self.fair.settle()
         for channel in channels:
-            service = self.service(channel)
+            service = self._services.get(channel)
+            if service is None:
+                service = self._services[channel] = Service()
             service.run(now, channel.level if channel.level < inf else 0.0)
             self._unarmed[service] = None
         for flow in demands:
@@ -186,40 +153,24 @@ class Network:
             return
         if service.pace > 0:
             end_s = service.since_s + (first.at - service.virtual) / service.pace
-            service.alarm = self.clock.alarm_at(end_s, self.finish_first, service)
+            service.alarm = self.clock.alarm_at(end_s, self._finish_first, service)
         elif (first.at - service.virtual) * first.flow.weight < ROUNDING_B:
-            service.alarm = self.clock.alarm_at(self.clock._now, self.finish_first, service)
+            service.alarm = self.clock.alarm_at(self.clock._now, self._finish_first, service)
 
     def _finish(self, flow: Flow) -> None:
         flow.alarm = None  # which refers to the flow: no garbage in circles
-        self._unbundle()
         if self.fair.leave(flow):
             self.clock.settle = self._settle
         flow.on_done()
 
-    def finish_first(self, service: Service) -> None:
+    def _finish_first(self, service: Service) -> None:
         now, service.alarm = self.clock._now, None
         flow = service.finish(now)
         assert isinstance(flow, Flow)
         flow.end = None
         following = service.first()
         if following is not None and following.at <= service.virtual:
-            service.alarm = self.clock.alarm_at(now, self.finish_first, service)
+            service.alarm = self.clock.alarm_at(now, self._finish_first, service)
         else:
             self._unarmed[service] = None  # the others' level rises
         self._finish(flow)
-
-    # called by a bundle
-
-    def note_end(self, first: Flow, shared: Channel, level: float, service: Service) -> None:
-        """Note that flows at one *level* on *shared* have ended at this instant; *first* is one of them."""
-        self.fair.pass_over(first, shared, level)
-        self._unarmed[service] = None
-        self.clock.settle = self._settle
-
-    def pass_over(self, service: Service, flow: Flow) -> None:
-        """Take *flow*, which has ended at this instant, from the network and its *service*."""
-        service.finish(self.clock._now)
-        flow.end = None
-        if self.fair.leave(flow):
-            self.clock.settle = self._settle

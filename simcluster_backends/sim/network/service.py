@@ -86,11 +86,6 @@ class Service:
         self.drop(end)
         return end.flow
 
-    def pass_over(self, at: float, now_s: float, number: int) -> None:
-        """Note that *number* flows, the only ones, have been served until *at*, and ended at *now_s*."""
-        self.virtual, self.since_s = max(self.virtual, at), now_s
-        self._dropped += number
-
     def _count_from_0(self) -> None:
         """Subtract the service until now: large numbers would round small flows away."""
         kept = [(number, added, end) for _, number, added, end in self._ends if not end.is_over]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from heapq import heappush
+from contextlib import suppress
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -21,8 +19,6 @@ from simcluster.topology import Device, Link, Node, Topology
 from simcluster.transport import Transport
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.faults import Faults
-from simcluster_backends.sim.loop.clock import Alarm, Clock
-from simcluster_backends.sim.network.bundle import Bundle
 from simcluster_backends.sim.transport import SimTransport
 from tests.algorithms.trained import Trained, train
 from tests.support.clusters import star, with_links
@@ -31,19 +27,11 @@ from tests.support.plans import plan
 VERBS = ("ask", "gather", "send_each")
 
 
-def alone(clock: Clock, when: float, alarm: Alarm) -> None:
-    """Ring *alarm* with an entry of its own."""
-    queue: list[Any] = clock._queue
-    heappush(queue, (when, 1, next(clock._eid), alarm))
-
-
 def one_by_one(run: Callable[[], Trained]) -> Trained:
-    """Run with one wait per message, one event per flow and one per arrival."""
-    with ExitStack() as stack, pytest.MonkeyPatch.context() as patched:
+    """Run with one wait per message."""
+    with pytest.MonkeyPatch.context() as patched:
         for verb in VERBS:
             patched.delattr(SimTransport, verb)
-        stack.enter_context(patch.object(Bundle, "takes", lambda bundle, flow: False))
-        stack.enter_context(patch.object(Clock, "add_alarm", alone))
         return run()
 
 
@@ -121,19 +109,6 @@ def test_workers_of_two_racks_change_nothing() -> None:
     racks = {name: Node(name) for name in ("left", "right")}
     links = [Link(f"n{rank}", "left" if rank < 4 else "right", 1e6, 1e-5) for rank in range(7)]
     same(Topology("racks", nodes | racks, (*links, Link("left", "right", 2e6, 1e-4))), "sync_ps")
-
-
-def test_a_step_on_equal_workers_is_a_bundle_each_way() -> None:
-    taken = []
-    takes = Bundle.takes
-
-    def noted(bundle: Bundle, flow: Any) -> bool:
-        taken.append(takes(bundle, flow))
-        return taken[-1]
-
-    with patch.object(Bundle, "takes", noted):
-        train("sync_ps", star(6), steps=3)
-    assert taken == [True] * (3 * 2 * 4)
 
 
 async def cancelled_as_it_leaves(node: Transport) -> str:

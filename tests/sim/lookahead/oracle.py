@@ -106,7 +106,7 @@ def links_of(most: int) -> st.SearchStrategy[tuple[list[float], list[float]]]:
 
 @contextmanager
 def message_by_message() -> Iterator[None]:
-    """Hide that one process holds all ranks: each then makes its own sums."""
+    """Hide that the transport looks ahead at all."""
     hidden = SimTransport.rounds_ahead
     del SimTransport.rounds_ahead
     try:

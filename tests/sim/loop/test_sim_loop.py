@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster_backends.sim.loop.clock import Alarm, Clock
+from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.loop.event_loop import Drained, SimLoop
 
 
@@ -160,14 +160,3 @@ def test_a_sleep_until_no_time_is_refused_and_the_clock_stays_sound() -> None:
         loop.call_later(float("nan"), print)
     assert loop.time() == 0.0
     loop.close()
-
-
-def test_an_alarm_does_not_follow_one_that_has_left_the_queue() -> None:
-    clock, rung = Clock(), list[str]()
-    first = Alarm(rung.append, "first")
-    clock.add_alarm(1.0, first)
-    first.cancelled = True
-    assert clock.next_event() is None
-    clock.add_alarm(1.0, Alarm(rung.append, "second"))
-    assert clock.advance()
-    assert rung == ["second"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcluster_backends.sim.loop.clock import Clock
-from simcluster_backends.sim.network import dense, pivoting
 from simcluster_backends.sim.network.fairshare import Channel, Demand, FairShare
 from simcluster_backends.sim.network.flows import Flow, Network, Route
 
@@ -64,20 +63,6 @@ changes = st.lists(
     ),
     max_size=60,
 )
-
-
-WAYS = {"one by one": (10**9, 10**9, 0), "vectors": (1, 1, 0), "pivots": (1, 10**9, 32), "one pivot": (1, 10**9, 1)}
-
-
-@pytest.fixture(params=WAYS, scope="module", autouse=True)
-def filling(request: pytest.FixtureRequest) -> Iterator[None]:
-    """All tests with each way to fill, whatever the size; with one pivot, many are filled after it."""
-    least_known, least_pairs, most_pivots = WAYS[request.param]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense, "LEAST_KNOWN", least_known)
-        patch.setattr(dense, "LEAST_PAIRS", least_pairs)
-        patch.setattr(pivoting, "MOST_PIVOTS", most_pivots)
-        yield
 
 
 @settings(max_examples=400, deadline=None)
