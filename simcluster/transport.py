@@ -10,7 +10,7 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -202,12 +202,6 @@ class Accelerated(Protocol):
 
         Returns None if that message is here already, or on its way; else a function that gives *place* back: what has
         come there and has not been received is then moved.
-        """
-
-    async def spend(self, costs: Iterable[Cost]) -> None:
-        """Use this node's device for *costs*, one `compute` after another, with work that does nothing.
-
-        The next cost is taken when the piece of work before it has ended.
         """
 
     async def ask(self, to: int, tag: str, content: Sendable, answer: str) -> Message:

@@ -5,7 +5,7 @@ An algorithm that gets one in place of a Replica sends the same messages, unless
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from operator import is_
 from typing import Any
@@ -103,13 +103,6 @@ class TimingReplica(Replica):
         self.note_work("apply")
         self._check_shapes("gradients", gradients)
         self._stepped = True
-
-    def costs_of_steps(self, batches: Iterable[Batch]) -> Iterator[Cost]:
-        """Yield the costs of `loss_and_gradients` and `apply` for each of *batches*, as if both were called."""
-        for batch in batches:
-            yield self.gradient_cost(batch)
-            self._stepped = True
-            yield self._step_cost
 
     def load(self, parameters: Sequence[Tensor]) -> None:
         self._check_shapes("parameters", parameters)

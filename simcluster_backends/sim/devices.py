@@ -42,10 +42,6 @@ class DeviceLock(asyncio.Lock):
         self._locked = True
         return True
 
-    def is_wanted(self) -> bool:
-        """Return whether anything waits for the lock."""
-        return bool(self._waiters)
-
     def give(self) -> None:
         """Release the lock, which is held."""
         if self._waiters:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +17,6 @@ from simcluster_backends.common.node import Node
 from simcluster_backends.sim.loop.workers import LEAST_FLOPS
 from simcluster_backends.sim.outgoing import BufferedSend, Outgoing
 from simcluster_backends.sim.star import Asking, Gathering, Share, Sharing
-from simcluster_backends.sim.stint import Stint
 
 if TYPE_CHECKING:
     from simcluster.rounds import Rounds
@@ -170,20 +169,6 @@ class SimTransport(Node[Outgoing | BufferedSend, Any]):
             member.device_lock.give()
         return outcome.result()  # type: ignore[no-any-return]
 
-    async def spend(self, costs: Iterable[Cost]) -> None:
-        """See simcluster.transport.Accelerated."""
-        costs, member = iter(costs), self._member
-        for cost in costs:
-            if member.cores is not None:
-                await self.compute(_nothing, cost=cost)
-                continue
-            if not member.device_lock.take():
-                await member.device_lock.acquire()
-            try:
-                await Stint(member, costs).work(cost)
-            finally:
-                member.device_lock.give()
-
     def _begin(self, work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], cost: Cost) -> Outcome[Any]:
         hand_over = cost.flops >= LEAST_FLOPS and _is_of_a_replica(work) and not (RANKS.live and _may_draw(work))
         return self._loop.workers.begin(self._member, partial(work, *args, **kwargs), hand_over=hand_over)
@@ -220,10 +205,6 @@ class SimTransport(Node[Outgoing | BufferedSend, Any]):
 
     async def _check_reach(self, to: int) -> None:
         await self._member.check_reach(to)
-
-
-def _nothing() -> None:
-    """Compute nothing."""
 
 
 def _is_of_a_replica(work: Callable[..., Any]) -> bool:

@@ -52,8 +52,9 @@ class Acts:
         pause_s, how = phase.pauses_s[self._rank], phase.how[self._rank]
         if how == "sleep":
             await asyncio.sleep(pause_s)
-        elif how == "spend":
-            await self._quicker.spend([_work(pause_s / 2)] * 2)
+        elif how == "works":
+            for _ in range(2):
+                await self._node.compute(_nothing, cost=_work(pause_s / 2))
         elif pause_s:
             await self._node.compute(_nothing, cost=_work(pause_s))
         seed = 100 * (self._program.seed % 1000 + number)

@@ -83,7 +83,7 @@ def _phase(rng: Random, size: int, is_tame: bool) -> Phase:
     pauses, afters = rng.random() < (0.4 if is_tame else 0.7), list[Any]([*["shift", "serve"] * 2, "none", "compute"])
     return Phase(
         pauses_s=[_pause_s(rng) if pauses else 0.0 for _ in range(size)],
-        how=[rng.choice(["sleep", "sleep", "compute", "spend"]) for _ in range(size)],
+        how=[rng.choice(["sleep", "sleep", "compute", "works"]) for _ in range(size)],
         groups=[(ranks, _operation(rng, len(ranks), is_tame)) for ranks in _groups(rng, size)],
         is_named=rng.random() < 0.3,
         second=_operation(rng, size, is_tame) if rng.random() < (0.03 if is_tame else 0.1) else None,
@@ -131,7 +131,7 @@ def _operation(rng: Random, size: int, is_tame: bool) -> Operation:
         schedule,
         _settings(rng, name, schedule, size),
         length=rng.choice([*LENGTHS, rng.randrange(5000)]),
-        has_values=rng.random() < 0.25,
+        has_values=rng.random() < 0.1,  # such rounds are not computed
         root=rng.randrange(size) if rng.random() < 0.3 else 0,
         is_uneven=rng.random() < 0.1,
         dtype=rng.choice(["float32", "float32", "float64"]),

@@ -324,7 +324,7 @@ def test_an_algorithm_is_given_the_verbs_of_the_interface_and_cannot_end_a_node(
     async def body(node: Transport) -> set[str]:
         return {name for name in dir(node) if not name.startswith("_")}
 
-    quicker = {"ask", "exchange", "gather", "rounds_ahead", "send_each", "spend"}  # of Accelerated
+    quicker = {"ask", "exchange", "gather", "rounds_ahead", "send_each"}  # of Accelerated
     promised = {name for name in dir(Transport) if not name.startswith("_")}
     assert run(star(1), body) == [promised | quicker | {"recorder"}]
 

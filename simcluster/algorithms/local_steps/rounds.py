@@ -6,16 +6,13 @@ The arithmetic, except `adopt`, is pure, so that it can be timed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 import torch
 from torch import Tensor
 
 from simcluster.collectives import flatten, unflatten
-from simcluster.transport import Accelerated, Transport
-from simcluster.unknown_number import UNKNOWN
+from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
-from simcluster.workloads.timing_replica import TimingReplica
 
 
 async def train_alone(node: Transport, replica: Replica, batches: Iterable[Batch]) -> float:
@@ -23,9 +20,6 @@ async def train_alone(node: Transport, replica: Replica, batches: Iterable[Batch
 
     Nothing is recorded: that would evaluate rank 0's weights, which are not the shared model within a round.
     """
-    if isinstance(replica, TimingReplica) and hasattr(node, "spend"):
-        await cast(Accelerated, node).spend(replica.costs_of_steps(batches))
-        return UNKNOWN
     total, count = 0.0, 0
     for batch in batches:
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from simcluster.payload import Message
 from simcluster_backends.sim.loop.callbacks import Timer, owner_of_task
-from simcluster_backends.sim.member import Member
 from simcluster_backends.sim.network.flow import Flow
 from simcluster_backends.sim.network.service import Service
 from simcluster_backends.sim.stream import Stream
@@ -26,8 +25,6 @@ def woken_by(loop: SimLoop, event: Any, limit_B: int) -> int | None:
     callback: Any = getattr(event, "callback", None)
     if type(argument) is Timer:
         owner = argument.owner()
-    elif isinstance(argument, Member):  # a stint's
-        owner = argument
     elif callback == loop.rested:
         owner = argument[1].get(owner_of_task)
     elif isinstance(argument, Message) and isinstance(transit := getattr(callback, "__self__", None), Transit):

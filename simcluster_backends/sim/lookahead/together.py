@@ -80,7 +80,7 @@ class Together:
         if member.buffer is not None:
             return False
         (waits, takes_time), messages = self._outlook(rounds)
-        if messages < self.fewest:
+        if messages < self.fewest or not rounds.vector.numel():  # messages without a body take no time to leave
             return False
         place = self._place(rank, rounds)
         return bool(waits[place] or takes_time[place])

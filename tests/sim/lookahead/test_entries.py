@@ -39,7 +39,7 @@ def clusters(draw: st.DrawFn) -> tuple[Topology, list[list[float]], list[str]]:
     return (
         topology,
         pauses,
-        draw(st.lists(st.sampled_from(["no", "spends", "sends", "waits"]), min_size=size, max_size=size)),
+        draw(st.lists(st.sampled_from(["no", "works", "sends", "waits"]), min_size=size, max_size=size)),
     )
 
 
@@ -68,8 +68,9 @@ def test_a_schedule_is_the_same_whether_it_is_never_offered_declined_or_computed
                 times.append(now())
 
         for number in range(2):
-            if does[node.rank] == "spends":
-                await cast(Accelerated, node).spend([Cost(IDEAL.flops_per_s * pause_s) for pause_s in mine])
+            if does[node.rank] == "works":
+                for pause_s in mine:
+                    await node.compute(int, cost=Cost(IDEAL.flops_per_s * pause_s))
             else:
                 await asyncio.sleep(mine[number])
             async with asyncio.TaskGroup() as group:
@@ -106,7 +107,8 @@ def test_schedules_between_pushes_to_a_server_are_the_same_whether_they_are_comp
     async def body(node: Transport) -> list[float]:
         times, quicker = [], cast(Accelerated, node)
         for pause_s in pauses[node.rank]:
-            await quicker.spend([Cost(IDEAL.flops_per_s * pause_s)] * 2)
+            for _ in range(2):
+                await node.compute(int, cost=Cost(IDEAL.flops_per_s * pause_s))
             await SCHEDULES[schedule](node, length, f"s{len(times)}")
             times.append(now())
             if node.rank == 0:
