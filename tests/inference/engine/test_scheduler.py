@@ -291,16 +291,18 @@ def test_a_cancelled_request_frees_its_blocks_at_once_even_in_flight() -> None:
 
 
 def test_guesses_without_free_blocks_are_left_out() -> None:
-    # A prompt of 6 tokens has 3 blocks of 2, the token after it takes a fourth. Guessed are 1, 1 and 1.
-    for blocks, guesses in ((5, (1, 1, 1)), (4, ())):
+    # With their first tokens, the requests have 4 and 2 blocks of 2; three guesses of the first one take another block.
+    for blocks, guesses in ((7, (2, 3, 1)), (6, ())):
         scheduler = Scheduler(Limits(blocks=blocks, context=16, vocabulary=10, block_tokens=2, guesses=3))
-        assert scheduler.add(Request("0", (1,) * 6, blocks * 2 - 6)) == ""
+        assert scheduler.add(Request("0", (1, 2, 3, 1, 2, 3), 6)) == ""
+        assert scheduler.add(Request("1", (4, 5, 6), 6)) == ""
         assert next_batch(scheduler) is not None
-        scheduler.take([1])
+        scheduler.take([1, 1])
         issued = next_batch(scheduler)
         assert issued is not None
-        assert [piece.guesses for piece in issued.batch.pieces] == [guesses]
-        assert issued.tokens == (1, *guesses)
+        assert [piece.guesses for piece in issued.batch.pieces] == [guesses, ()]
+        assert issued.tokens == (1, *guesses, 1)
+        assert (scheduler.preemptions, scheduler.blocks.free) == (0, 0)
 
 
 def test_a_prompt_begins_with_the_chunks_that_an_earlier_one_left() -> None:
