@@ -87,7 +87,7 @@ def _placement(setup: Setup, topology: Topology, placed: Placed | None) -> Place
     tokens = setup.limits.blocks * setup.limits.block_tokens
     for place, name in enumerate(names_of(layout, topology)):
         first = layout.first_layer(place) if layout.kind == "pipeline" else 0
-        weights_bytes, token_bytes = held_bytes(layout, setup.shape, place, setup.draft)
+        weights_bytes, token_bytes = held_bytes(layout, setup.shape, place)
         layers = first, first + layout.layers[place]
         role = ("prefill" if place < layout.prefill else "decode") if layout.prefill else ""
         parts.append(Part(name, layers, round(weights_bytes), round(tokens * token_bytes), role))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import cast
+from typing import Final, NamedTuple, cast
 
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.read.keys import BACKENDS
@@ -16,16 +15,26 @@ from simcluster.inference.formats import ALIASES, FORMATS, HELD, format_of
 from simcluster.inference.headers.read import shape_of
 from simcluster.inference.load.asked import collected
 from simcluster.inference.models.architecture import Architecture, Precision
+from simcluster.inference.models.model_file import ModelFile
 from simcluster.inference.models.open import open_model
 from simcluster.inference.plan.shape import Shape, with_weights
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.processor import engine_topology
 from simcluster.inference.request import MOST_TOKENS
-from simcluster.serving.guessing import NO_GUESSES, Guessing, Opened
 from simcluster.serving.placing import AUTO, layout_of, limits_of, policy_of, within
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.setup import Setup
 from simcluster.topology import Topology
+
+MOST_GUESSES: Final = 64
+
+
+class Opened(NamedTuple):
+    """An opened model, None if only times are wanted; its shape, and its context."""
+
+    file: ModelFile | None
+    shape: Shape
+    context: int
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,7 @@ class OnCluster:
     """A *model*, by its name or file, in *weights* at *placement* on a cluster of *backend*.
 
     *weights* None: f32, or the model's own format if only times are wanted. *policy*: which replica gets a request.
-    *chunk_tokens*: the most prompt tokens per pass.
+    *chunk_tokens*: the most prompt tokens per pass. *guesses*: the most guesses per pass of the tokens after one.
     """
 
     model: str
@@ -42,24 +51,22 @@ class OnCluster:
     weights: str | None = None
     policy: Policy | None = None
     chunk_tokens: int = CHUNK_TOKENS
-    guessing: Guessing = NO_GUESSES
+    guesses: int = 0
 
     def opened(self, topology: Topology, problems: list[Problem], *, only_times: bool, instead: str) -> Opened | None:
         """Return the model for *topology*, opened unless *only_times* are wanted; add to *problems* all that is wrong
         with it and with the names, and return None if it cannot be used. *instead* are the options for times alone.
         """
         engine_topology(topology, self.backend)
-        problems += self.guessing.problems(only_times=only_times)
+        if not 0 <= self.guesses <= (0 if only_times else MOST_GUESSES):
+            expected = "none, as no token is known" if only_times else f"a whole number from 0 to {MOST_GUESSES}"
+            problems.append(Problem("--guesses", str(self.guesses), expected))
         if not 0 < self.chunk_tokens <= MOST_TOKENS:
             problems.append(Problem("--chunk-tokens", str(self.chunk_tokens), f"a number from 1 to {MOST_TOKENS:,}"))
         if self.backend not in BACKENDS:
             problems.append(Problem("--backend", repr(self.backend), nearest(self.backend, BACKENDS)))
         collected(problems, lambda: format_of(self.weights or HELD[0], FORMATS if only_times else HELD))
-        read = partial(model_of, weights=self.weights, only_times=only_times, instead=instead)
-        found = collected(problems, lambda: read(self.model))
-        if found is None:
-            return None
-        return found._replace(draft=collected(problems, lambda: self.guessing.opened(found, read)))
+        return collected(problems, lambda: model_of(self.model, self.weights, only_times=only_times, instead=instead))
 
     def placed(
         self,
@@ -74,19 +81,19 @@ class OnCluster:
 
         *cache_bytes* and *firsts* are those of Recovery. Raises UsageError with all that is wrong.
         """
-        shape, draft = model.shape, model.draft
+        shape = model.shape
         try:
-            layout = layout_of(self.placement, topology, shape, lengths, requests, draft)
+            layout = layout_of(self.placement, topology, shape, lengths, requests)
         except UsageError:
-            layout = layout_of(self.placement, topology, shape, lengths, draft=draft)
-        settings = {"guesses": self.guessing.most, "chunk_tokens": self.chunk_tokens}
-        limits = limits_of(layout, topology, shape, model.context, draft=draft, **settings)
+            layout = layout_of(self.placement, topology, shape, lengths)
+        settings = {"guesses": self.guesses, "chunk_tokens": self.chunk_tokens}
+        limits = limits_of(layout, topology, shape, model.context, **settings)
         if cache_bytes is not None:
-            limits = within(limits, layout, shape, cache_bytes, draft)
+            limits = within(limits, layout, shape, cache_bytes)
         return Setup(
             self.model, shape, held(self.weights), "none" if model.file is None else "real", layout, limits,
             self.backend != "sim", policy_of(self.policy, layout),
-            recovery=recovery_of(topology, lengths, requests, cache_bytes, firsts), draft=draft,
+            recovery=recovery_of(topology, lengths, requests, cache_bytes, firsts),
         )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from simcluster.inference.plan.shape import Shape
 from simcluster.inference.plan.shelf import Shelf
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.processor import engine_topology
-from simcluster.serving.setup import Layout, SmallModel
+from simcluster.serving.setup import Layout
 from simcluster.topology import Topology
 from simcluster.units import format_size
 
@@ -26,21 +26,14 @@ AUTO: Final = "auto"
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 
 
-def layout_of(
-    placement: str,
-    topology: Topology,
-    shape: Shape,
-    lengths: Lengths,
-    requests: int = 1,
-    draft: SmallModel | None = None,
-) -> Layout:
+def layout_of(placement: str, topology: Topology, shape: Shape, lengths: Lengths, requests: int = 1) -> Layout:
     """Return the placement of *shape* that *placement* asks for: auto, a kind, or the path of a file.
 
-    The first two leave room for *draft*. Raises UsageError with all that is wrong, or with the memory that is missing.
+    Raises UsageError with all that is wrong, or with the memory that is missing.
     """
     if placement != AUTO and placement not in KINDS:
         return _of_file(placement, topology, shape)
-    shelf = Shelf(topology, shape, lengths, None if draft is None else draft.shape)
+    shelf = Shelf(topology, shape, lengths)
     if placement == "replicas":
         return _replicas(shelf, requests)
     ranking = rank(shelf, requests)
@@ -138,32 +131,23 @@ def _layers_of(kind: Kind, nodes: Any, shape: Shape) -> Mapping[str, int] | None
     return dict.fromkeys(map(str, nodes), shape.layers)
 
 
-def limits_of(
-    layout: Layout,
-    topology: Topology,
-    shape: Shape,
-    context: int,
-    *,
-    draft: SmallModel | None = None,
-    **settings: int,
-) -> Limits:
+def limits_of(layout: Layout, topology: Topology, shape: Shape, context: int, **settings: int) -> Limits:
     """Return the limits of an engine: as many blocks as fit the node of *layout* with the least room.
 
     Raises UsageError with what a node's memory lacks for its weights. *settings* are other fields of Limits. As many
-    batches are in flight as there are stages. *draft* takes room, too.
+    batches are in flight as there are stages.
     """
     topology, limits = engine_topology(topology), Limits(0, context, shape.vocabulary, **settings)
     counts, problems = [], []
     for place, rank_ in enumerate(layout.ranks):
         name = topology.workers[rank_]
         device = topology.nodes[name].device
-        weights_bytes, token_bytes = held_bytes(layout, shape, place, draft)
+        weights_bytes, token_bytes = held_bytes(layout, shape, place)
         if device is None or (memory := device.usable_bytes) is None:
             continue
         room = memory - weights_bytes
         if room < token_bytes * limits.block_tokens:
-            with_draft = f", with {draft.shape.name}" if draft is not None and layout.guesses(place) else ""
-            found = f"{device.memory_words} of memory for {format_size(weights_bytes)} of weights{with_draft}"
+            found = f"{device.memory_words} of memory for {format_size(weights_bytes)} of weights"
             problems.append(Problem(f"node {name}", found, "room for them and a block of the cache"))
         counts.append(math.floor(room / (token_bytes * limits.block_tokens)))
     if problems:
@@ -173,9 +157,9 @@ def limits_of(
     return replace(limits, blocks=min([whole, *counts]), batches=stages)
 
 
-def within(limits: Limits, layout: Layout, shape: Shape, cache_bytes: int, draft: SmallModel | None = None) -> Limits:
+def within(limits: Limits, layout: Layout, shape: Shape, cache_bytes: int) -> Limits:
     """Return *limits* with at most *cache_bytes* of cache on every node of *layout*. Raise UsageError for no block."""
-    most = max(held_bytes(layout, shape, place, draft)[1] for place in range(len(layout.ranks)))
+    most = max(held_bytes(layout, shape, place)[1] for place in range(len(layout.ranks)))
     blocks = math.floor(cache_bytes / (most * limits.block_tokens))
     if blocks < 1:
         expected = f"room for {limits.block_tokens} tokens, {math.ceil(most * limits.block_tokens)} B"
@@ -194,11 +178,8 @@ def policy_of(policy: Policy | None, layout: Layout) -> Policy:
     return policy
 
 
-def held_bytes(layout: Layout, shape: Shape, place: int, draft: SmallModel | None = None) -> tuple[float, float]:
-    """Return (bytes of weights, bytes of cache per token) of the *place*-th node of *layout*, with its *draft*."""
-    if draft is not None and layout.guesses(place):
-        weights, cache = held_bytes(layout, shape, place)
-        return weights + draft.shape.whole_bytes, cache + draft.shape.cache_bytes(draft.shape.layers, 1)
+def held_bytes(layout: Layout, shape: Shape, place: int) -> tuple[float, float]:
+    """Return (bytes of weights, bytes of cache per token) of the *place*-th node of *layout*."""
     layers, count = layout.layers[place], len(layout.ranks)
     if layout.kind == "tensor":
         return shape.shard_bytes(1 / count), shape.cache_bytes(layers, 1) / count

@@ -18,11 +18,9 @@ import torch
 
 from simcluster.collectives import barrier, subgroup
 from simcluster.inference.engine.desk import Sink, Source
-from simcluster.inference.engine.draft import Draft
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.generate import generate
 from simcluster.inference.engine.generate_tensor import generate_tensor
-from simcluster.inference.engine.guesses import Guesser
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.engine.serve_replicas import serve_replicas
 from simcluster.inference.engine.sharded import RealShard, Shard, TimedShard
@@ -32,7 +30,7 @@ from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_b
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.serving.desk.desks import BEGAN, EMPTY, PREFILLED, Attended, GivenDesk
-from simcluster.serving.parts import file_of, guesser_of, parts_of, share_of
+from simcluster.serving.parts import file_of, part_of, share_of
 from simcluster.serving.seat import Seat
 from simcluster.serving.setup import Placed, Setup, read_setup
 from simcluster.transport import FREE, Transport
@@ -54,8 +52,6 @@ def prepare(config_json: str) -> None:
     setup = read_setup(config_json)
     if setup.numerics == "real":
         file_of(setup.model)
-        if setup.draft is not None:
-            file_of(setup.draft.model)
 
 
 async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
@@ -78,19 +74,16 @@ async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeR
 
 @dataclass(frozen=True)
 class _Loaded:
-    """What a node has *made* of its part, and the scheduler and the guesser of the engine that it may have."""
+    """What a node has *made* of its part, and the scheduler of the engine that it may have."""
 
     made: Stage | Shard
     scheduler: Scheduler
-    guesser: Guesser
 
-    def fits(self, setup: Setup, place: int) -> bool:
-        """Whether it is a whole model with room for what *setup* asks of one, and for the draft at *place*."""
+    def fits(self, setup: Setup) -> bool:
+        """Whether it is a whole model with room for what *setup* asks of one."""
         limits = self.scheduler.limits
         same = replace(limits, blocks=setup.limits.blocks) == setup.limits
-        lacks_draft = setup.draft is not None and setup.layout.guesses(place) and not isinstance(self.guesser, Draft)
-        has_room = limits.blocks >= setup.limits.blocks and not lacks_draft
-        return setup.layout.kind in WHOLE and same and has_room
+        return setup.layout.kind in WHOLE and same and limits.blocks >= setup.limits.blocks
 
 
 class Part:
@@ -148,18 +141,14 @@ class Part:
                         await node.send(rank, DONE, None)
         finally:
             self._prefilled += loaded.scheduler.prefilled - before
-        self._note("weight_bytes", loaded.made.weight_bytes + loaded.guesser.weight_bytes)
-        self._note("cache_bytes", loaded.made.peak_cache_bytes + loaded.guesser.peak_cache_bytes)
+        self._note("weight_bytes", loaded.made.weight_bytes)
+        self._note("cache_bytes", loaded.made.peak_cache_bytes)
         self._note("layers", layout.layers[place])
 
     async def _loaded(self, node: Transport, setup: Setup, place: int) -> _Loaded:
-        """Return this node's part: the one of the group before, if it is the same, with what is cached there.
-
-        A small model's cache may lack what was in flight, so it begins empty.
-        """
-        if self._whole is not None and self._whole.fits(setup, place):
+        """Return this node's part: the one of the group before, if it is the same, with what is cached there."""
+        if self._whole is not None and self._whole.fits(setup):
             self._whole.scheduler.set_aside()
-            self._whole = replace(self._whole, guesser=guesser_of(setup, place))
             return self._whole
         return await self._load(node, setup, place)
 
@@ -172,11 +161,11 @@ class Part:
             self._note(EMPTY, rss_bytes() or 0)
         if setup.is_real:
             share_of.cache_clear()  # of another placement
-        made, guesser = await node.compute(parts_of, setup, place, cost=FREE)
+        made = await node.compute(part_of, setup, place, cost=FREE)
         self._loading_s += record.compute_s - before_s
         self._note("loading_s", self._loading_s)
         # Prompts of sizes alone would all be equal.
-        loaded = _Loaded(made, Scheduler(setup.limits, keeps_prefixes=setup.numerics == "real"), guesser)
+        loaded = _Loaded(made, Scheduler(setup.limits, keeps_prefixes=setup.numerics == "real"))
         self._whole = loaded if setup.layout.kind in WHOLE else None
         return loaded
 
@@ -246,8 +235,8 @@ async def _answer(
     if setup.layout.kind == "replicas":
         assert isinstance(made, RealStage | TimedStage), "a replica holds all layers"
         prefill = setup.layout.prefill
-        return await serve_replicas(node, made, ranks, scheduler, desk, setup.policy, held, loaded.guesser, prefill)
-    engine = Engine(scheduler, *desk, loaded.guesser) if desk is not None else None
+        return await serve_replicas(node, made, ranks, scheduler, desk, setup.policy, held, prefill)
+    engine = Engine(scheduler, *desk) if desk is not None else None
     if isinstance(made, RealShard | TimedShard):
         return await generate_tensor(node, made, ranks, engine)
     assert isinstance(made, RealStage | TimedStage), "a stage holds whole layers"

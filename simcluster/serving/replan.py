@@ -50,9 +50,9 @@ def placed_again(setup: Setup, members: Sequence[int]) -> Setup | None:
             continue
         settings = {name: getattr(before, name) for name in ("block_tokens", "chunk_tokens", "running", "guesses")}
         try:
-            limits = limits_of(found, left, setup.shape, before.context, draft=setup.draft, **settings)
+            limits = limits_of(found, left, setup.shape, before.context, **settings)
             if recovery.cache_bytes is not None:
-                limits = within(limits, found, setup.shape, recovery.cache_bytes, setup.draft)
+                limits = within(limits, found, setup.shape, recovery.cache_bytes)
         except UsageError:
             continue  # no room for a block of the cache
         if setup.layout.kind == found.kind == "replicas":  # as those have it whose caches stay
@@ -90,7 +90,7 @@ def _candidates(setup: Setup, recovery: Recovery, left: Topology) -> list[Placem
     """Return the placements on *left*: those of the present kind first, then the others, each the fastest first."""
     layout, lengths = setup.layout, Lengths(recovery.prompt, recovery.answer)
     requests = max(recovery.requests, len(layout.ranks)) if layout.kind == "replicas" else recovery.requests
-    shelf = Shelf(left, setup.shape, lengths, None if setup.draft is None else setup.draft.shape)
+    shelf = Shelf(left, setup.shape, lengths)
     found = [one for one in rank(shelf, requests).placements if one.kind in KINDS]
     return sorted(found, key=lambda one: one.kind != layout.kind)
 

@@ -29,23 +29,6 @@ class Layout(msgspec.Struct, frozen=True):
         """Return the first layer of the *place*-th node of a pipeline."""
         return sum(self.layers[:place])
 
-    def guesses(self, place: int) -> bool:
-        """Return whether the *place*-th node makes batches in which requests decode."""
-        return place >= self.prefill if self.kind == "replicas" else place == 0
-
-
-class SmallModel(msgspec.Struct, frozen=True):
-    """A small model that guesses tokens at every node of which `Layout.guesses` is true; its sequences have at most
-    *context* tokens.
-
-    Without numerics a guess is right with the chance *acceptance*.
-    """
-
-    model: str
-    shape: Shape
-    context: int
-    acceptance: float = 0.0
-
 
 class Placed(msgspec.Struct, frozen=True):
     """The placement in force, by the ranks of the topology, and its *limits*; the nodes that are *lost*, or have not
@@ -77,7 +60,7 @@ class Setup(msgspec.Struct, frozen=True):
 
     *is_real*: nodes are processes. *policy*: which replica gets a request. *beat_s*: the time between two records
     of idle real nodes. *requests* are given ones; a program with another source has none. Without *recovery* a lost
-    node ends the run. Without *draft* guesses are looked up in the text.
+    node ends the run.
     """
 
     model: str
@@ -91,7 +74,6 @@ class Setup(msgspec.Struct, frozen=True):
     beat_s: float = 5.0
     requests: tuple[Request, ...] = ()
     recovery: Recovery | None = None
-    draft: SmallModel | None = None
 
     def written(self) -> str:
         """Return this as a job's configuration."""

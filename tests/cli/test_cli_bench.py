@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.inference.models.test_trained import SIZES, folder_of
 from tests.serving.client.scripted import Script, serving, well
 from tests.serving.client.test_client import BUSY
 
@@ -69,13 +70,13 @@ def test_json_has_the_numbers_of_the_table_and_a_seed_repeats_them(command: Any)
     assert f"{found['ttft_s']['p99']:.4g} s" in table
 
 
-def test_guesses_of_a_draft_are_counted_in_table_and_json(command: Any) -> None:
-    words = (*ON_SHELF, *SHORT, "--draft", "8b", "--guesses", "2", "--acceptance", "1")
-    code, out, _ = command(*words)
-    assert code == 0
-    assert "guesses: 8 of 8 were right" in out  # of 3 tokens the second is guessed, and gives the third
+def test_guesses_are_counted_in_table_and_json(command: Any, tmp_path: Path) -> None:
+    folder_of(tmp_path, SIZES)
+    words = ("bench", "serving", "smolcluster", "--model", str(tmp_path), "--numerics", "real", "--rate", "10",
+             "--requests", "3", "--prompt-tokens", "4", "--output-tokens", "14", "--guesses", "3")  # fmt: skip
     found = json.loads(command(*words, "--json")[1])
-    assert (found["proposed"], found["accepted"]) == (8, 8)
+    assert found["proposed"] >= found["accepted"] > 0
+    assert f"guesses: {found['accepted']} of {found['proposed']} were right" in command(*words)[1]
 
 
 def test_a_trace_gives_arrivals_and_lengths(command: Any, tmp_path: Path) -> None:

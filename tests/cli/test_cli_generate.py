@@ -132,24 +132,19 @@ def test_a_prompt_in_one_chunk_takes_the_plans_time_and_in_more_chunks_longer(co
     assert "1000 tokens of prompt in one chunk, 128 of answer" in " ".join(text.split())
 
 
-def test_a_draft_that_is_always_right_saves_time_and_is_counted(command: Any, tmp_path: Path) -> None:
-    node = {"flops": "4 TFLOP/s", "memory_bandwidth": "120 GB/s", "memory": "24 GB"}
-    nodes: dict[str, Any] = dict.fromkeys("abcd", node)
-    links = [{"between": [name, "sw"], "type": "ethernet-1g"} for name in nodes]
-    pros = {"nodes": {**nodes, "sw": {"kind": "switch"}}, "links": links}
-    (tmp_path / "pros.yaml").write_text(json.dumps(pros))
-    words = ("generate", str(tmp_path / "pros.yaml"), "--model", "70b", "--weights", "q4", "--placement", "pipeline",
-             "--prompt-tokens", "64",
-             "--max-tokens", "11", "--json")  # fmt: skip
-    plain = json.loads(command(*words)[1])
-    code, out, _ = command(*words, "--draft", "8b", "--acceptance", "1")
-    found = json.loads(out)
-    assert code == 0
-    assert (found["proposed"], found["accepted"]) == (8, 8)  # 4 and 4: with the prompt's token 1 + 5 + 5
-    assert found["tpot_s"] < plain["tpot_s"]
-    with_draft, without = (sum(node["weight_bytes"] for node in one["nodes"]) for one in (found, plain))
-    assert with_draft - without == pytest.approx(4.517e9, rel=0.01)  # 8b in q4
-    assert (plain["proposed"], plain["accepted"]) == (0, 0)
+def test_guesses_are_counted_and_change_no_token(command: Any, model: str) -> None:
+    words = ("generate", "smolcluster", "--model", model, "--prompt", "To", "--max-tokens", "18", "--guesses")
+    plain, found = (json.loads(command(*words, count, "--json")[1]) for count in ("0", "4"))
+    assert found["token_ids"] == plain["token_ids"]
+    assert found["proposed"] >= found["accepted"] > plain["proposed"] == 0
+    assert f"{found['accepted']} of {found['proposed']} guesses were right" in command(*words, "4")[2]
+
+
+@pytest.mark.parametrize("words", [("generate",), ("serve",), ("bench", "serving")])
+def test_a_second_model_is_an_unknown_option(words: tuple[str, ...], command: Any) -> None:
+    code, out, err = command(*words, "smolcluster", "--model", "70b", "--draft", "8b")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: --draft: unknown option; ")
 
 
 @pytest.mark.parametrize(
@@ -174,12 +169,12 @@ def test_a_draft_that_is_always_right_saves_time_and_is_counted(command: Any, tm
             ],
         ),
         (
-            ["--model", "8b", "--prompt-tokens", "4", "--guesses", "65", "--draft", "7b", "--acceptance", "-1"],
-            [
-                "--guesses: found 65, expected a whole number from 1 to 64",
-                "--acceptance: found -1, expected the chance that a guess is right, from 0 to 1",
-                "--draft: found Llama 2 7B with a vocabulary of 32,000 tokens, expected a vocabulary of 128,256 tokens",
-            ],
+            ["--model", "8b", "--prompt-tokens", "4", "--guesses", "3"],
+            ["--guesses: found 3, expected none, as no token is known"],
+        ),
+        (
+            ["--model", "GPT", "--prompt", "To", "--guesses", "65"],
+            ["--guesses: found 65, expected a whole number from 0 to 64"],
         ),
         (["--model", "70b", "--prompt-tokens", "4", "--placement", "alone"], ["--placement: found alone for Llama 3"]),
         (["--model", "GPT", "--prompt", "To", "--max-tokens", "23"], ["request 0: 2 tokens of prompt and 23 of"]),

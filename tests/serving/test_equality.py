@@ -15,7 +15,7 @@ from simcluster.inference.request import Request, Sampling
 from simcluster.serving.asked import Asked, setup_of
 from simcluster.serving.on_cluster import shape_of_architecture
 from simcluster.serving.run import Answers, answer_all
-from simcluster.serving.setup import Layout, Setup, SmallModel
+from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import load
 from tests.inference.models.test_trained import SIZES, folder_of
 from tests.support import clusters
@@ -46,19 +46,12 @@ def requests(sampling: Sampling = WARM) -> list[Request]:
     return [Request(str(i), tuple(prompt), 8 + i, sampling) for i, prompt in enumerate(PROMPTS)]
 
 
-def answered(
-    model: str,
-    layout: Layout,
-    given: list[Request],
-    backend: str = "sim",
-    draft: SmallModel | None = None,
-    **limits: Any,
-) -> Answers:
+def answered(model: str, layout: Layout, given: list[Request], backend: str = "sim", **limits: Any) -> Answers:
     architecture = open_model(model).architecture
     settings = {"blocks": 100, "block_tokens": 4, "chunk_tokens": 4, **limits}
     made = Limits(context=architecture.context, vocabulary=architecture.vocabulary, **settings)
     shape = shape_of_architecture(architecture, "f32", "gpt")
-    setup = Setup(model, shape, "f32", "real", layout, made, backend != "sim", requests=tuple(given), draft=draft)
+    setup = Setup(model, shape, "f32", "real", layout, made, backend != "sim", requests=tuple(given))
     return answer_all(setup, clusters.star(4), backend=backend)
 
 
@@ -123,6 +116,20 @@ def test_guesses_save_passes_and_change_no_token(name: str, sampling: Sampling, 
     if sampling.temperature == 0:  # it repeats itself
         assert len({*times_s}) < len(times_s)
         assert times_s[-1] < plain.answers["0"].times_s[-1]
+
+
+@pytest.mark.parametrize("name", ["three stages", "two shards", "one prefills"])
+def test_real_processes_with_guesses_give_the_same_tokens(name: str, model: str) -> None:
+    given = requests(Sampling())
+    found = answered(model, LAYOUTS[name], given, "sockets", guesses=3)
+    assert tokens_of(found) == tokens_of(answered(model, LAYOUTS["alone"], given))
+    assert found.proposed >= found.accepted > 0
+
+
+def test_right_guesses_are_counted_and_come_together(model: str) -> None:
+    found = answered(model, LAYOUTS["alone"], [Request("0", (100,) * 9, 14)], guesses=4, chunk_tokens=64)
+    times_s = found.answers["0"].times_s
+    assert 0 < found.accepted == len(times_s) - len({*times_s})
 
 
 def test_a_run_is_repeated_to_the_last_bit(model: str) -> None:

@@ -16,7 +16,6 @@ from simcluster.inference.load.arrivals import Offered
 from simcluster.inference.request import Request
 from simcluster.serving.bench import Served, bench_cluster
 from simcluster.serving.desk.front import Answer, Front
-from simcluster.serving.guessing import Guessing
 from simcluster.serving.host import SEARCHED
 from simcluster.serving.hosting import Wanted, host, hosted
 from simcluster.serving.run import answer_all
@@ -64,18 +63,13 @@ def test_a_chunk_without_a_token_is_refused(tmp_path: Path) -> None:
         hosted(Wanted(str(tmp_path), chunk_tokens=0), clusters.star(1))
 
 
-def test_a_draft_is_served_with_its_room_and_nothing_is_predicted(tmp_path: Path) -> None:
+def test_nothing_is_predicted_with_guesses(tmp_path: Path) -> None:
     folder_of(tmp_path, SIZES)
-    wanted = Wanted(str(tmp_path), placement="alone", cache_bytes=10**6)
-    plain, alone = hosted(wanted, clusters.star(1))
-    setup, served = hosted(replace(wanted, guessing=Guessing(draft=str(tmp_path))), clusters.star(1))
-    assert setup.draft is not None
-    assert (setup.limits.guesses, plain.limits.guesses) == (4, 0)
-    assert setup.limits.blocks == plain.limits.blocks // 2  # the same model twice
-    here, before = served.place(None), alone.place(None)
-    assert here.parts[0].weights_bytes == 2 * before.parts[0].weights_bytes
-    assert before.predict(4, 4) is not None
-    assert here.predict(4, 4) is None
+    wanted = Wanted(str(tmp_path), placement="alone")
+    (plain, alone), (setup, served) = (hosted(replace(wanted, guesses=guesses), clusters.star(1)) for guesses in (0, 4))
+    assert (plain.limits.guesses, setup.limits.guesses) == (0, 4)
+    assert alone.place(None).predict(4, 4) is not None
+    assert served.place(None).predict(4, 4) is None
 
 
 def test_a_placement_is_described_as_it_is_in_force(tmp_path: Path) -> None:

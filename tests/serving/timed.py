@@ -8,7 +8,7 @@ from simcluster.inference.engine.limits import Limits
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.request import Request
 from simcluster.serving.run import Answers, answer_all
-from simcluster.serving.setup import Layout, Setup, SmallModel
+from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Device, Topology
 from tests.support import clusters
 
@@ -25,14 +25,8 @@ def topology(size: int = 3, latency_s: float = 1e-3) -> Topology:
     return clusters.star(size, 1e7, latency_s, **DEVICES)
 
 
-def run(
-    layout: Layout,
-    requests: list[Request],
-    cluster: Topology | None = None,
-    draft: SmallModel | None = None,
-    **limits: Any,
-) -> Answers:
+def run(layout: Layout, requests: list[Request], cluster: Topology | None = None, **limits: Any) -> Answers:
     """Answer *requests*, which have sizes alone, in the simulator."""
     settings = {"blocks": 10_000, "context": 10_000, "vocabulary": SHAPE.vocabulary, **limits}
-    setup = Setup("", SHAPE, "f32", "none", layout, Limits(**settings), False, requests=tuple(requests), draft=draft)
+    setup = Setup("", SHAPE, "f32", "none", layout, Limits(**settings), False, requests=tuple(requests))
     return answer_all(setup, cluster or topology())

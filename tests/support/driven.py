@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from simcluster.inference.engine.batch import Issued
-from simcluster.inference.engine.guesses import looked_up
 from simcluster.inference.engine.limits import Limits
 from simcluster.inference.engine.scheduler import Scheduler
 from simcluster.inference.load.answers import Answer
@@ -28,11 +27,9 @@ def at_most(running: int, blocks: int = 10**6) -> Scheduler:
 
 
 def next_batch(scheduler: Scheduler) -> Issued | None:
-    """Return the next batch, with guesses that are looked up."""
-    plan = scheduler.plan()
-    if plan is None:
-        return None
-    return scheduler.issue(plan, [looked_up(wish.sequence.tokens, wish.most) for wish in plan.wishes])
+    """Return the next batch, None if there is none now."""
+    chosen = scheduler.plan()
+    return scheduler.issue(chosen) if chosen else None
 
 
 def driven(scheduler: Scheduler, requests: Sequence[Request], time_s: Callable[[Issued], float]) -> list[Answer]:

@@ -17,7 +17,7 @@ from simcluster.inference.request import Request, Sampling
 from simcluster.serving.on_cluster import shape_of_architecture
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import answer_all
-from simcluster.serving.setup import Layout, Setup, SmallModel
+from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology
 from tests.inference.models.test_trained import SIZES, folder_of
 
@@ -33,7 +33,6 @@ class Case:
     layout: Layout
     limits: dict[str, int]
     requests: list[Request]
-    drafts: bool = False
     cancels: dict[str, float] = field(default_factory=dict)
     faults: list[dict[str, Any]] = field(default_factory=list)
     dead_s: float = 1.0
@@ -44,15 +43,6 @@ def model() -> str:
     folder = Path(tempfile.mkdtemp(prefix="served-"))
     folder_of(folder, SIZES)
     return str(folder)
-
-
-@cache
-def small() -> SmallModel:
-    """Return a model of one layer that guesses, with room for most of a sequence."""
-    folder = Path(tempfile.mkdtemp(prefix="small-"))
-    folder_of(folder, SIZES | {"layers": 1, "context": CONTEXT - 4})
-    architecture = open_model(str(folder)).architecture
-    return SmallModel(str(folder), shape_of_architecture(architecture, "f32", "small"), architecture.context)
 
 
 def drawn(seed: int) -> Case:
@@ -80,7 +70,7 @@ def drawn(seed: int) -> Case:
         prompt = tuple(chance.choices(range(64), k=chance.randint(1, 10)))
         sampling = chance.choice([Sampling(), Sampling(0.8, 40, 0.95, seed=number)])
         requests.append(Request(str(number), prompt, chance.randint(1, CONTEXT - len(prompt)), sampling))
-    case = Case(topology, Layout(kind, ranks, layers, prefill), limits, requests, drafts=seed % 2 == 1)
+    case = Case(topology, Layout(kind, ranks, layers, prefill), limits, requests)
     whole = answer_all(setup_of(case, given=True), topology)
     lasts_s = max(answer.times_s[-1] for answer in whole.answers.values())
     arrivals_s = [chance.choice([0.0, chance.uniform(0, lasts_s)]) for _ in requests]
@@ -120,10 +110,9 @@ def setup_of(case: Case, *, given: bool = False) -> Setup:
     """Return the setup of *case*; with the requests *given*, and nothing that follows a loss, or with clients."""
     architecture = open_model(model()).architecture
     limits = Limits(context=architecture.context, vocabulary=architecture.vocabulary, **case.limits)
-    draft = small() if case.drafts and limits.guesses else None
     shape = shape_of_architecture(architecture, "f32", "gpt")
     recovery = None if given else recovery_of(case.topology, Lengths(8, 16), 2)
     return Setup(
         model(), shape, "f32", "real", case.layout, limits, is_real=False,
-        requests=tuple(case.requests) if given else (), recovery=recovery, draft=draft,
+        requests=tuple(case.requests) if given else (), recovery=recovery,
     )  # fmt: skip

@@ -69,9 +69,9 @@ def more_bytes(found: Answers) -> Answers:
         ("tokens = one process", other_token, "N = 2: other tokens than one process for request 0"),
         ("little cache", other_token, "N = 2: other tokens than one process for request 0"),
         (
-            "a draft changes no token",
+            "guesses change no token",
             other_token,
-            "N = 2, with .* right: other tokens than one process for request 0",
+            "N = 2, with .* guesses right: other tokens than one process for request 0",
         ),
         ("answered once", told_twice, "N = 2: request 3 of 16 tokens was told"),
         ("cache bytes", leaked, "N = 2: .* B of 66816 B"),

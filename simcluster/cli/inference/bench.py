@@ -102,21 +102,9 @@ Weights = Annotated[
         autocompletion=one_of(*FORMATS),
     ),
 ]
-Draft = Annotated[
-    str | None,
-    Option(metavar="NAME|FILE", rich_help_panel=CLUSTER, help="A small model with the same tokens that guesses them."),
-]
 Guesses = Annotated[
     int | None,
-    Option(metavar="N", rich_help_panel=CLUSTER, help="Guess up to N tokens per pass, by default 4 with --draft."),
-]
-Acceptance = Annotated[
-    float | None,
-    Option(
-        metavar="P",
-        rich_help_panel=CLUSTER,
-        help="With --draft and --numerics none: the chance that a guess is right, from 0 to 1.",
-    ),
+    Option(metavar="N", rich_help_panel=CLUSTER, help="Guess up to N tokens per pass from the text so far."),
 ]
 ChunkTokens = Annotated[
     int | None,
@@ -162,9 +150,7 @@ def serving(
     placement: PlacementName = None,
     policy: PolicyName = None,
     weights: Weights = None,
-    draft: Draft = None,
     guesses: Guesses = None,
-    acceptance: Acceptance = None,
     chunk_tokens: ChunkTokens = None,
     rendezvous: Rendezvous = None,
     key_file: KeyFile = None,
@@ -186,8 +172,8 @@ def serving(
     from simcluster.inference.load.trace import written_trace
 
     of_cluster = {"backend": backend, "numerics": numerics, "placement": placement, "policy": policy,
-                  "weights": weights, "draft": draft, "guesses": guesses, "acceptance": acceptance,
-                  "chunk_tokens": chunk_tokens, "rendezvous": rendezvous, "key_file": key_file}  # fmt: skip
+                  "weights": weights, "guesses": guesses, "chunk_tokens": chunk_tokens,
+                  "rendezvous": rendezvous, "key_file": key_file}  # fmt: skip
     of_server = {"token_file": token_file, "plain_http": plain_http, "ignore_eos": ignore_eos, "timeout": timeout}
     problems = _problems(topology, url, model, of_server if url is None else of_cluster, timeout)
     asked = Load(rate, requests, burstiness, prompt_tokens, output_tokens, trace, seed)
@@ -237,16 +223,15 @@ def _problems(
 def _on_cluster(topology: str, model: str, options: dict[str, Any], load: Sequence[Offered], seed: int) -> Outcome:
     with torch_loads():
         from simcluster.serving.bench import Served, bench_cluster
-        from simcluster.serving.guessing import Guessing
         from simcluster.topology import load as read
 
     backend = options["backend"] or "sim"
     numerics = options["numerics"] or ("none" if backend == "sim" else "real")
     cluster = read(topology)
     chunk = CHUNK_TOKENS if options["chunk_tokens"] is None else options["chunk_tokens"]
-    guessing = Guessing(options["guesses"], options["draft"], options["acceptance"])
+    guesses, policy = options["guesses"] or 0, options["policy"]
     served = Served(
-        model, backend, options["placement"] or "auto", options["weights"], options["policy"], chunk, guessing, numerics
+        model, backend, options["placement"] or "auto", options["weights"], policy, chunk, guesses, numerics
     )
     nodes = real_options(backend, rendezvous=options["rendezvous"], key_file=options["key_file"])
     found = bench_cluster(served, cluster, load, seed, nodes)

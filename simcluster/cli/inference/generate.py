@@ -12,9 +12,7 @@ from simcluster.cli.inference.gaps import print_gaps
 from simcluster.cli.inference.options import (
     CHUNK_TOKENS,
     MODELS,
-    Acceptance,
     ChunkTokens,
-    DraftName,
     Guesses,
     PlacementName,
     Weights,
@@ -78,9 +76,7 @@ def generate(
     top_k: TopK = 0,
     top_p: TopP = 1.0,
     seed: Seed = 0,
-    draft: DraftName = None,
-    guesses: Guesses = None,
-    acceptance: Acceptance = None,
+    guesses: Guesses = 0,
     chunk_tokens: ChunkTokens = CHUNK_TOKENS,
     weights: Weights = None,
     rendezvous: Rendezvous = None,
@@ -99,13 +95,12 @@ def generate(
         from simcluster.inference.models.tokenizer import Detokenizer
         from simcluster.inference.request import Sampling
         from simcluster.serving.asked import Asked, setup_of
-        from simcluster.serving.guessing import Guessing
         from simcluster.serving.run import answer_all
         from simcluster.topology import load
 
     sampling = Sampling(temperature, top_k, top_p, seed)
     asked = Asked(
-        model, backend, placement, weights, None, chunk_tokens, Guessing(guesses, draft, acceptance),
+        model, backend, placement, weights, None, chunk_tokens, guesses,
         prompt, prompt_tokens, max_tokens, sampling, raw,
     )  # fmt: skip
     cluster = load(topology)

@@ -32,19 +32,7 @@ Weights = Annotated[
     ),
 ]
 Guesses = Annotated[
-    int | None,
-    Option(
-        metavar="N",
-        help="Guess up to N tokens, and check them in one pass: 4 by default with --draft; without it from the text "
-        "so far, by default none.",
-    ),
-]
-DraftName = Annotated[
-    str | None, Option("--draft", metavar="NAME|FILE", help="A small model with the same tokens that guesses them.")
-]
-Acceptance = Annotated[
-    float | None,
-    Option(metavar="P", help="With --draft and times alone: the chance that a guess is right, from 0 to 1."),
+    int, Option(metavar="N", help="Guess up to N tokens from the text so far, and check them in one pass.")
 ]
 PolicyName = Annotated[
     str | None,

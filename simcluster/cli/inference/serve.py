@@ -15,7 +15,6 @@ from simcluster.cli.inference.options import (
     MODELS,
     SERVED_CHUNK_TOKENS,
     ChunkTokens,
-    DraftName,
     Guesses,
     PlacementName,
     PolicyName,
@@ -79,8 +78,7 @@ def serve(
     placement: PlacementName = "auto",
     policy: PolicyName = None,
     weights: Weights = None,
-    draft: DraftName = None,
-    guesses: Guesses = None,
+    guesses: Guesses = 0,
     cache: CacheSize = "1 GB",
     chunk_tokens: ChunkTokens = SERVED_CHUNK_TOKENS,
     queue: Queue = 256,
@@ -100,7 +98,6 @@ def serve(
     token = _token(token_file, all(map(is_loopback, [host, *names])), queue, restarts)
     with torch_loads():
         from simcluster.serving.desk.front import Front
-        from simcluster.serving.guessing import Guessing
         from simcluster.serving.hosting import Wanted, hosted
         from simcluster.serving.hosting import host as run_nodes
         from simcluster.serving.web.app import make_app
@@ -110,7 +107,7 @@ def serve(
 
     wanted = Wanted(
         model, backend, placement, weights, cast("Policy | None", policy),
-        chunk_tokens, Guessing(guesses, draft), _size(cache),
+        chunk_tokens, guesses, _size(cache),
     )  # fmt: skip
     cluster = load(topology)
     setup, served = hosted(wanted, cluster)

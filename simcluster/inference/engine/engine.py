@@ -8,10 +8,8 @@ from typing import Any, Protocol
 
 from simcluster.inference.engine.batch import Issued
 from simcluster.inference.engine.desk import COUNTS, Cancel, Load, NodeLoad, Sink, Source
-from simcluster.inference.engine.guesses import Guesser, LookUp
-from simcluster.inference.engine.queued import Plan, Queued
+from simcluster.inference.engine.queued import Queued
 from simcluster.inference.engine.scheduler import Scheduler
-from simcluster.transport import Transport
 
 
 class Through(Protocol):
@@ -29,19 +27,15 @@ class Through(Protocol):
         """Let the other nodes end: no batch follows."""
 
     @property
-    def node(self) -> Transport:
-        """The first node, for the work of a guesser."""
-
-    @property
     def loads(self) -> tuple[NodeLoad, ...]:
         """The nodes so far."""
 
 
 class Engine:
-    """Answers the requests of *source* to *sink*, in batches that *scheduler* makes, with the guesses of *guesser*.
-    Requests that another engine set aside there continue from what it cached.
+    """Answers the requests of *source* to *sink*, in batches that *scheduler* makes. Requests that another engine set
+    aside there continue from what it cached.
 
-    With *give* it only prefills, and guesses nothing: *give* gets each request with its first token.
+    With *give* it only prefills: *give* gets each request with its first token.
     """
 
     def __init__(
@@ -49,11 +43,9 @@ class Engine:
         scheduler: Scheduler,
         source: Source,
         sink: Sink,
-        guesser: Guesser | None = None,
         give: Callable[[Queued], Awaitable[None]] | None = None,
     ) -> None:
         self._scheduler, self._source, self._sink, self._give = scheduler, source, sink, give
-        self._guesser = guesser or LookUp()
         self._changed = asyncio.Event()
         self._is_closed = False
         self._before = self._counts()  # of an engine that had the scheduler before
@@ -87,12 +79,9 @@ class Engine:
         scheduler = self._scheduler
         while not (self._is_closed and scheduler.is_empty):
             self._changed.clear()
-            plan = scheduler.plan()
-            if plan is not None:
+            if chosen := scheduler.plan():
                 self._tell(through)  # its requests no longer wait
-                issued = scheduler.issue(plan, await self._guesses(through, plan))
-                if issued is not None:
-                    await through.issue(issued)
+                await through.issue(scheduler.issue(chosen))
                 continue
             if scheduler.is_empty:
                 self._tell(through)
@@ -110,11 +99,6 @@ class Engine:
                     self._scheduler.retire(sequence)
             self._tell(through)
             self._changed.set()
-
-    async def _guesses(self, through: Through, plan: Plan) -> Sequence[tuple[int, ...]]:
-        if not plan.wishes or self._give is not None:
-            return ()
-        return await self._guesser.guesses(through.node, plan.wishes, self._scheduler.slots)
 
     def _tell(self, through: Through) -> None:
         now, counts = self._scheduler, {name: count - self._before[name] for name, count in self._counts().items()}

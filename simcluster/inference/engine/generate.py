@@ -54,9 +54,7 @@ async def _pass_on(line: Metered, stage: Stage, sends: asyncio.TaskGroup) -> Non
             sends.create_task(line.send(after, STREAM, content))
         else:
             chosen = await line.compute(stage.choose, batch, stream, cost=costs.head_of(batch))
-            is_plain = len(chosen) == 2 and not batch.guesses  # one token for each, and no log-probabilities
-            content = pack(*(chosen[:1] if is_plain else chosen), loads=line.told(loads))
-            sends.create_task(line.send(0, TOKENS, content))
+            sends.create_task(line.send(0, TOKENS, pack(*chosen, loads=line.told(loads))))
     if after < line.size:
         await line.send(after, STREAM, None)
 
@@ -89,10 +87,6 @@ class FirstStage:
     async def end(self) -> None:
         if not self._is_alone:
             await self._line.send(1, STREAM, None)
-
-    @property
-    def node(self) -> Transport:
-        return self._line
 
     @property
     def loads(self) -> tuple[NodeLoad, ...]:

@@ -101,9 +101,5 @@ class FirstShard:
             self._group.heard(loads)
 
     @property
-    def node(self) -> Transport:
-        return self._group
-
-    @property
     def loads(self) -> tuple[NodeLoad, ...]:
         return self._group.loads

@@ -47,26 +47,10 @@ class Queued:
         """The most tokens that it can have."""
         return len(self.request.prompt) + self.request.max_tokens
 
-    def opening(self, capacity: int, source: int = -1, prefix: int = 0, logprobs: int = NO_LOGPROBS) -> Opened:
-        """Return what opens it at a stage, with room for *capacity* tokens; see Opened."""
-        how = self.request.sampling
-        return Opened(self.slot, capacity, how.temperature, how.top_k, how.top_p, how.seed, source, prefix, logprobs)
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """The wish for guesses: at most *most* tokens after those of *sequence*."""
-
-    sequence: Queued
-    most: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A batch before its guesses: the sequences with the number of their tokens, and the *wishes* of some of them."""
-
-    chosen: Sequence[tuple[Queued, int]]
-    wishes: Sequence[Wish]
+    def opening(self, source: int = -1, prefix: int = 0) -> Opened:
+        """Return what opens it at a stage; see Opened."""
+        how, logprobs = self.request.sampling, self.request.logprobs
+        return Opened(self.slot, self.most, how.temperature, how.top_k, how.top_p, how.seed, source, prefix, logprobs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -50,11 +50,6 @@ class RequestPool:
     def cache_share(self) -> float:
         """The share of the blocks that requests hold; those of kept prefixes are as good as free."""
         return self._room.share
-
-    @property
-    def slots(self) -> Collection[int]:
-        """The slots of running sequences."""
-        return self._by_slot.keys()
 
     def add(self, request: Request) -> str:
         """Put *request* into the queue and return "", or return why it can never be answered.
@@ -123,7 +118,7 @@ class RequestPool:
             return None
         sequence.slot = next(self._slots)
         self._set_aside(sequence)
-        return sequence.opening(sequence.most, logprobs=request.logprobs)
+        return sequence.opening()
 
     def retire(self, sequence: Queued) -> None:
         """Keep the prompt of *sequence*, which has ended here, or free its blocks."""
@@ -176,7 +171,7 @@ class RequestPool:
             sequence.slot = next(self._slots)
             self._by_slot[sequence.slot] = sequence
             insort(self._running, sequence, key=number)
-            self._opened.append(sequence.opening(sequence.most, source, prefix, sequence.request.logprobs))
+            self._opened.append(sequence.opening(source, prefix))
 
     def _close(self, sequence: Queued) -> None:
         """Free the blocks of *sequence*, and let the stages forget it."""

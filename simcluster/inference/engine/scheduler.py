@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from itertools import islice, repeat
 
 from simcluster.inference.engine.batch import Batch, Issued, Piece
-from simcluster.inference.engine.queued import Answer, Plan, Queued, Row, Wish, logprobs_in, next_chunks
+from simcluster.inference.engine.guesses import looked_up
+from simcluster.inference.engine.queued import Answer, Queued, Row, logprobs_in, next_chunks
 from simcluster.inference.engine.request_pool import RequestPool
 from simcluster.inference.request import Reason
 
@@ -57,40 +58,30 @@ class Scheduler(RequestPool):
                 self._set_aside(self._by_slot.pop(sequence.slot))
         self._in_flight, self._running, self._waiting, self._by_id = [], [], [], {}
 
-    def plan(self) -> Plan | None:
-        """Return the next batch without guesses; None if *batches* are in flight, or no sequence can go on before one
-        of them ends. `issue` it before the next one; in between, requests may come and be cancelled, and batches end.
+    def plan(self) -> list[tuple[Queued, int]]:
+        """Return the sequences of the next batch, each with the number of its tokens; none if *batches* are in flight,
+        or no sequence can go on before one of them ends. `issue` them at once.
 
         Decoding sequences come first, in equal groups for the batches in flight; then prompts, by chunks.
         """
         if len(self._in_flight) == self.limits.batches:
-            return None
+            return []
         before = self.preemptions
         chosen = [(sequence, 1) for sequence in self._decoding()]
         if self.preemptions == before:
             self._admit()
-        chosen += next_chunks(self._running, self.limits.chunk_tokens)
-        return Plan(chosen, self._wishes(chosen)) if chosen else None
+        return chosen + next_chunks(self._running, self.limits.chunk_tokens)
 
-    def issue(self, plan: Plan, guesses: Sequence[tuple[int, ...]] = ()) -> Issued | None:
-        """Return the batch of *plan*, with *guesses* for each of its wishes, or without any.
-
-        None if all of its sequences are cancelled by now.
-        """
+    def issue(self, chosen: Sequence[tuple[Queued, int]]) -> Issued:
+        """Return the batch of *chosen*, with guesses for the sequences that decode."""
         pieces, tokens = [], list[int]()
-        found = {wish.sequence.slot: own[: wish.most] for wish, own in zip(plan.wishes, guesses, strict=False)}
-        for sequence, size in plan.chosen:
-            if self._by_slot.get(sequence.slot) is not sequence:
-                continue
+        for sequence, size in chosen:
             start, end = sequence.issued, sequence.issued + size
-            own = found.get(sequence.slot, ())
+            guesses = self._guesses(sequence) if sequence.decodes else ()
             self.prefilled += 0 if sequence.decodes else size
-            self.blocks.trim(sequence.number, len(sequence.tokens) + len(own))
-            pieces.append(Piece(sequence.slot, start, size + len(own), end == len(sequence.tokens), own))
-            tokens += [*sequence.tokens[start:end], *own]
+            pieces.append(Piece(sequence.slot, start, size + len(guesses), end == len(sequence.tokens), guesses))
+            tokens += [*sequence.tokens[start:end], *guesses]
             sequence.issued, sequence.flying = end, sequence.flying + 1
-        if not pieces:
-            return None
         batch = Batch(tuple(pieces), tuple(self._opened), tuple(self._closed))
         self._opened, self._closed = [], []
         self._in_flight.append(batch)
@@ -150,15 +141,11 @@ class Scheduler(RequestPool):
                 found.append(sequence)
         return found
 
-    def _wishes(self, chosen: Sequence[tuple[Queued, int]]) -> list[Wish]:
-        """Return the wishes of decoding sequences, as far as there are free blocks: until `issue` they hold those.
+    def _guesses(self, sequence: Queued) -> tuple[int, ...]:
+        """Return guesses of the tokens after those of *sequence*, if free blocks have room for them.
 
         The last token of an answer is not guessed: the pass before it gives it anyway.
         """
-        found = []
-        for sequence in (one for one, _ in chosen if one.decodes and self.limits.guesses):
-            known = len(sequence.tokens)
-            most = min(self.limits.guesses, sequence.most - known - 1, self.blocks.room(sequence.number) - known)
-            if most > 0 and self.blocks.hold(sequence.number, known + most):
-                found.append(Wish(sequence, most))
-        return found
+        known = len(sequence.tokens)
+        found = looked_up(sequence.tokens, min(self.limits.guesses, sequence.most - known - 1))
+        return found if self.blocks.hold(sequence.number, known + len(found)) else ()

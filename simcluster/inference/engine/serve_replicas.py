@@ -18,7 +18,6 @@ from simcluster.inference.engine.cache.prefixes import Prefixes
 from simcluster.inference.engine.desk import COUNTS, Cancel, Load, NodeLoad, Order, Sink, Source
 from simcluster.inference.engine.engine import Engine
 from simcluster.inference.engine.generate import FirstStage
-from simcluster.inference.engine.guesses import Guesser
 from simcluster.inference.engine.meter import Metered
 from simcluster.inference.engine.queued import Queued
 from simcluster.inference.engine.replica_desk import (
@@ -61,12 +60,9 @@ async def serve_replicas(
     desk: tuple[Source, Sink] | None = None,
     policy: Policy = "least_loaded",
     held: Mapping[str, int] | None = None,
-    guesser: Guesser | None = None,
     prefill: int = 0,
 ) -> None:
     """Answer requests with the whole model, *stage*, on each of *ranks*; the first one has the *desk*.
-
-    *guesser* is this replica's.
 
     least_loaded: a request goes to the replica that has the fewest, to the first of equals. round_robin: in turn.
     prefix_aware: to the one that was given the prompt with the longest common beginning, unless it has more than UNEVEN
@@ -90,7 +86,7 @@ async def serve_replicas(
         moves = _Moves(group, alone, stage, scheduler, tasks, sink)
         source = Orderly(orders, moves.take)
         give = partial(moves.give, to=source.to) if group.rank < prefill else None
-        await Engine(scheduler, source, sink, guesser, give).run(FirstStage(alone, stage, tasks))
+        await Engine(scheduler, source, sink, give).run(FirstStage(alone, stage, tasks))
         sink.done()
 
 

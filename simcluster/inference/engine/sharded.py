@@ -43,7 +43,7 @@ class Shard(Protocol):
         """Return this shard's columns of the logits of the pieces of *batch* that sample."""
 
     def choose(self, batch: Batch, logits: Tensor) -> Chosen:
-        """Return the tokens that those pieces get, from all columns, and how many each gets."""
+        """Return the tokens that those pieces get, from all columns."""
 
 
 class RealShard(Held):
@@ -86,14 +86,10 @@ class RealShard(Held):
 
 
 class TimedShard(Held):
-    """The *place*-th of *count* shards without weights: tensors have sizes alone, and no token is known.
+    """The *place*-th of *count* shards without weights: tensors have sizes alone, and no token is known."""
 
-    A guess is right with the chance *acceptance*.
-    """
-
-    def __init__(self, shape: Shape, place: int, count: int, acceptance: float = 0.0) -> None:
+    def __init__(self, shape: Shape, place: int, count: int) -> None:
         super().__init__(Costs(shape, shape.layers, 1 / count), shape.shard_bytes(1 / count), count)
-        self._acceptance = acceptance
         self._columns = shape.vocabulary * (place + 1) // count - shape.vocabulary * place // count
 
     def embed(self, batch: Batch, tokens: Tensor) -> Tensor:
@@ -113,4 +109,4 @@ class TimedShard(Held):
         return torch.empty(batch.rows, self._columns, device="meta")
 
     def choose(self, batch: Batch, logits: Tensor) -> Chosen:
-        return unknown(batch, self._acceptance)
+        return unknown(batch)

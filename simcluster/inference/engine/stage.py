@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-from simcluster.inference.engine.batch import Batch, Opened, Piece
+from simcluster.inference.engine.batch import Batch, Opened
 from simcluster.inference.models.decoder import Cache, Part, Share
 from simcluster.inference.models.logprobs import rows_of
-from simcluster.inference.models.sampling import uniform
 from simcluster.inference.plan.shape import Shape
 from simcluster.inference.request import NO_LOGPROBS, Sampling
 from simcluster.transport import FREE, Cost
@@ -26,23 +24,14 @@ Sampled = Callable[[Tensor, Sampling, int], int]
 
 
 Chosen: TypeAlias = tuple[Tensor, ...]
-"""Tokens, and how many of them each piece that samples gets, in order. If a piece asks for log-probabilities, also ids
-and log-probabilities: a row for each token, as `logprobs.rows_of` has them.
+"""Tokens; how many of them each piece that samples gets, in order, unless all get one; and if a piece asks for
+log-probabilities, also ids and log-probabilities: a row for each token, as `logprobs.rows_of` has them.
 """
 
 
-def unknown(batch: Batch, acceptance: float = 0.0) -> Chosen:
-    """Return tokens that are not known for the pieces that sample, each with as many as guesses are drawn to be right.
-
-    One after another is right with the chance *acceptance*; the first that is wrong ends the piece.
-    """
-    counts = [1 + _right(piece, acceptance) for piece in batch.pieces if piece.samples]
-    return torch.full((sum(counts),), UNKNOWN, dtype=torch.int32), torch.tensor(counts, dtype=torch.int32)
-
-
-def _right(piece: Piece, acceptance: float) -> int:
-    places = range(piece.start + piece.count - len(piece.guesses), piece.start + piece.count)
-    return sum(1 for _ in takewhile(lambda place: uniform(piece.slot, place) < acceptance, places))
+def unknown(batch: Batch) -> Chosen:
+    """Return a token that is not known for each of the pieces that sample."""
+    return (torch.full((batch.samples,), UNKNOWN, dtype=torch.int32),)
 
 
 class Stage(Protocol):
@@ -64,7 +53,7 @@ class Stage(Protocol):
         """
 
     def choose(self, batch: Batch, logits: Tensor) -> Chosen:
-        """Return the tokens that the pieces of *batch* that sample get, and how many each gets."""
+        """Return the tokens that the pieces of *batch* that sample get."""
 
     def copy_out(self, slot: int, tokens: int) -> tuple[Tensor, Tensor]:
         """Return the keys and values of the first *tokens* of the sequence *slot*."""
@@ -168,7 +157,7 @@ class Sequences:
         cache.keys[:, :, : cache.length], cache.values[:, :, : cache.length] = keys, values
 
     def choose(self, batch: Batch, logits: Tensor) -> Chosen:
-        """Return (the next tokens of the pieces that sample, the number of each), from their rows of *logits*.
+        """Return the next tokens of the pieces that sample, from their rows of *logits*.
 
         A guess that is right is followed by the token after it; a wrong one is replaced, and the next ones are dropped.
         """
@@ -189,7 +178,9 @@ class Sequences:
             row += piece.rows
         found = torch.tensor(chosen, dtype=torch.int32), torch.tensor(counts, dtype=torch.int32)
         asks = any(count != NO_LOGPROBS for count in asked)
-        return (*found, *rows_of(logits[rows], chosen, asked)) if asks else found
+        if asks:
+            return (*found, *rows_of(logits[rows], chosen, asked))
+        return found if batch.guesses else found[:1]
 
 
 class RealStage(Held):
@@ -208,13 +199,10 @@ class RealStage(Held):
 
 
 class TimedStage(Held):
-    """A stage of the layers [*first*, *last*) without weights: tensors have sizes alone, and no token is known.
+    """A stage of the layers [*first*, *last*) without weights: tensors have sizes alone, and no token is known."""
 
-    A guess is right with the chance *acceptance*.
-    """
-
-    def __init__(self, shape: Shape, first: int, last: int, acceptance: float = 0.0) -> None:
-        self._acceptance, self._ends = acceptance, last == shape.layers
+    def __init__(self, shape: Shape, first: int, last: int) -> None:
+        self._ends = last == shape.layers
         ends_bytes = shape.ends_bytes(first == 0, self._ends)
         super().__init__(Costs(shape, last - first), (last - first) * shape.layer_bytes + ends_bytes)
 
@@ -225,7 +213,7 @@ class TimedStage(Held):
         return torch.empty(size, device="meta")
 
     def choose(self, batch: Batch, logits: Tensor) -> Chosen:
-        return unknown(batch, self._acceptance)
+        return unknown(batch)
 
     def copy_out(self, slot: int, tokens: int) -> tuple[Tensor, Tensor]:
         half = torch.empty(

@@ -180,7 +180,7 @@ def _sharded(shelf: Shelf, nodes: Sequence[str], requests: int) -> Placement:
     token_s = tensor_s(shape, paces, reduce, _ends_s(shelf, nodes, requests, requests), requests)
     prompt, paces = shelf.lengths.prompt, [shelf.prefill_pace(name, share) for name in nodes]
     ttft_s = tensor_s(shape, paces, reduce, _ends_s(shelf, nodes, 1, prompt), prompt)
-    parts = tuple(_part(shelf, name, shape.layers, (i == 0, True), requests, share) for i, name in enumerate(nodes))
+    parts = tuple(_part(shelf, name, shape.layers, (True, True), requests, share) for name in nodes)
     return Placement("tensor", parts, requests, requests / token_s, token_s, ttft_s)
 
 

@@ -30,14 +30,11 @@ class Cut:
 
 
 class Shelf:
-    """*shape* on the workers of *topology*, for requests of *lengths*; every number is computed once.
+    """*shape* on the workers of *topology*, for requests of *lengths*; every number is computed once."""
 
-    The first node of a placement has *draft*, too: its memory counts, and its time does not.
-    """
-
-    def __init__(self, topology: Topology, shape: Shape, lengths: Lengths, draft: Shape | None = None) -> None:
+    def __init__(self, topology: Topology, shape: Shape, lengths: Lengths) -> None:
         topology = engine_topology(topology)
-        self.topology, self.shape, self.lengths, self.draft = topology, shape, lengths, draft
+        self.topology, self.shape, self.lengths = topology, shape, lengths
         self.names = topology.workers
         self.pace = cache(self._pace)
         self.hop_s = cache(self._hop_s)
@@ -68,15 +65,7 @@ class Shelf:
         weights = layers * self.shape.layer_bytes + self.shape.ends_bytes(first, last)
         if share < 1:
             weights = self.shape.shard_bytes(share)
-        more, cached = self._draft_bytes(requests) if first else (0.0, 0.0)
-        return weights + more, share * requests * self.shape.cache_bytes(layers, self.lengths.most) + cached
-
-    def _draft_bytes(self, requests: int) -> tuple[float, float]:
-        """Return the bytes of weights and of the caches of *requests* of the draft."""
-        draft = self.draft
-        if draft is None:
-            return 0.0, 0.0
-        return draft.whole_bytes, requests * draft.cache_bytes(draft.layers, self.lengths.most)
+        return weights, share * requests * self.shape.cache_bytes(layers, self.lengths.most)
 
     def _room(self, name: str, first: bool, last: bool, requests: int) -> int:
         """Return the most layers that fit the memory of *name*, with the caches of *requests*."""
@@ -84,8 +73,7 @@ class Shelf:
         if memory is None:
             return self.shape.layers
         each = sum(self.held_bytes(1, False, False, requests))
-        ends = self.shape.ends_bytes(first, last) + (sum(self._draft_bytes(requests)) if first else 0.0)
-        return max(0, min(self.shape.layers, math.floor((memory - ends) / each)))
+        return max(0, min(self.shape.layers, math.floor((memory - self.shape.ends_bytes(first, last)) / each)))
 
     def cut(self, order: tuple[str, ...], requests: int) -> Cut | None:
         """Return the cut of the layers over *order* that gives *requests* the most tokens; None if nothing fits.

@@ -25,7 +25,7 @@ from simcluster.runs.recorder import Recorder
 from simcluster.serving.on_cluster import shape_of_architecture
 from simcluster.serving.program import answer, prepare
 from simcluster.serving.run import Answers, answer_all
-from simcluster.serving.setup import Layout, Setup, SmallModel
+from simcluster.serving.setup import Layout, Setup
 from simcluster.topology import Topology, star
 from simcluster.transport import Transport
 from simcluster.verify.probe import TENSOR_BYTES, Counting
@@ -74,16 +74,8 @@ class Page:
     @cached_property
     def model(self) -> ModelFile:
         """The GPT as a run of one step leaves it."""
-        return self._trained("model", MODEL)
-
-    @cached_property
-    def small(self) -> ModelFile:
-        """A smaller GPT with other weights, which guesses mostly wrong."""
-        return self._trained("small", {**MODEL, "layers": 1})
-
-    def _trained(self, name: str, workload: Mapping[str, object]) -> ModelFile:
-        path = self.home / name
-        trained = {"workload": workload, "stop": {"steps": 1}, "evaluate_every": 1}
+        path = self.home / "model"
+        trained = {"workload": MODEL, "stop": {"steps": 1}, "evaluate_every": 1}
         run("quickstart", overrides=trained, seed=self.seed, out=path, report=False)
         return open_model(str(path))
 
@@ -113,21 +105,14 @@ class Page:
             self._answered[key] = self.answered_again(*key)
         return self._answered[key]
 
-    def answered_again(
-        self, size: int, backend: str = "sim", blocks: int = 100, draft: ModelFile | None = None
-    ) -> Answers:
-        """Answer the requests on *size* nodes with real weights, and room for *blocks* blocks. *draft* guesses."""
+    def answered_again(self, size: int, backend: str = "sim", blocks: int = 100, guesses: int = 0) -> Answers:
+        """Answer the requests on *size* nodes with real weights, room for *blocks* blocks and at most *guesses*."""
         found = self.model.architecture
-        guesses = 0 if draft is None else 3
         limits = Limits(blocks, found.context, found.vocabulary, BLOCK_TOKENS, chunk_tokens=4, guesses=guesses)
         shape = shape_of_architecture(found, "f32", "gpt")
-        small = None
-        if draft is not None:
-            sizes = draft.architecture
-            small = SmallModel(str(draft.path), shape_of_architecture(sizes, "f32", "small"), sizes.context)
         setup = Setup(
             str(self.model.path), shape, "f32", "real", self.layout(size), limits, backend != "sim",
-            requests=self.requests, draft=small,
+            requests=self.requests,
         )  # fmt: skip
         return _answer(setup, size, backend)
 

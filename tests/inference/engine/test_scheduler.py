@@ -290,30 +290,19 @@ def test_a_cancelled_request_frees_its_blocks_at_once_even_in_flight() -> None:
     assert issued.batch.closed == (0,)
 
 
-def test_a_sequence_cancelled_while_its_guesses_are_made_leaves_the_batch() -> None:
-    scheduler = Scheduler(Limits(blocks=8, context=16, vocabulary=10, block_tokens=2, guesses=3))
-    for name in "01":
-        assert scheduler.add(Request(name, (1, 2), 8)) == ""
-    assert next_batch(scheduler) is not None
-    scheduler.take([3, 3])
-    # 3 tokens of each are known: 2 of 8 blocks each, and with 3 guesses 3 blocks.
-    plan = scheduler.plan()
-    assert plan is not None
-    assert [wish.most for wish in plan.wishes] == [3, 3]
-    assert scheduler.blocks.free == 2
-    scheduler.cancel("0")
-    issued = scheduler.issue(plan, [(4, 4, 4), (5,)])
-    assert issued is not None
-    assert [(piece.slot, piece.count, piece.guesses) for piece in issued.batch.pieces] == [(1, 2, (5,))]
-    assert issued.batch.closed == (0,)
-    assert scheduler.blocks.free == 6  # 4 tokens in 2 blocks: those of guesses that were not made are free
-    scheduler.take([5, 6], [2])
-    assert (scheduler.proposed, scheduler.accepted) == (1, 1)
-    plan = scheduler.plan()
-    assert plan is not None
-    scheduler.cancel("1")
-    assert scheduler.issue(plan, [(4, 4, 4)]) is None
-    assert scheduler.blocks.free == 8
+def test_guesses_without_free_blocks_are_left_out() -> None:
+    # With their first tokens, the requests have 4 and 2 blocks of 2; three guesses of the first one take another block.
+    for blocks, guesses in ((7, (2, 3, 1)), (6, ())):
+        scheduler = Scheduler(Limits(blocks=blocks, context=16, vocabulary=10, block_tokens=2, guesses=3))
+        assert scheduler.add(Request("0", (1, 2, 3, 1, 2, 3), 6)) == ""
+        assert scheduler.add(Request("1", (4, 5, 6), 6)) == ""
+        assert next_batch(scheduler) is not None
+        scheduler.take([1, 1])
+        issued = next_batch(scheduler)
+        assert issued is not None
+        assert [piece.guesses for piece in issued.batch.pieces] == [guesses, ()]
+        assert issued.tokens == (1, *guesses, 1)
+        assert (scheduler.preemptions, scheduler.blocks.free) == (0, 0)
 
 
 def test_a_prompt_begins_with_the_chunks_that_an_earlier_one_left() -> None:

@@ -32,16 +32,6 @@ class Blocks:
             self.peak = max(self.peak, self.total - self.free)
         return True
 
-    def trim(self, sequence: Hashable, tokens: int) -> None:
-        """Free the blocks of *sequence* beyond those of *tokens*."""
-        spare = max(0, self._held.get(sequence, 0) - self.needed(tokens))
-        self.free += spare
-        self._held[sequence] -= spare
-
-    def room(self, sequence: Hashable) -> int:
-        """Return the most tokens for which *sequence* has blocks, or can get them now."""
-        return (self._held.get(sequence, 0) + self.free) * self.tokens
-
     def release(self, sequence: Hashable) -> None:
         """Free all that *sequence* holds."""
         self.free += self._held.pop(sequence, 0)
