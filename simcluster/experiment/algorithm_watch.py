@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from simcluster.documents.own_lines import update_line
 from simcluster.payload import Message, Sendable
-from simcluster.process.places import own_frame, own_place, written
+from simcluster.process.places import own_place, user_frames, written
 from simcluster.runs.doubts import IN_PLACE, READ, SENT
 from simcluster.runs.record import NodeRecord
 from simcluster.transport import ANY, Any_, Cost, Transport
@@ -44,6 +44,7 @@ class AlgorithmWatch:
 
         @wraps(found)
         def receiving(*args: Any) -> Any:
+            self._look()
             self._read.update(_kind(arg) for arg in args if isinstance(arg, str))
             return found(*args)
 
@@ -94,14 +95,18 @@ class AlgorithmWatch:
         """Note weights that have changed since the last look, by neither work, `replica.load` nor `replica.apply`."""
         if self._working or (now := self._weights()) == self._before:
             return
+        frames = list(user_frames(sys._getframe(2)))
+        if not frames:
+            return  # a task of the library: the next look names the line
         is_loaded, self._before = bool(now) and now[0] != self._before[0], now
-        frame = own_frame(sys._getframe(2))
-        if is_loaded or frame is None:
+        if is_loaded:
             return
-        file, name = frame.f_code.co_filename, frame.f_code.co_name
-        line = update_line(file, name, frame.f_lineno)
+        places = [(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno) for frame in frames]
+        lines = [update_line(*place) for place in places]
+        number = next((number for number, line in enumerate(lines) if line), 0)  # else the innermost
+        line, (file, name, _) = lines[number], places[number]
         if line != 0:
-            at = written(frame) if line is None else f"{file}:{line} ({name})"
+            at = written(frames[number]) if line is None else f"{file}:{line} ({name})"
             self._record.notice(IN_PLACE, "" if line else "before", at)
 
 

@@ -131,6 +131,9 @@ def run_plan(
     return finished
 
 
+NOT_KEPT = "nothing is kept; with checkpoint: {every: N} a run can be resumed"
+
+
 def _note_doubts(record: RunRecord, plan: Experiment, state: SharedState) -> None:
     """Add to *record* what its warnings are made from."""
     record.extra[SHARED] = state.warnings(record)
@@ -147,7 +150,7 @@ def _record(plan: Experiment, job: ClusterJob, folder: Path, live: LiveFile) -> 
         error.seed, error.folder = plan.seed, None
         raise
     except KeyboardInterrupt as end:
-        for line in _ways_on(plan, folder):
+        for line in _ways_on(plan, folder) or [NOT_KEPT]:
             end.add_note(line)
         raise
     finally:

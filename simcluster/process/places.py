@@ -7,12 +7,12 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
 
-_PYTHON = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_PYTHON = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts"))
 MOST_LINE = 120
 
 _PACKAGE = Path(__file__).parent.parent
@@ -71,15 +71,16 @@ def place(frame: FrameType | None) -> str:
 
 def own_place(frame: FrameType | None) -> str:
     """Return "file:line (function)" of the innermost frame in user code; "" if there is none."""
-    own = own_frame(frame)
+    own = next(user_frames(frame), None)
     return "" if own is None else written(own)
 
 
-def own_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame in user code, from *frame* outwards."""
-    while frame is not None and not is_own(frame.f_code.co_filename):
+def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield the frames in user code, from *frame* outwards."""
+    while frame is not None:
+        if is_own(frame.f_code.co_filename):
+            yield frame
         frame = frame.f_back
-    return frame
 
 
 def is_own(file: str) -> bool:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from types import CoroutineType
 from typing import TextIO
 
-from simcluster.process.places import is_own, original, own_frame
+from simcluster.process.places import is_own, original, user_frames
 
 _SAID = re.compile(r"coroutine '(?P<name>[^']+)' was never awaited")
 _MADE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
@@ -103,7 +103,7 @@ def _origin(made: Sequence[tuple[str, str | int, str]]) -> str:
 
 def _freed(name: str) -> str:
     """Return the place in user code where a coroutine of *name* is being freed; "" unless that line calls it."""
-    frame = own_frame(sys._getframe(1))
+    frame = next(user_frames(sys._getframe(1)), None)
     if frame is None:
         return ""
     code, called = frame.f_code, re.compile(rf"\b{re.escape(name.rpartition('.')[2])}\s*\(")

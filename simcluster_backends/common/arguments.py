@@ -18,8 +18,9 @@ def wrong_peer(peer: object, rank: int, names: Sequence[str]) -> TypeError | Val
         return TypeError(f"a node is addressed by its rank, not by its name: {known}")
     if not isinstance(peer, int):
         return TypeError(f"a rank is a whole number, not {_shown(peer)}")
-    others = f"0 to {len(names) - 1} except {rank}" if len(names) > 1 else "none: this node is alone"
-    return ValueError(f"rank {peer} is no peer of rank {rank}: expected {others}")
+    others = f"expected 0 to {len(names) - 1} except {rank}"
+    alone = "this node is alone and has no peers; send only if node.size > 1"
+    return ValueError(f"rank {peer} is no peer of rank {rank}: {others if len(names) > 1 else alone}")
 
 
 def check_tag(tag: object) -> None:

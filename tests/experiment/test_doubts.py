@@ -55,6 +55,17 @@ MISTAKES: dict[str, tuple[str, str, str, int]] = {
         "such work takes no virtual time",
         5,
     ),
+    "a step in place before an all-reduce of the library": (
+        "from simcluster.collectives import flatten, ring_all_reduce, unflatten\n\n\n"
+        "async def mean(node, replica, step):\n"
+        "    total = await ring_all_reduce(node, flatten(replica.parameters), f'mean/{step}')\n"
+        "    replica.load(unflatten(total / node.size, replica.parameters))\n\n\n" + BEGIN + LOOP + WORK
+        + "        for p, g in zip(replica.parameters, gradients):\n            p -= 0.1 * g\n"
+        "        await mean(node, replica, step)\n" + RECORD,
+        "in_place",
+        "changes weights in place outside node.compute, 8 times",
+        13,
+    ),
     "an optimizer of one's own": (
         "import torch\n\n\n" + BEGIN + "    sgd = torch.optim.SGD(replica.parameters, lr=0.1)\n" + LOOP + WORK
         + "        for p, g in zip(replica.parameters, gradients):\n            p.grad = g\n"

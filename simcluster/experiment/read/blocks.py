@@ -43,7 +43,10 @@ def read_topology(reading: Reading, overrides: Mapping[str, Any]) -> Topology | 
     source = reading.document.get(("topology",))
     if not isinstance(source, (str, dict)):
         more = "" if source is MISSING else ", or a topology"
-        reading.bad(("topology",), f"the name or path of a topology file{more}")
+        matrix = "; of a matrix: Topology.from_networkx(networkx.from_numpy_array(matrix), device='raspberry-pi-5')"
+        shape = getattr(source, "shape", None)
+        more += matrix if shape is not None or isinstance(source, list) else ""
+        reading.bad(("topology",), f"the name or path of a topology file{more}", shape and f"an array of shape {shape}")
         return None
     folder = reading.folder_of(("topology",))
     if isinstance(source, str) and not Path(source).is_absolute() and os.path.isfile(folder / source):

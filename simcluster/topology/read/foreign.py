@@ -140,6 +140,9 @@ def _unnamed(graphml: str, file: str) -> list[Problem]:
 
 def from_networkx_document(graph: networkx.Graph[Any], device: Any, link: Attributes) -> dict[str, Any]:
     """Return the document of a networkx graph. Nodes get what they lack of *device*, edges of *link*."""
+    if not hasattr(graph, "nodes"):
+        found, expected = type(graph).__name__, "a graph of networkx; of a matrix: networkx.from_numpy_array(matrix)"
+        raise UsageError(Problem("graph", f"a {found}", expected))
     document = from_graph(graph)
     own = device if isinstance(device, dict) else {"device": device} if device is not None else {}
     for name, keys in document["nodes"].items():
