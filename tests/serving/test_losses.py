@@ -15,7 +15,7 @@ from simcluster.inference.engine.limits import Limits
 from simcluster.inference.models.open import open_model
 from simcluster.inference.plan.times import Lengths
 from simcluster.inference.request import Request, Sampling, rest
-from simcluster.serving import parts
+from simcluster.serving import program
 from simcluster.serving.on_cluster import shape_of_architecture
 from simcluster.serving.replan import recovery_of
 from simcluster.serving.run import Answers, answer_all
@@ -175,13 +175,13 @@ def test_a_returning_replica_makes_no_other_prefill_again(model: str, expected: 
 def test_a_returning_replica_loads_the_model_before_the_others_wait_for_it(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded_s, made = list[float](), parts._made
+    loaded_s, made = list[float](), program.part_of
 
     def noted(*given: Any) -> Any:
         loaded_s.append(asyncio.get_running_loop().time())
         return made(*given)
 
-    monkeypatch.setattr(parts, "_made", noted)
+    monkeypatch.setattr(program, "part_of", noted)
     setup = setup_of(model, LAYOUTS["replicas"], requests())
     at_s = answer_all(setup, CLUSTER).answers["2"].times_s[2]
     loaded_s.clear()
