@@ -23,7 +23,8 @@ PIECES_OF_A_STEP = 2
 LEAST_STARTUP_S = 1e-6
 """Smaller values are noise."""
 
-FIRST_WAKEUP_S, FITS = 300e-6, 3
+FIRST_WAKEUP_S, MOST_WAKEUP_S, FITS = 300e-6, 10e-3, 4
+"""The first wait that is tried, the longest (kernels give a thread its turn within milliseconds), and how many."""
 
 
 def wakeup_of(topology: Topology, own: Mapping[int, Sequence[Row]]) -> float:
@@ -31,7 +32,7 @@ def wakeup_of(topology: Topology, own: Mapping[int, Sequence[Row]]) -> float:
     round, take as long as measured.
 
     A kernel lets a running thread go on for a while. A step's time grows with the wait almost in proportion, so the
-    secant method needs few simulations.
+    secant method needs few simulations. The best of those tried counts.
     """
     own = {number: rows for number, rows in own.items() if any(row.parts[0] == STEP for row in rows)}
 
@@ -45,14 +46,14 @@ def wakeup_of(topology: Topology, own: Mapping[int, Sequence[Row]]) -> float:
 
     if not own or (before := missing_s(0.0)) <= 0.0:
         return 0.0
-    before_s, wakeup_s = 0.0, FIRST_WAKEUP_S
-    for _ in range(FITS):
-        missing = missing_s(wakeup_s)
-        slope = (missing - before) / (wakeup_s - before_s) if wakeup_s != before_s else 0.0
+    tried, before_s, wakeup_s = {0.0: before}, 0.0, FIRST_WAKEUP_S
+    while len(tried) <= FITS and wakeup_s not in tried:
+        tried[wakeup_s] = missing = missing_s(wakeup_s)
+        slope = (missing - before) / (wakeup_s - before_s)
         if slope >= 0.0:
             break
-        before_s, before, wakeup_s = wakeup_s, missing, max(0.0, wakeup_s - missing / slope)
-    return wakeup_s
+        before_s, before, wakeup_s = wakeup_s, missing, min(max(0.0, wakeup_s - missing / slope), MOST_WAKEUP_S)
+    return min(tried, key=lambda each_s: abs(tried[each_s]))
 
 
 def _mean_s(rows: Sequence[Row], what: str) -> float:

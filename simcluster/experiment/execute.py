@@ -131,7 +131,7 @@ def run_plan(
     return finished
 
 
-NOT_KEPT = "nothing is kept; with checkpoint: {every: N} a run can be resumed"
+NOT_KEPT = "nothing of this run is kept; with checkpoint: {every: N} a run can be resumed"
 
 
 def _note_doubts(record: RunRecord, plan: Experiment, state: SharedState) -> None:
@@ -150,7 +150,7 @@ def _record(plan: Experiment, job: ClusterJob, folder: Path, live: LiveFile) -> 
         error.seed, error.folder = plan.seed, None
         raise
     except KeyboardInterrupt as end:
-        for line in _ways_on(plan, folder) or [NOT_KEPT]:
+        for line in _ways_on(plan, folder) if plan.checkpoint is not None else [NOT_KEPT]:
             end.add_note(line)
         raise
     finally:

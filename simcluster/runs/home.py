@@ -15,7 +15,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.paths.given_path import given_path
 from simcluster.paths.last_run import last_run, lead
 from simcluster.runs.destination import check_writable, default_name
-from simcluster.runs.folder import CHECKPOINTS, SOURCE, SUMMARY
+from simcluster.runs.folder import CHECKPOINTS, LIVE, SOURCE, SUMMARY
 
 log = logging.getLogger("simcluster.run")
 
@@ -68,6 +68,7 @@ class RunHome:
         try:
             self._made_root = not root.exists()
             root.mkdir(parents=True, exist_ok=True)
+            _make_room(link)
             found = _numbered(root, f"{link.name}-{changed}" if changed else link.name)
         except OSError as error:
             why = f"{link} cannot be written: {error.strerror}; choose another out"
@@ -98,3 +99,16 @@ def _numbered(root: Path, stem: str) -> Path:
             os.mkdir(root / f"{stem}-{number}")
             return root / f"{stem}-{number}"
     raise AssertionError("a number that is free")
+
+
+def _make_room(link: Path) -> None:
+    """Number the run in *link* if that is a directory itself, as earlier versions made it; not one in progress."""
+    if link.is_symlink() or not (link / SUMMARY).is_file() or (link / LIVE).exists():
+        return
+    moved = _numbered(link.parent, link.name)
+    try:
+        os.rename(link, moved)  # onto the empty directory
+    except OSError:  # another process was first
+        moved.rmdir()
+    else:
+        log.warning("%s is now %s: its old name leads to the last run", link, moved)

@@ -74,7 +74,7 @@ async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeR
 
 @dataclass(frozen=True)
 class _Loaded:
-    """What a node has *made* of its part, and the scheduler of the engine that it may have."""
+    """A node's part, *made*, with the scheduler of its engine."""
 
     made: Stage | Shard
     scheduler: Scheduler

@@ -132,9 +132,7 @@ def sweep(
     fixed = {key: value_at(key, value) for key, value in {**said, **keys, **(overrides or {})}.items()}
     experiment = experiment_value(experiment)
 
-    def home(name: str, *_: object) -> Path:
-        return given_path(out, "--out") if out is not None else Path("runs") / f"{name}-sweep"
-
+    home = partial(_home, out)
     processes = _processes(jobs, engine_name)
     points = read_points(
         experiment, axes, fixed, seeds=seeds, seed=seed, backend=backend, topology=topology, compute=compute,
@@ -157,6 +155,10 @@ def sweep(
             raise
     _write(done, report=report)
     return done
+
+
+def _home(out: str | Path | None, name: str, *_: object) -> Path:
+    return given_path(out, "--out") if out is not None else Path("runs") / f"{name}-sweep"
 
 
 def _processes(jobs: int | None, engine_name: str) -> int:

@@ -7,7 +7,8 @@ from statistics import median
 import pytest
 
 from simcluster.calibrate import calibrate
-from simcluster.calibrate.rehearsed import rehearsed_again, wakeup_of
+from simcluster.calibrate.rehearsed import MOST_WAKEUP_S, rehearsed_again, wakeup_of
+from simcluster.calibrate.samples import STEP
 from simcluster.topology import Topology, load, loads
 
 
@@ -32,3 +33,11 @@ def test_the_wait_is_found_again(wakeup_s: float) -> None:
     again = load(without.document | {"machines": {"m": {"cores": 2, "wakeup": f"{fitted_s} s"}}})
     misfit = median(rehearsed_again(again, rows, 0, number)[0] for number, rows in own.items())
     assert misfit == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_wait_that_explains_nothing_stays_small() -> None:
+    found = calibrate(machine("0 s"), backend="sim", workload={"name": "mnist_mlp"})
+    slow = [row._replace(seconds=100 * row.seconds) if row.parts[0] == STEP else row for row in found.rounds.rows]
+    own = {number: [row for row in slow if row.number == number] for number in found.rounds.kept}
+    assert 0 < wakeup_of(machine("0 s"), own) <= MOST_WAKEUP_S
+    assert wakeup_of(machine("0 s"), {}) == 0

@@ -98,10 +98,17 @@ async def one_run_of_mine(node: Any, replica: Any) -> None:
     """Do nothing."""
 
 
-def test_a_directory_with_the_name_of_the_last_run_stays(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_directory_with_the_old_name_is_numbered_unless_its_run_is_not_finished(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     (write(LAST) / "notes.txt").write_text("mine")
-    assert one_run().name == f"{LAST.name}-1"
-    assert (LAST / "notes.txt").read_text() == "mine"
+    assert one_run().name == f"{LAST.name}-2"
+    assert (LAST.with_name(f"{LAST.name}-1") / "notes.txt").read_text() == "mine"
+    assert "its old name leads to the last run" in caplog.text
+    os.unlink(LAST)
+    (LAST / "checkpoints").mkdir(parents=True)
+    assert one_run().name == f"{LAST.name}-3"
+    assert os.listdir(LAST) == ["checkpoints"]
     assert "stays as it is" in caplog.text
 
 

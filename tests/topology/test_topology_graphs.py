@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import networkx
+import numpy
 import pytest
 
+import simcluster
 from simcluster.errors import UsageError
 from simcluster.experiment.read.read import read_experiment
 from simcluster.topology import Topology, from_networkx, load
@@ -111,3 +113,16 @@ def test_a_graph_with_many_attributes_is_one_short_line(caplog: pytest.LogCaptur
     (line,) = lines(caplog)
     assert len(line) < 20 * 55 + 100
     assert line.endswith(", and 10 more")
+
+
+def test_a_matrix_is_told_how_it_becomes_a_graph() -> None:
+    matrix = numpy.ones((3, 3))
+    for topology in (matrix, matrix.tolist()):
+        with pytest.raises(
+            UsageError, match=r"Topology\.from_networkx\(networkx\.from_numpy_array\(matrix\)"
+        ) as caught:
+            simcluster.run("quickstart", topology=topology)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match=r"found a ndarray, expected a graph of networkx; of a matrix"):
+        from_networkx(matrix, **PI)
+    assert len(from_networkx(networkx.from_numpy_array(matrix - numpy.eye(3)), **PI).workers) == 3

@@ -224,23 +224,6 @@ def _read(reading: Reading, of_topology: Mapping[str, Any], home: Home | None) -
         raise UsageError(reading.problems)
     name = _name(reading, top)
     often = top.evaluate_every or max(1, -(-steps // EVALUATIONS))
-    resolved = {
-        "name": name,
-        "topology": _written(cluster),
-        "algorithm": algorithm_block,
-        "workload": workload_block,
-        "stop": top.stop.block,
-        "evaluate_every": often,
-        **({"evaluate_consensus": True} if top.evaluate_consensus else {}),
-        "faults": top.planned or [],
-        "seed": top.seed,
-        "numerics": top.numerics,
-        "check_memory": top.check_memory,
-        **({"checkpoint": top.checkpoint.block} if top.checkpoint is not None else {}),
-        **({"observe": top.observe.block} if top.observe.block else {}),
-        **({"regroup": False} if not top.regroup else {}),
-        "backend": top.backend,
-    }
     return Experiment(
         name=name,
         topology=cluster,
@@ -259,9 +242,32 @@ def _read(reading: Reading, of_topology: Mapping[str, Any], home: Home | None) -
         observe=top.observe,
         regroup=top.regroup,
         backend=top.backend,
-        document=resolved,
+        document=_resolved(top, name, cluster, algorithm_block, workload_block, often),
         by_topology=by_topology,
     )
+
+
+def _resolved(
+    top: ExperimentBlock, name: str, cluster: Topology, algorithm: Mapping[str, Any], workload: Any, often: int
+) -> dict[str, Any]:
+    """Return the experiment with all that was left out, as `summary.json` and later readers have it."""
+    return {
+        "name": name,
+        "topology": _written(cluster),
+        "algorithm": algorithm,
+        "workload": workload,
+        "stop": top.stop.block,
+        "evaluate_every": often,
+        **({"evaluate_consensus": True} if top.evaluate_consensus else {}),
+        "faults": top.planned or [],
+        "seed": top.seed,
+        "numerics": top.numerics,
+        "check_memory": top.check_memory,
+        **({"checkpoint": top.checkpoint.block} if top.checkpoint is not None else {}),
+        **({"observe": top.observe.block} if top.observe.block else {}),
+        **({"regroup": False} if not top.regroup else {}),
+        "backend": top.backend,
+    }
 
 
 def _written(cluster: Topology) -> Mapping[str, Any]:

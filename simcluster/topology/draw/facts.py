@@ -117,9 +117,10 @@ def describe(topology: Topology) -> str:
     if topology.inbox_bytes is not None:
         unread = f"{format_size(topology.inbox_bytes)} per peer" if topology.inbox_bytes else "nothing"
         lines.append(f"inboxes: a node accepts {unread} before its recv")
-    for machine, (cores, _) in topology.machines.items():
+    for machine, (cores, wakeup_s) in topology.machines.items():
         names = [node.name for node in topology.nodes.values() if node.machine == machine]
         lines.append(f"{machine}: {_count(cores, 'core')}, shared by {', '.join(names) or 'no node'}")
+        lines[-1] += f"; a thread waits {format_latency(wakeup_s)} for a busy one" if wakeup_s else ""
     lines += [f"background from {flow}" for flow in topology.background]
     rows = []
     for link in topology.links:

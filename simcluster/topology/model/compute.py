@@ -35,7 +35,7 @@ def kind_of(compute: str) -> str:
 
 
 class Machine(NamedTuple):
-    """What several nodes share: *cores*, and how long a thread that wakes up waits for one if all are busy."""
+    """A machine that several nodes share: its *cores*, and the wait of a thread that wakes up while all are busy."""
 
     cores: int
     wakeup_s: float = 0.0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from simcluster.topology import Topology, loads
+from simcluster.topology import Topology, describe, loads
 from simcluster.transport import Cost, Transport
 from simcluster_backends.sim import run_bodies
 
@@ -139,3 +139,8 @@ def test_a_message_that_wakes_an_event_loop_waits_by_the_share_of_cores_that_hav
     # One core: 0.1 s until the event loop runs, and then 0.1 s of overhead at half speed.
     ends = run_bodies([compute, sends, receives], waking(cores, recv_overhead="100 ms"))
     assert ends[2] == pytest.approx(came_s, abs=1e-6)
+
+
+def test_the_wait_is_described() -> None:
+    assert "m: 2 cores, shared by a, b, c; a thread waits 100 ms for a busy one" in describe(waking(2))
+    assert "a thread waits" not in describe(machine(2))
