@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+import simcluster
 from simcluster.documents.user_code import load_function
 from simcluster.errors import UsageError
 from simcluster.experiment.node import _explained
@@ -96,3 +97,16 @@ def test_slips_with_costs_and_steps_are_noted_with_the_line_to_write() -> None:
 
 async def _steps() -> Any:
     yield 1
+
+
+@pytest.mark.parametrize(("keys", "says"), [({}, ["nothing of this run is kept"]), ({"checkpoint": {"every": 1}}, [])])
+def test_ctrl_c_says_that_nothing_is_kept_unless_checkpoints_were_asked_for(
+    keys: dict[str, Any], says: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(job: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simcluster_backends.sim.run_cluster", interrupted)
+    with pytest.raises(KeyboardInterrupt) as end:
+        simcluster.run("quickstart", overrides=keys, out=tmp_path / "run", report=False)
+    assert [note.partition(";")[0] for note in getattr(end.value, "__notes__", [])] == says
