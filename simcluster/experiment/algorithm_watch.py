@@ -33,6 +33,7 @@ class AlgorithmWatch:
     def __init__(self, node: Transport, replica: Replica, record: NodeRecord) -> None:
         self._node, self._replica, self._record = node, replica, record
         self._working = 0
+        self._unplaced = False
         self._sent: dict[str, tuple[str, int]] = {}
         self._read: set[str] = set()
         self._before = self._weights()
@@ -53,7 +54,7 @@ class AlgorithmWatch:
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         self._look()
         if isinstance(tag, str):
-            place, times = self._sent.get(_kind(tag)) or (own_place(sys._getframe(1)), 0)
+            place, times = self._sent.get(_kind(tag)) or (own_place(sys._getframe()), 0)
             self._sent[_kind(tag)] = place, times + 1
         await self._node.send(to, tag, content)
 
@@ -93,14 +94,16 @@ class AlgorithmWatch:
 
     def _look(self) -> None:
         """Note weights that have changed since the last look, by neither work, `replica.load` nor `replica.apply`."""
-        if self._working or (now := self._weights()) == self._before:
+        if self._working:
             return
-        frames = list(user_frames(sys._getframe(2)))
+        before, self._before = self._before, self._weights()
+        is_loaded = self._before[:1] != before[:1]
+        if self._before != before and not is_loaded:
+            self._unplaced = True
+        frames = list(user_frames(sys._getframe())) if self._unplaced else []
         if not frames:
-            return  # a task of the library: the next look names the line
-        is_loaded, self._before = bool(now) and now[0] != self._before[0], now
-        if is_loaded:
-            return
+            return  # none in a task of the library: the next look names the line
+        self._unplaced = False
         places = [(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno) for frame in frames]
         lines = [update_line(*place) for place in places]
         number = next((number for number, line in enumerate(lines) if line), 0)  # else the innermost

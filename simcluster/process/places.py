@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import linecache
 import os
 import re
@@ -76,11 +77,21 @@ def own_place(frame: FrameType | None) -> str:
 
 
 def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield the frames in user code, from *frame* outwards."""
+    """Yield the frames in user code, from *frame* outwards; within a task, none of what runs its event loop."""
+    outermost = _outermost_of_task()
     while frame is not None:
         if is_own(frame.f_code.co_filename):
             yield frame
-        frame = frame.f_back
+        frame = None if frame is outermost else frame.f_back
+
+
+def _outermost_of_task() -> FrameType | None:
+    """Return the frame of the coroutine that the task at work runs; None outside tasks."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        return None
+    return None if task is None else getattr(task.get_coro(), "cr_frame", None)
 
 
 def is_own(file: str) -> bool:
