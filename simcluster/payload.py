@@ -15,7 +15,6 @@ import msgspec
 import torch
 from torch import Tensor
 
-from simcluster.process.late_copies import late_copy
 from simcluster.unknown_number import UnknownNumber
 
 Scalar: TypeAlias = bool | int | float | str | None
@@ -40,10 +39,6 @@ class Payload(msgspec.Struct, frozen=True):
 
 class Lent(Payload, frozen=True):
     """A payload whose tensors the sender does not change until `send` has returned or raised: see `lend`."""
-
-
-class Given(Lent, frozen=True):
-    """A payload with tensors that the sender never changes again: see `give`."""
 
 
 Sendable: TypeAlias = Payload | Tensor | Sequence[Tensor] | Mapping[str, Scalar] | Scalar
@@ -89,11 +84,6 @@ def pack(*tensors: Tensor, **values: Scalar) -> Payload:
 def lend(*tensors: Tensor, **values: Scalar) -> Payload:
     """Like `pack`, but promise not to change *tensors* until `send` has returned or raised: they need no copy."""
     return Lent(tensors, values)
-
-
-def give(*tensors: Tensor, **values: Scalar) -> Payload:
-    """Like `pack`, but promise never to change *tensors* again: the simulator need not copy them."""
-    return Given(tensors, values)
 
 
 def as_payload(content: Sendable) -> Payload:
@@ -238,10 +228,9 @@ def count_once(tensor: Tensor) -> Tensor:
 
 
 def freeze(content: Payload) -> Payload:
-    """Return a copy that is independent of the sender's tensors; those given are copied only when they are changed."""
-    copy = _late_copy if isinstance(content, Given) else _copy
+    """Return a copy that is independent of the sender's tensors."""
     tensors = [
-        tensor if tensor.is_meta and not tensor.requires_grad else copy(tensor) for tensor in content.tensors
+        tensor if tensor.is_meta and not tensor.requires_grad else _copy(tensor) for tensor in content.tensors
     ]  # without values there is nothing to copy
     return Payload(tuple(tensors), dict(content.values))
 
@@ -252,7 +241,3 @@ def _copy(tensor: Tensor) -> Tensor:
     if tensor.is_cpu:
         return tensor.clone(memory_format=torch.contiguous_format)
     return tensor if tensor.is_meta else tensor.cpu().contiguous()
-
-
-def _late_copy(tensor: Tensor) -> Tensor:
-    return late_copy(tensor) if tensor.is_cpu and not tensor.requires_grad else _copy(tensor)

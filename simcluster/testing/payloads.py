@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from simcluster.payload import give, lend, pack, sizes_of
+from simcluster.payload import lend, pack, sizes_of
 from simcluster.testing.harness import A_MOMENT_S, RunBodies, error_of, run
 from simcluster.transport import Transport
 
@@ -82,13 +82,13 @@ def a_lent_tensor_is_the_senders_again_once_it_has_left(run_bodies: RunBodies) -
     run(run_bodies, sender, receiver)
 
 
-def what_is_given_stays_the_senders_and_what_arrives_is_the_receivers(run_bodies: RunBodies) -> None:
+def what_is_lent_twice_stays_the_senders_and_what_arrives_is_the_receivers(run_bodies: RunBodies) -> None:
     async def sender(node: Transport) -> None:
         weights = torch.ones(200_000)
-        await node.send(1, "w", give(weights))
-        await node.send(1, "w", give(weights))
+        await node.send(1, "w", lend(weights))
+        await node.send(1, "w", lend(weights))
         await node.recv(1, "changed")
-        assert torch.equal(weights, torch.ones(200_000)), "a receiver has changed what was given"
+        assert torch.equal(weights, torch.ones(200_000)), "a receiver has changed what was lent"
 
     async def receiver(node: Transport) -> None:
         first, second = await node.recv(0, "w"), await node.recv(0, "w")

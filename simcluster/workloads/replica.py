@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from simcluster.compute import HOST
 from simcluster.errors import Problem, UsageError
-from simcluster.process.late_copies import take_over
 from simcluster.transport import Cost
 from simcluster.workloads.checks import try_out
 from simcluster.workloads.costs.counter import Counter
@@ -188,16 +187,11 @@ class Replica(Evaluable):
         take_step(optimizer, trainable, gradients, clip_norm, self.steps_taken)
 
     def load(self, parameters: Sequence[Tensor]) -> None:
-        """Overwrite the weights. Raises ValueError if number or shapes differ.
-
-        Tensors of *parameters* that are late copies are not copied: see `simcluster.process.late_copies`.
-        """
+        """Overwrite the weights. Raises ValueError if number or shapes differ."""
         self._check_shapes("parameters", parameters)
         self.loads += 1
-        live = self.parameters
-        for place, given in enumerate(parameters):
-            if not take_over(self._trainable[place], live, place, given):
-                live[place].copy_(given)
+        for live, given in zip(self.parameters, parameters, strict=True):
+            live.copy_(given)
 
     def gradient_cost(self, batch: Batch) -> Cost:
         """Return the cost of `loss_and_gradients(batch)`, counted once per batch shape on a separate model.

@@ -25,7 +25,7 @@ from simcluster.algorithms.steps import resumable
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
-from simcluster.payload import give, pack
+from simcluster.payload import lend, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -106,7 +106,7 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
         delta = await timed(node, outer_gradient, theta, replica.parameters)
         small = await codec.compress(node, unflatten(delta, replica.parameters))
         last = done == replica.steps
-        await push_to_server(node, replica, give(*small, version=version, step_s=took_s, last=last))
+        await push_to_server(node, replica, lend(*small, version=version, step_s=took_s, last=last))
         pushed += 1
         node.record(step=done, loss=loss, pushed=pushed)
 

@@ -25,7 +25,7 @@ from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
-from simcluster.payload import give
+from simcluster.payload import lend
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -94,7 +94,7 @@ async def _serve(
 
     def answer(push: Push | None) -> None:
         """Send the current weights to the rank that pushed or, of a cohort, to those that are drawn next."""
-        weights = give(state.w, version=state.version)
+        weights = lend(state.w, version=state.version)
         is_own = push is not None and push.rank == SERVER
         if push is not None and (cohort is None or is_own):
             server.answer(push, weights)

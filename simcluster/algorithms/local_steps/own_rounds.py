@@ -13,7 +13,7 @@ from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import unflatten
 from simcluster.compression import Codec
-from simcluster.payload import give
+from simcluster.payload import lend
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
 
@@ -55,5 +55,5 @@ async def train_and_push(
     # Phase 2, push: the change, and the version of the weights that it started from.
     delta = await timed(node, outer_gradient, w, replica.parameters)
     small = await codec.compress(node, unflatten(delta, replica.parameters))
-    await push_to_server(node, replica, give(*small, version=version, last=done == replica.steps))
+    await push_to_server(node, replica, lend(*small, version=version, last=done == replica.steps))
     node.record(step=done, loss=loss, pushed=-(-done // interval))

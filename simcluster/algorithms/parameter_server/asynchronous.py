@@ -17,7 +17,7 @@ from simcluster.algorithms.parameter_server.star import ask
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.compression import Codec
 from simcluster.errors import PeerLost
-from simcluster.payload import Message, Payload, Scalar, give, pack
+from simcluster.payload import Message, Payload, Scalar, lend, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Group, Replica
 
@@ -163,7 +163,7 @@ class Server(AsyncIterator[Any]):
         """
         replica, version = self._replica, self._state.version
         wanted = push.rank != SERVER and (version > push["version"] or not only_newer)
-        self.answer(push, give(*replica.snapshot() if wanted else (), version=version))
+        self.answer(push, lend(*replica.snapshot() if wanted else (), version=version))
 
     async def keep(self, step: int, *, batches: int | None = None, loose: bool = True) -> None:
         """Write a checkpoint at *step* if one is due."""
@@ -277,7 +277,7 @@ async def push_gradients(node: Transport, replica: Replica, *, loose: bool, says
         # Phase 2, push, and pull: answered when the algorithm allows.
         last = {"last": step == replica.steps} if says_last else {}
         replica.ledger.hand_in(replica.ledger.drawn)
-        push = give(*gradients, version=state.version, loss=loss, **last)
+        push = lend(*gradients, version=state.version, loss=loss, **last)
         message = await ask(node, SERVER, PUSH, push, "weights")
         if message.tensors:
             replica.load(message.tensors)

@@ -14,7 +14,7 @@ from simcluster.algorithms.parameter_server.star import arrivals, ask, sends
 from simcluster.algorithms.steps import resumable
 from simcluster.errors import ENDED, PeerLost
 from simcluster.overlays.hearing import heard
-from simcluster.payload import Message, Payload, give, pack
+from simcluster.payload import Message, Payload, lend, pack
 from simcluster.transport import ANY, Transport
 from simcluster.workloads import Batch, Replica
 
@@ -35,7 +35,7 @@ class Replies:
 
     def send_all(self, workers: Sequence[int], step: int, weights: Sequence[Tensor]) -> None:
         """Send each of *workers* the same *weights*."""
-        content = give(*weights, step=step)
+        content = lend(*weights, step=step)
         for worker in workers:
             self._told[worker] = step
             self._under_way[worker] = content
@@ -252,4 +252,4 @@ class Worker(AsyncIterator[Batch]):
         self._pushed += 1
         self._node.record(step=self.step, loss=loss, pushed=self._pushed)
         self._replica.ledger.hand_in(self._replica.ledger.drawn)
-        return give(*gradients, step=self.step, loss=loss)
+        return lend(*gradients, step=self.step, loss=loss)

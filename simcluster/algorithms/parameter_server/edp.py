@@ -20,7 +20,7 @@ from simcluster.algorithms.parameter_server.server import SERVER, blended, check
 from simcluster.algorithms.parameter_server.serving import Expected
 from simcluster.algorithms.steps import resumable
 from simcluster.compression import Codec, Compression
-from simcluster.payload import give, pack
+from simcluster.payload import lend, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -106,7 +106,7 @@ async def _work(node: Transport, replica: Replica, codec: Codec, pull_interval: 
         message = None
         if push:
             small = await codec.compress(node, replica.parameters if blend else gradients)
-            result = (pack if blend else give)(*small, version=version, loss=loss, pull=pull)
+            result = (pack if blend else lend)(*small, version=version, loss=loss, pull=pull)
             message = await push_to_server(node, replica, result, "weights" if pull else None)
 
         # Phase 3, pull, or continue alone until the next pull.
