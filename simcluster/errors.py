@@ -135,6 +135,12 @@ class UsageError(SimclusterError):
         self.problems: list[Problem] = list(problems)
 
 
+def refuse(problems: Sequence[Problem]) -> None:
+    """Raise UsageError with all *problems*, if there are any."""
+    if problems:
+        raise UsageError(problems)
+
+
 class CheckpointError(UsageError):
     """A checkpoint that is missing, incomplete, of another run, or unfit for the requested resume."""
 

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore  # typed only there
 
-from simcluster.errors import LaunchFailed, Problem, UsageError
+from simcluster.errors import LaunchFailed, Problem, refuse
 
 __all__ = ["Board", "Group", "HashStore", "Place", "PrefixStore", "Status", "Store", "place_of"]
 
@@ -53,8 +53,7 @@ def place_of(environ: Mapping[str, str]) -> Place | None:
         problems.append(Problem("MASTER_PORT", "none in the environment", "the port at which all processes meet"))
     if not problems and not 0 <= rank < size:
         problems.append(Problem("RANK", str(rank), f"0 to {size - 1}, as WORLD_SIZE is {size}"))
-    if problems:
-        raise UsageError(problems)
+    refuse(problems)
     return Place(rank, size)
 
 
