@@ -19,11 +19,7 @@ from simcluster.documents.captured.source import copy_sources, write_sources
 from simcluster.documents.own_frames import own_frames
 from simcluster.documents.user_code import files_of
 from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
-from simcluster.experiment.checkpointing import (
-    conclude,
-    keeping_of,
-    restart_of,
-)  # fmt: skip
+from simcluster.experiment.checkpointing import conclude, keeping_of, restart_of  # fmt: skip
 from simcluster.experiment.compute import check_compute, nodes_here, settled
 from simcluster.experiment.hints import hints_of
 from simcluster.experiment.interval import doubts_of, intervals, take_option

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from simcluster.cli.inference.gaps import print_gaps
-from simcluster.cli.inference.options import (
-    CHUNK_TOKENS,
-    MODELS,
-    ChunkTokens,
-    Guesses,
-    PlacementName,
-    Weights,
-)
+from simcluster.cli.inference.options import CHUNK_TOKENS, MODELS, ChunkTokens, Guesses, PlacementName, Weights
 from simcluster.cli.terminal.complete import one_of
 from simcluster.cli.terminal.options import (
     Json,

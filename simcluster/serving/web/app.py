@@ -20,15 +20,7 @@ from simcluster.errors import UsageError
 from simcluster.inference.request import Request as ModelRequest
 from simcluster.inference.request import Sampling
 from simcluster.serving.desk.front import Unavailable
-from simcluster.serving.web.asks import (
-    Ask,
-    ChatAsk,
-    CompletionAsk,
-    DetokenizeAsk,
-    TokenizeAsk,
-    most_tokens,
-    parsed,
-)
+from simcluster.serving.web.asks import Ask, ChatAsk, CompletionAsk, DetokenizeAsk, TokenizeAsk, most_tokens, parsed
 from simcluster.serving.web.chat import page
 from simcluster.serving.web.chunks import Shape
 from simcluster.serving.web.errors import ApiError, not_supported

@@ -33,16 +33,7 @@ from simcluster.topology.model.device import Accelerator, Device, Profile
 from simcluster.topology.model.stragglers import Straggler, Trace
 from simcluster.topology.presets.links import DEVICES
 from simcluster.topology.read.traces import TraceBlock, one_of_file_and, steps
-from simcluster.units import (
-    AMOUNTS,
-    TIMES,
-    UnitError,
-    format_size,
-    parse_amount,
-    parse_power,
-    parse_size,
-    pattern_of,
-)
+from simcluster.units import AMOUNTS, TIMES, UnitError, format_size, parse_amount, parse_power, parse_size, pattern_of
 
 _WORK = ("gradient", "apply")
 """The kinds of work of our replicas; a user's code may use other names, but none nearly equal."""

@@ -17,12 +17,7 @@ from simcluster.web.requests import App, is_loopback
 from simcluster_backends.sockets.coordinator.api import make_api
 from simcluster_backends.sockets.coordinator.desk import Desk
 from simcluster_backends.sockets.coordinator.rate_limits import ASKING_LIMIT, patient_protocol
-from simcluster_backends.sockets.net.addresses import (
-    is_wildcard,
-    open_socket,
-    parse_endpoint,
-    show_endpoint,
-)
+from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint, show_endpoint
 
 MOST_CONNECTIONS = 256
 START_S = 10.0

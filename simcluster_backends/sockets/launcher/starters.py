@@ -23,12 +23,7 @@ from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.launcher.orders import ORDER_LIMIT_BYTES, Order, Place
 from simcluster_backends.sockets.launcher.remote import Remotes
 from simcluster_backends.sockets.launcher.settings import Options, is_elsewhere
-from simcluster_backends.sockets.net.addresses import (
-    facing,
-    meeting_host,
-    parse_endpoint,
-    show_endpoint,
-)
+from simcluster_backends.sockets.net.addresses import facing, meeting_host, parse_endpoint, show_endpoint
 from simcluster_backends.sockets.net.ssh import Ssh
 from simcluster_backends.sockets.net.tls import files_for
 
