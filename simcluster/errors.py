@@ -135,7 +135,7 @@ class UsageError(SimclusterError):
         self.problems: list[Problem] = list(problems)
 
 
-def refuse(problems: Sequence[Problem]) -> None:
+def raise_all(problems: Sequence[Problem]) -> None:
     """Raise UsageError with all *problems*, if there are any."""
     if problems:
         raise UsageError(problems)

@@ -16,7 +16,7 @@ from simcluster.collectives import exchange, operations, subgroup
 from simcluster.collectives.exchange import skipped
 from simcluster.collectives.schedules import find
 from simcluster.documents.limits import MOST_BYTES
-from simcluster.errors import Problem, nearest, refuse
+from simcluster.errors import Problem, nearest, raise_all
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Sendable, as_payload, body_bytes
 from simcluster.rounds import NO_RANK, Rounds
@@ -61,7 +61,7 @@ def bench_collective(
     limit = "at least 0" if size_bytes < 0 else f"at most {MOST_BYTES}" if size_bytes > MOST_BYTES else ""
     problems = [Problem("--bytes", str(size_bytes), limit)] if limit else []
     order, root, settings = _settings(run, topology, 0 if limit else size_bytes, given, problems)
-    refuse(problems)
+    raise_all(problems)
     work = _work(op, size_bytes, root, {"schedule": schedule, **settings})
 
     async def body(node: Any) -> tuple[float, int, int, int]:

@@ -11,7 +11,7 @@ from typing import get_args
 
 from simcluster.documents.reading import Fields
 from simcluster.documents.yaml import Document, load
-from simcluster.errors import Problem, UsageError, nearest, refuse
+from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.topology import Topology
 from simcluster.topology.model.model import NetworkKind
 
@@ -39,7 +39,7 @@ def read_flows(path: str | Path, topology: Topology) -> list[PlainFlow]:
     if not isinstance(document.data, list):
         raise UsageError(document.problem((), expected="a list of {src, dst, bytes, start}"))
     flows = [_read(document, index, topology, problems) for index in range(len(document.data))]
-    refuse(problems)
+    raise_all(problems)
     return [flow for flow in flows if flow is not None]
 
 

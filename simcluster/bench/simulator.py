@@ -11,7 +11,7 @@ import torch
 
 from simcluster.collectives import ring_all_reduce
 from simcluster.documents.limits import MOST_BYTES
-from simcluster.errors import Problem, refuse
+from simcluster.errors import Problem, raise_all
 from simcluster.process.memory import peak_rss_bytes
 from simcluster.topology import star
 from simcluster.topology.presets.generators import MOST_WORKERS
@@ -31,7 +31,7 @@ def bench_simulator(nodes: int, size_bytes: int) -> dict[str, float | int]:
         for key, value, least, most in (("--nodes", nodes, 1, MOST_WORKERS), ("--bytes", size_bytes, 0, MOST_BYTES))
         if not least <= value <= most
     ]
-    refuse(problems)
+    raise_all(problems)
 
     async def body(node: Any) -> tuple[float, int]:
         # Single bytes, so that parts are as equal as possible; without values, since only time counts.

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from simcluster.errors import Problem, UsageError, nearest, refuse
+from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.reports.figure_style import drawn_by
 from simcluster.reports.plots import consensus, convergence
 from simcluster.results import compare, load_run, load_sweep
@@ -63,7 +63,7 @@ def check_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, A
         except pydantic.ValidationError as error:
             words = error.errors()[0]["msg"].removeprefix("Input should be ").lower()
             problems.append(Problem(key, repr(settings[key]), words))
-    refuse(problems)
+    raise_all(problems)
 
 
 def about(draw: Draw) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 from typer import Argument, Option
 
 from simcluster.cli.terminal.help import OUTPUT
-from simcluster.errors import Problem, RunError, UsageError, refuse
+from simcluster.errors import Problem, RunError, UsageError, raise_all
 from simcluster.paths.last_run import each_once
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _trackers(wanted: Sequence[str] | None) -> list[tuple[str, str | None]]:
             check(name, into, "--track")
         except UsageError as error:
             problems += error.problems
-    refuse(problems)
+    raise_all(problems)
     return trackers
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from simcluster.documents.captured.source import content_of, files_with, is_unwritten
 from simcluster.documents.own_lines import tree_of
-from simcluster.errors import Problem, UsageError, nearest, refuse
+from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.process.generators import seeded, turn
 from simcluster.process.places import is_own, origin
 from simcluster.rng import seed_sequence
@@ -127,7 +127,7 @@ def check_algorithm(function: Callable[..., Any], what: str) -> None:
         problems.append(Problem(what, found, "(node, replica, *, settings...)", file))
     if file is not None:
         problems += _banned_imports(Path(file))
-    refuse(problems)
+    raise_all(problems)
 
 
 def _banned_imports(path: Path) -> list[Problem]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from simcluster.errors import Problem, refuse
+from simcluster.errors import Problem, raise_all
 from simcluster.experiment.job import places
 from simcluster.experiment.preflight import too_small
 from simcluster.experiment.read.experiment import Experiment
@@ -89,7 +89,7 @@ def check_compute(plan: Experiment, options: Mapping[str, Any]) -> None:
     if not asked:
         return
     problems = _of_numbers(plan, asked) if plan.backend == "sim" else _of_this_machine(plan, asked, options)
-    refuse(problems)
+    raise_all(problems)
 
 
 def _of_numbers(plan: Experiment, asked: list[str]) -> list[Problem]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from simcluster.errors import Problem, nearest, refuse
+from simcluster.errors import Problem, nearest, raise_all
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.run import run
@@ -150,7 +150,7 @@ def _check(plan: Experiment, node: str | None) -> None:
         problems.append(Problem("workload", "no setting batch_size", "one: one node gets the samples of all"))
     if plan.algorithm_settings.get("server_trains") is False:
         problems.append(Problem("server_trains", "false", "true: one node trains on the samples of all ranks"))
-    refuse(problems)
+    raise_all(problems)
 
 
 def _rates(plan: Experiment) -> dict[str, float]:

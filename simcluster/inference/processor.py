@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from simcluster.errors import Problem, refuse
+from simcluster.errors import Problem, raise_all
 from simcluster.topology import Device, Topology
 from simcluster.topology.model.compute import ACCELERATORS, AUTO, CPU, kind_of
 
@@ -30,7 +30,7 @@ def engine_topology(topology: Topology, backend: str = "sim") -> Topology:
             if id(device) not in alike:  # only to find the same again
                 alike[id(device)] = (device.cpu or device).on_one_thread()
             nodes[name] = replace(node, device=alike[id(device)], compute=CPU)
-    refuse(problems)
+    raise_all(problems)
     return replace(topology, nodes=nodes) if alike else topology
 
 

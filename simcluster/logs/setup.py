@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from simcluster.errors import Problem, UsageError, refuse
+from simcluster.errors import Problem, UsageError, raise_all
 
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
@@ -81,7 +81,7 @@ def check(settings: LogSettings) -> None:
             parse_url(settings.loki)
         except UsageError as error:
             problems += error.problems
-    refuse(problems)
+    raise_all(problems)
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:

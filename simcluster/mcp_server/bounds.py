@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from simcluster.catalogue import names
-from simcluster.errors import Problem, UsageError, nearest, refuse
+from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.paths.last_run import last_run
 from simcluster.ui.children import FOLDER
 
@@ -97,7 +97,7 @@ class Root:
                 for text in _texts(value)
                 if self._leads_out(text)
             ]
-        refuse(problems)
+        raise_all(problems)
         return [f"{key}={json.dumps(value)}" for key, value in given.items()]
 
     def _leads_out(self, text: str) -> bool:

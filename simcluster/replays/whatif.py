@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simcluster.errors import Problem, UsageError, refuse
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory
@@ -70,7 +70,7 @@ def what_if(run: str | Path | Run, changes: Mapping[str, Any]) -> WhatIf:
         for key, value in changes.items()
         if not key.startswith(CHANGEABLE)
     ]
-    refuse(problems)
+    raise_all(problems)
     orders = read_orders(recorded)
     before = read_experiment(recorded.config, backend="sim")
     after = read_experiment(recorded.config, dict(changes), backend="sim")

@@ -16,7 +16,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from simcluster.errors import Problem, UsageError, refuse
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
 from simcluster.process.installed import install_extra
@@ -66,7 +66,7 @@ def save_figure(
     for name, size_in in (("width_in", width_in), ("height_in", height_in)):
         if size_in is not None and not 1 <= size_in <= 50:
             problems.append(Problem(name, repr(size_in), "inches, from 1 to 50"))
-    refuse(problems)
+    raise_all(problems)
     content = drawn([figure], target.suffix.lower(), width_in, height_in)[0]
     try:
         write_whole(target.parent, target.name, content=content)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 import plotly.graph_objects as go
 
-from simcluster.errors import Problem, UsageError, refuse
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.reports.figure_style import LINES, rgba
 from simcluster.reports.report_tables import clock_name
 from simcluster.reports.scales import XAxis, energy_scale, size_scale, time_scale
@@ -173,5 +173,5 @@ def _watts(block: str) -> list[tuple[float, float]]:
         for name, device in devices.items()
         if device.power_idle_W is None
     ]
-    refuse(problems)
+    raise_all(problems)
     return [(device.power_idle_W or 0.0, device.power_busy_W or 0.0) for device in devices.values()]

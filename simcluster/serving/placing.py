@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, get_args
 
 from simcluster.documents.yaml import load as load_yaml
-from simcluster.errors import Problem, UsageError, nearest, refuse
+from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.inference.engine.limits import Limits
 from simcluster.inference.engine.serve_replicas import Policy
 from simcluster.inference.plan.placements import Kind, Placement, rank, replicas
@@ -115,7 +115,7 @@ def _of_file(path: str, topology: Topology, shape: Shape) -> Layout:
         problems.append(document.problem(("prefill",), expected="a list of some of the nodes, not all"))
     elif prefill and kind != "replicas":
         problems.append(document.problem(("prefill",), expected="it with kind: replicas alone", at_key=True))
-    refuse(problems)
+    raise_all(problems)
     order = sorted(layers, key=lambda name: name not in map(str, prefill))  # those that prefill come first
     return Layout(kind, tuple(workers[name] for name in order), tuple(layers[name] for name in order), len(prefill))
 
@@ -149,7 +149,7 @@ def limits_of(layout: Layout, topology: Topology, shape: Shape, context: int, **
             found = f"{device.memory_words} of memory for {format_size(weights_bytes)} of weights"
             problems.append(Problem(f"node {name}", found, "room for them and a block of the cache"))
         counts.append(math.floor(room / (token_bytes * limits.block_tokens)))
-    refuse(problems)
+    raise_all(problems)
     whole = limits.running * -(-context // limits.block_tokens)
     stages = len(layout.ranks) if layout.kind == "pipeline" else 1
     return replace(limits, blocks=min([whole, *counts]), batches=stages)

@@ -20,7 +20,7 @@ from typing import Any
 
 from simcluster import units
 from simcluster.documents.yaml import parse_value
-from simcluster.errors import Problem, UsageError, refuse
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.rng import numpy_stream
 
 _CALL = re.compile(r"\s*([a-z]+)\s*\((.*)\)\s*", re.DOTALL)
@@ -73,7 +73,7 @@ def read_axes(sets: Sequence[str], pairs: Sequence[str] = (), seed: int = 0) -> 
         axes.append(Axis(tuple(paired), tuple(zip(*paired.values(), strict=True))))
     keys = [*fixed, *(key for axis in axes for key in axis.keys)]
     problems += [Problem("--set", f"{key} twice", "each key once") for key in sorted(set(keys)) if keys.count(key) > 1]
-    refuse(problems)
+    raise_all(problems)
     return fixed, axes
 
 

@@ -19,7 +19,7 @@ import yaml
 
 from simcluster.documents.captured.source import write_sources
 from simcluster.documents.user_code import refuse_while_loading
-from simcluster.errors import Problem, UsageError, in_short, refuse
+from simcluster.errors import Problem, UsageError, in_short, raise_all
 from simcluster.experiment.interval import REPLICAS
 from simcluster.experiment.read.experiment import own_code
 from simcluster.experiment.read.given import (
@@ -213,7 +213,7 @@ def _given(values: Mapping[str, Any]) -> list[Axis]:
         for key, found in values.items()
         if isinstance(found, (str, bytes, Mapping)) or not hasattr(found, "__iter__") or not list(found)
     ]
-    refuse(problems)
+    raise_all(problems)
     return [Axis((key,), tuple((value_at(key, value),) for value in found)) for key, found in values.items()]
 
 

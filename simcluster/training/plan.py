@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from simcluster.errors import Problem, UsageError, refuse
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.inference.plan.shape import Shape, described
 from simcluster.topology import Topology
 from simcluster.training.candidates import LOCAL, Candidate, candidates
@@ -127,7 +127,7 @@ def plan_training(topology: Topology, shape: Shape, samples: int | None = None, 
     problems = [Problem(flag, str(n), f"a number from 1 to {most:,}") for flag, n, most in limits if not 0 < n <= most]
     if not topology.workers:
         problems.append(Problem(f"topology {topology.name}", "no worker", "nodes with a device"))
-    refuse(problems)
+    raise_all(problems)
     workload = settings_of(shape, tokens)
     search = _Search(topology, blocks_of(workload))
     for candidate in candidates(topology, search.blocks, samples, shape.kv_heads):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from simcluster.documents.captured.source import is_captured
-from simcluster.errors import Problem, nearest, refuse
+from simcluster.errors import Problem, nearest, raise_all
 from simcluster.runs.summary import label
 from simcluster.verify.checks import (
     conservation,
@@ -98,4 +98,4 @@ def refuse_wrong(
     for name in only or ():
         if name not in checks:
             problems.append(Problem("only", repr(name), f"a check: {nearest(name, checks)}"))
-    refuse(problems)
+    raise_all(problems)

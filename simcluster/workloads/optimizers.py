@@ -17,7 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
-from simcluster.errors import Problem, UsageError, refuse
+from simcluster.errors import Problem, UsageError, raise_all
 
 _GLOBAL_HOOKS = torch_optimizer._global_optimizer_pre_hooks, torch_optimizer._global_optimizer_post_hooks
 
@@ -111,4 +111,4 @@ def _check(learning_rate: float, weight_decay: float, momentum: float = 0.0) -> 
         problems.append(Problem("momentum", repr(momentum), "a number from 0 to below 1"))
     if not (math.isfinite(weight_decay) and weight_decay >= 0):
         problems.append(Problem("weight_decay", repr(weight_decay), "a finite number, 0 or above"))
-    refuse(problems)
+    raise_all(problems)

@@ -26,7 +26,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from simcluster.compute import HOST
-from simcluster.errors import Problem, UsageError, refuse
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.rng import numpy_stream
 from simcluster.workloads.checks import made_loss, wrong_parts
 from simcluster.workloads.costs.counter import Counted, Counter
@@ -119,7 +119,7 @@ class Workload:
                 getattr(self, name)
             except UsageError as error:
                 problems.extend(error.problems)
-        refuse(problems)
+        raise_all(problems)
 
     def named(self, name: str) -> Workload:
         """Return this workload under *name*, unless it has one; data already read or dealt out is reused."""

@@ -23,7 +23,7 @@ from simcluster.errors import (
     RunError,
     closest,
     nearest,
-    refuse,
+    raise_all,
 )
 from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
@@ -259,7 +259,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         if not isinstance(value, kinds) or isinstance(value, bool) or not least <= value <= most:
             limits = f"a {'whole ' * is_whole}number of at least {least:g} and at most {most:.15g}"
             problems.append(Problem(name, describe(value), limits))
-    refuse(problems)
+    raise_all(problems)
 
 
 def run_bodies(

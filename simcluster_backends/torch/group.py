@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore  # typed only there
 
-from simcluster.errors import LaunchFailed, Problem, refuse
+from simcluster.errors import LaunchFailed, Problem, raise_all
 
 __all__ = ["Board", "Group", "HashStore", "Place", "PrefixStore", "Status", "Store", "place_of"]
 
@@ -53,7 +53,7 @@ def place_of(environ: Mapping[str, str]) -> Place | None:
         problems.append(Problem("MASTER_PORT", "none in the environment", "the port at which all processes meet"))
     if not problems and not 0 <= rank < size:
         problems.append(Problem("RANK", str(rank), f"0 to {size - 1}, as WORLD_SIZE is {size}"))
-    refuse(problems)
+    raise_all(problems)
     return Place(rank, size)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from simcluster.documents.yaml import describe
-from simcluster.errors import Problem, nearest, refuse
+from simcluster.errors import Problem, nearest, raise_all
 from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
 from simcluster_backends.common.inbox import INBOX_BYTES
@@ -50,7 +50,7 @@ def read_options(job: ClusterJob, place: Place | None) -> Options:
     if place is not None and place.size != len(job.names):
         expected = f"{len(job.names)} processes, one for each node of the topology: {', '.join(job.names)}"
         problems.append(Problem("WORLD_SIZE", str(place.size), expected))
-    refuse(problems)
+    raise_all(problems)
     if options.limit_s is None and job.time_s is not None:
         options = replace(options, limit_s=job.time_s + GRACE_S)
     return options
@@ -60,7 +60,7 @@ def check_options(given: Mapping[str, Any]) -> None:
     """Raise UsageError listing every option that is invalid for any job."""
     problems: list[Problem] = []
     _read(given, problems)
-    refuse(problems)
+    raise_all(problems)
 
 
 def _read(wanted: Mapping[str, Any], problems: list[Problem]) -> Options:

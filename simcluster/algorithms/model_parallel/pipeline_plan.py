@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from simcluster.errors import Problem, refuse
+from simcluster.errors import Problem, raise_all
 from simcluster.workloads import Replica
 from simcluster.workloads.data.streams import micro_batches as cut
 from simcluster.workloads.layers.layer_costs import LayerCost
@@ -97,7 +97,7 @@ def plan_of(
             problems.append(Problem(name, f"{len(numbers)} numbers", f"{p}, one per rank"))
     if bandwidth_Bps is not None and flops_per_s is None:
         problems.append(Problem("bandwidth_Bps", "no flops_per_s", "both: FLOPs and bytes are balanced as seconds"))
-    refuse(problems)
+    raise_all(problems)
     v = (chunks or 2) if schedule == "interleaved" else 1
     speeds, rates = (list(numbers) * v if isinstance(numbers, Sequence) else None for numbers in given.values())
     costs = replica.layer_costs(cut(next(replica.joined_batches()), micro_batches)[0])

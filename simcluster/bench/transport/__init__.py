@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from simcluster.bench.transport.measure import CPU, GLOO, OPERATIONS, OURS
-from simcluster.errors import Problem, RunError, refuse
+from simcluster.errors import Problem, RunError, raise_all
 from simcluster.experiment.job import ClusterJob
 from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster.units import UnitError, parse_size
@@ -37,7 +37,7 @@ def bench_transport(nodes: str, sizes: str, repeats: int = 9) -> list[dict[str, 
         problems.append(Problem("--repeats", str(repeats), f"1 to {MOST_REPEATS}"))
     if not (dist.is_available() and dist.is_gloo_available()):
         problems.append(Problem("torch", "a build without gloo", "one with torch.distributed's gloo, to compare with"))
-    refuse(problems)
+    raise_all(problems)
     config_json = json.dumps({"sizes": bytes_of, "repeats": repeats})
     rows: list[dict[str, Any]] = []
     for count in counts:

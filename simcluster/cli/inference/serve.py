@@ -23,7 +23,7 @@ from simcluster.cli.inference.options import (
 from simcluster.cli.terminal.complete import one_of
 from simcluster.cli.terminal.options import AllowHost, ServeTls, TopologyFile
 from simcluster.cli.ui import NEEDED
-from simcluster.errors import Problem, UsageError, refuse
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.process.installed import install_extra
 from simcluster.process.loading import torch_loads
 from simcluster.process.platforms import need_unix
@@ -144,7 +144,7 @@ def _token(file: Path | None, on_loopback: bool, queue: int, restarts: int) -> s
         problems.append(Problem("--queue", str(queue), f"a number from 1 to {MOST_QUEUE}"))
     if restarts < 0:
         problems.append(Problem("--restarts", str(restarts), "0 or more"))
-    refuse(problems)
+    raise_all(problems)
     keys = importlib.import_module("simcluster_backends.sockets.wire.keys")
     return None if file is None else str(keys.read_token(file))
 

@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from simcluster.cli.terminal.complete import one_of, set_keys
 from simcluster.cli.terminal.help import NODES, OUTPUT
-from simcluster.errors import Problem, UsageError, refuse
+from simcluster.errors import Problem, UsageError, raise_all
 
 
 def names_of(kind: str) -> Any:
@@ -190,7 +190,7 @@ def real_options(backend: str | None, **given: Any) -> dict[str, Any]:
             for name in said
             if name != "max_restarts" or backend != "sim"
         ]
-        refuse(problems)
+        raise_all(problems)
     return said
 
 
@@ -232,5 +232,5 @@ def overrides(sets: Sequence[str] | None, flag: str = "--set") -> dict[str, Any]
                 Problem(f"{flag} {name}", repr(value) + (f" ({wrong.found})" if wrong.found else ""), wrong.expected)
                 for wrong in error.problems
             ]
-    refuse(problems)
+    raise_all(problems)
     return found

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simcluster.errors import Problem, UsageError, nearest, refuse
+from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.inference.load.answers import Objectives
 from simcluster.inference.load.arrivals import MOST_REQUESTS, Offered, at_rate, offered
 from simcluster.inference.load.lengths import length_of
@@ -99,5 +99,5 @@ def objectives_of(text: str) -> Objectives:
             found[name] = math.nan
         if not 0 < found[name] < math.inf:
             problems.append(Problem("--goodput", repr(part[:80]), f"{name}:SECONDS, above 0"))
-    refuse(problems)
+    raise_all(problems)
     return Objectives(**{f"{name}_s": number for name, number in found.items()})

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from simcluster.errors import Problem, UsageError, nearest, refuse
+from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.inference.request import MOST_TOKENS
 
 FORMS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -69,5 +69,5 @@ def length_of(text: str, option: str) -> Length:
             problems.append(Problem(option, repr(text[:80]), expected))
     if not problems and kind == "uniform" and numbers[0] > numbers[1]:
         problems.append(Problem(option, repr(text[:80]), "LEAST not above MOST"))
-    refuse(problems)
+    raise_all(problems)
     return Length(kind, numbers)

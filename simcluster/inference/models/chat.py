@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from simcluster.errors import Problem, refuse
+from simcluster.errors import Problem, raise_all
 from simcluster.inference.models.tokens import Tokens
 
 BEGIN, END = "<|im_start|>", "<|im_end|>"
@@ -54,7 +54,7 @@ class Chat:
                 problems.append(Problem(f"messages[{place}].role", repr(message.get("role")), expected))
             if not isinstance(message.get("content"), str):
                 problems.append(Problem(f"messages[{place}].content", repr(message.get("content")), "a text"))
-        refuse(problems)
+        raise_all(problems)
         marks, encode, tokens = self._tokenizer.marks, self._tokenizer.encode, []
         turns = [(message["role"], message["content"]) for message in messages]
         if self.system is not None and turns[0][0] != "system":

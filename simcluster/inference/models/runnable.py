@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from simcluster.errors import Problem, UsageError, refuse
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.inference.files.error import ModelFileError, shown
 from simcluster.inference.files.pieces import TensorPlace
 from simcluster.inference.files.safetensors import ITEM_BYTES
@@ -66,7 +66,7 @@ def architecture_of(header: ModelHeader) -> Architecture:
         shape.context or 0, gated=True, tied=shape.tied, pairs="interleaved" if is_gguf else "half", **found,
     )  # fmt: skip
     problems = problems or list(_tensors(header, architecture) if header.tensors else ())
-    refuse(problems)
+    raise_all(problems)
     return architecture
 
 

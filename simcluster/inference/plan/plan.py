@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from simcluster.errors import Problem, refuse
+from simcluster.errors import Problem, raise_all
 from simcluster.inference.plan.groups import grouped
 from simcluster.inference.plan.placements import Placement, Ranking, rank
 from simcluster.inference.plan.shape import Shape, beyond, described
@@ -95,7 +95,7 @@ def make_plan(
     problems = problems or beyond(shape, lengths.prompt, lengths.output, "--prompt-tokens")
     if not topology.workers:
         problems.append(Problem(f"topology {topology.name}", "no worker", "nodes with a device"))
-    refuse(problems)
+    raise_all(problems)
     shelf = Shelf(topology, shape, lengths)
     rankings = tuple(grouped(shelf, rank(shelf, number)) for number in sorted({1, requests}))
     purchases = []

@@ -23,7 +23,7 @@ import networkx
 from simcluster.documents.graph_names import node_name
 from simcluster.documents.yaml import Document, describe, read_text
 from simcluster.documents.yaml_errors import MAX_DEPTH
-from simcluster.errors import Problem, UsageError, closest, refuse
+from simcluster.errors import Problem, UsageError, closest, raise_all
 from simcluster.topology.read.links import LINK_KEYS
 from simcluster.topology.read.network import NETWORK_KEYS
 from simcluster.topology.read.nodes import HostBlock, NodeBlock
@@ -89,7 +89,7 @@ def load_node_link(path: Path) -> Document:
     joined = [((node_name(a), node_name(b)), rest) for (a, b), rest in joined]
     problems += _directed(str(path)) if data.get("directed") else []
     problems += _twice(ids, str(path))
-    refuse(problems)
+    raise_all(problems)
     return Document(_document(about, named, joined), str(path))
 
 
@@ -99,7 +99,7 @@ def from_graph(graph: networkx.Graph[Any], file: str | None = None) -> dict[str,
     """
     nodes = [(node_name(node), data) for node, data in graph.nodes(data=True)]
     problems = (_directed(file) if graph.is_directed() else []) + _twice(graph.nodes, file)
-    refuse(problems)
+    raise_all(problems)
     edges = [((node_name(a), node_name(b)), attributes) for a, b, attributes in graph.edges(data=True)]
     return _document(graph.graph, nodes, edges)
 

@@ -15,7 +15,7 @@ from math import isclose
 from pathlib import Path
 from typing import Any, Final
 
-from simcluster.errors import Problem, refuse
+from simcluster.errors import Problem, raise_all
 from simcluster.inference.plan.placements import Kind
 from simcluster.inference.plan.times import (
     TOKEN_BYTES,
@@ -214,7 +214,7 @@ def verify_page(
     can = [size for size in sizes if possible is None or size in possible]
     if not can or (explicit and len(can) < len(sizes)):
         problems.append(Problem("--nodes", str(list(sizes)), f"some of {list(possible or ())} for {name}"))
-    refuse(problems)
+    raise_all(problems)
     page = Page(name, can, backends, seed, home)
     found = [judged(law, partial(check, page)) for law, check in CHECKS.items() if only is None or law in only]
     return Verification(name, "a GPT of 6 layers", tuple[Check, ...](found))

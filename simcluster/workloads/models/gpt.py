@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
-from simcluster.errors import Problem, refuse
+from simcluster.errors import Problem, raise_all
 from simcluster.workloads.models.bpe import BYTES
 from simcluster.workloads.models.text import cut, read_text, read_tokens
 from simcluster.workloads.models.transformer import GPT, Shape
@@ -122,7 +122,7 @@ def shape_of(size: Size, tokenizer: Literal["bytes", "bpe"], **changes: int | No
         problems.append(Problem("width", repr(shape.width), f"a multiple of the {shape.heads} heads"))
     if shape.heads % shape.kv_heads:
         problems.append(Problem("kv_heads", repr(shape.kv_heads), f"a divisor of the {shape.heads} heads"))
-    refuse(problems)
+    raise_all(problems)
     return shape
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from simcluster.errors import Problem, refuse
+from simcluster.errors import Problem, raise_all
 from simcluster.experiment.job import Remote
 from simcluster.process.platforms import need_unix
 from simcluster.topology import Node, Topology
@@ -58,7 +58,7 @@ def doctor(topology: Topology, timeout_s: float, config: str | None, options: Se
     ]
     if not 0 < timeout_s <= MOST_S:
         problems.append(Problem("--timeout", f"{timeout_s:g}", f"more than 0 and at most {MOST_S:g} s"))
-    refuse(problems)
+    raise_all(problems)
     nodes = [topology.nodes[name] for name in topology.workers]
     return asyncio.run(_Examination(nodes, timeout_s, Ssh(config, tuple(options))).rows())
 

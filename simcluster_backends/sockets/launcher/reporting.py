@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
 
-from simcluster.errors import Problem, RunError, UsageError, refuse
+from simcluster.errors import Problem, RunError, UsageError, raise_all
 from simcluster.experiment.job import ClusterJob
 from simcluster.watching.board import CONFIG_CHARACTERS
 from simcluster.watching.telling import run_info
@@ -232,7 +232,7 @@ def coordinate(
         problems += error.problems
     if not 0 < dead_s <= MOST_DEAD_S:
         problems.append(Problem("dead_s", f"{dead_s:g}", f"more than 0 and at most {MOST_DEAD_S:g} s"))
-    refuse(problems)
+    raise_all(problems)
     _, service = _make(listen, read_token(token_file), dead_s, hosts, tls, told, login)
     told(f"coordinator at {service.url}")
     service.invite()

@@ -12,7 +12,7 @@ from types import NoneType
 from typing import Any
 
 from simcluster.documents.yaml import describe
-from simcluster.errors import Problem, UsageError, nearest, refuse
+from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
 from simcluster.process.installed import install_extra
@@ -121,7 +121,7 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
     _collect(problems, lambda: _check_endpoint(options, any(job.remotes), problems))
     _check_nodes(job, options, problems)
     key = _key(job, options, problems)
-    refuse(problems)
+    raise_all(problems)
     if options.limit_s is None and job.time_s is not None:
         options = replace(options, limit_s=job.time_s + GRACE_S)
     return options, key
@@ -131,7 +131,7 @@ def check_options(given: Mapping[str, Any]) -> None:
     """Raise UsageError listing every option that is invalid for any job."""
     problems: list[Problem] = []
     _read(given, problems)
-    refuse(problems)
+    raise_all(problems)
 
 
 def _read(given: Mapping[str, Any], problems: list[Problem]) -> Options:
@@ -201,7 +201,7 @@ def check_coordinator(coordinator: str, tls: str | None, plain_http: bool, key: 
         problems += check_files(Path(tls), [COORDINATOR])
     elif not plain_http and not is_loopback(host):
         problems.append(Problem(key, coordinator, IN_CLEAR))
-    refuse(problems)
+    raise_all(problems)
 
 
 def _known(given: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from simcluster.errors import Problem, UsageError, refuse
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.process.installed import install_extra
 from simcluster_backends.sockets.net.addresses import ip_of
 from simcluster_backends.sockets.net.tls import AUTHORITY, COORDINATOR, LAUNCHER, URI, certificate_file, key_file
@@ -34,7 +34,7 @@ def make_certificates(folder: Path, names: Sequence[str], days: int, hosts: Sequ
     listing every problem before anything is written.
     """
     problems = _problems(folder, names, days, hosts)
-    refuse(problems)
+    raise_all(problems)
     made: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
