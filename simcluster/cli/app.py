@@ -29,7 +29,7 @@ from simcluster.cli.sweep import sweep, whatif
 from simcluster.cli.terminal.complete import words_of_bash
 from simcluster.cli.terminal.help import CLUSTERS, NODES, RESULTS, RUNS, START, WIDTH, Command, Group
 from simcluster.cli.terminal.logs import Said, logged
-from simcluster.cli.terminal.options import Json, names_of
+from simcluster.cli.terminal.options import Json, named_argument, names_of
 from simcluster.cli.terminal.show import wrapped
 from simcluster.cli.track import export
 from simcluster.cli.ui import ui
@@ -222,10 +222,8 @@ _command(RESULTS)(explain)
 def list_(
     kind: Annotated[
         str | None,
-        Argument(
-            metavar="KIND",
-            help="algorithms, workloads, topologies, experiments, links, devices or backends.",
-            autocompletion=names_of("kinds"),
+        named_argument(
+            "KIND", "algorithms, workloads, topologies, experiments, links, devices or backends.", names_of("kinds")
         ),
     ] = None,
     as_json: Json = False,

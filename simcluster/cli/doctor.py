@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer import Argument, Option
+from typer import Option
 
-from simcluster.cli.terminal.options import Compute, Json, SshConfig, SshOptions, names_of
+from simcluster.cli.terminal.options import Compute, Json, SshConfig, SshOptions, named_argument, names_of
 from simcluster.errors import Problem, UsageError
 from simcluster.units import format_size
 
@@ -34,10 +34,8 @@ HEAD = (
 def doctor(
     topology: Annotated[
         str | None,
-        Argument(
-            metavar="TOPOLOGY",
-            help="A topology file or name; omit it to look at this machine alone.",
-            autocompletion=names_of("topologies"),
+        named_argument(
+            "TOPOLOGY", "A topology file or name; omit it to look at this machine alone.", names_of("topologies")
         ),
     ] = None,
     timeout: Annotated[float, Option(metavar="SECONDS", help="The time that each machine has to answer.")] = 30.0,

@@ -36,10 +36,7 @@ EXTRAS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Optional extra -> the module by which it is found, and what it is for."""
 
-_PROGRAMS = {
-    "ssh": ("openssh-client", "nodes on other machines"),
-    "tmux": ("tmux", "a pane for each node (--tmux)"),
-}
+_PROGRAMS = {"ssh": ("openssh-client", "nodes on other machines"), "tmux": ("tmux", "a pane for each node (--tmux)")}
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _MAC_CHROME = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 

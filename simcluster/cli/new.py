@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
-from typer import Argument, Option
+from typer import Argument
 
 from simcluster.cli.terminal.complete import one_of
+from simcluster.cli.terminal.options import named, named_argument
 from simcluster.documents.shipped import SCHEMAS, schema_text, shipped_folder
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.paths.given_path import given_path
@@ -19,10 +20,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "local_sgd.py": "experiments/own/local_sgd.py",
         "topology.yaml": "topologies/thunderbolt-mesh-4.yaml",
     },
-    "own-model": {
-        "spirals.py": "experiments/own/spirals.py",
-        "topology.yaml": "topologies/thunderbolt-mesh-4.yaml",
-    },
+    "own-model": {"spirals.py": "experiments/own/spirals.py", "topology.yaml": "topologies/thunderbolt-mesh-4.yaml"},
     "shelf": {},
 }
 """Example -> its files besides those of experiments/new/EXAMPLE, each with the shipped file that it copies."""
@@ -33,12 +31,7 @@ _REFERENCE = re.compile(r"(# yaml-language-server: \$schema=)(?:\.\./)+")
 def new(
     folder: Annotated[Path, Argument(metavar="DIR", help="The folder to write; it may exist if it is empty.")],
     example: Annotated[
-        str,
-        Option(
-            metavar="NAME",
-            help=f"The example to begin with: {', '.join(EXAMPLES)}.",
-            autocompletion=one_of(*EXAMPLES),
-        ),
+        str, named("NAME", f"The example to begin with: {', '.join(EXAMPLES)}.", one_of(*EXAMPLES))
     ] = "own-algorithm",
 ) -> None:
     """Write a new project that runs, to begin with.
@@ -61,9 +54,7 @@ def new(
     print(f"next: cd {target}; simcluster run experiment.yaml")
 
 
-def schema(
-    kind: Annotated[str, Argument(metavar="KIND", help="topology or experiment.", autocompletion=one_of(*SCHEMAS))],
-) -> None:
+def schema(kind: Annotated[str, named_argument("KIND", "topology or experiment.", one_of(*SCHEMAS))]) -> None:
     """Print the JSON schema of topology or experiment files.
 
     An editor completes and checks keys with it.

@@ -35,8 +35,7 @@ def run(
     seed: Annotated[int | None, Option(metavar="N", help="The seed of all randomness.")] = None,
     compute: options.Compute = None,
     out: Annotated[
-        Path | None,
-        Option(metavar="DIR", help="The run folder; by default a new one in runs.", rich_help_panel=OUTPUT),
+        Path | None, Option(metavar="DIR", help="The run folder; by default a new one in runs.", rich_help_panel=OUTPUT)
     ] = None,
     report: Report = True,
     rendezvous: options.Rendezvous = None,

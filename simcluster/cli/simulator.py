@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
+from typer import Option
 
 from simcluster.catalogue import names
 from simcluster.cli.inference.bench import serving
@@ -22,6 +22,8 @@ from simcluster.cli.terminal.options import (
     Rendezvous,
     Sets,
     TopologyFile,
+    named,
+    named_argument,
     names_of,
     overrides,
     real_options,
@@ -77,9 +79,7 @@ def draw(
 
 
 def flows(
-    topology: Annotated[
-        str, Option(metavar="FILE", help="A topology file or name.", autocompletion=names_of("topologies"))
-    ],
+    topology: Annotated[str, named("FILE", "A topology file or name.", names_of("topologies"))],
     flows: Annotated[Path, Option(metavar="FILE", help="A JSON list of {src, dst, bytes, start}; start in seconds.")],
     model: Annotated[
         str | None,
@@ -128,20 +128,10 @@ def simulator(
 
 @bench_app.command()
 def collective(
-    op: Annotated[
-        str,
-        Option(metavar="NAME", help="all_reduce, all_gather, broadcast, barrier, ...", autocompletion=operations),
-    ],
-    topology: Annotated[
-        str, Option(metavar="FILE", help="A topology file or name.", autocompletion=names_of("topologies"))
-    ],
+    op: Annotated[str, named("NAME", "all_reduce, all_gather, broadcast, barrier, ...", operations)],
+    topology: Annotated[str, named("FILE", "A topology file or name.", names_of("topologies"))],
     schedule: Annotated[
-        str,
-        Option(
-            metavar="NAME",
-            help="naive, ring, ...: a wrong name is answered with those of the operation.",
-            autocompletion=schedules,
-        ),
+        str, named("NAME", "naive, ring, ...: a wrong name is answered with those of the operation.", schedules)
     ] = "naive",
     size_bytes: Annotated[int, Option("--bytes", metavar="N", help="M in the formulas.")] = 1_000_000,
     sets: Annotated[
@@ -200,12 +190,7 @@ def transport(
 
 def calibrate(
     topology: Annotated[
-        str,
-        Argument(
-            metavar="TOPOLOGY",
-            help="A file or name: the nodes and links to measure.",
-            autocompletion=names_of("topologies"),
-        ),
+        str, named_argument("TOPOLOGY", "A file or name: the nodes and links to measure.", names_of("topologies"))
     ],
     out: Annotated[
         Path | None, Option(metavar="FILE", help="The file to write; by default NAME-measured.yaml here.")

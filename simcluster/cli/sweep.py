@@ -12,7 +12,7 @@ from typer import Option
 
 from simcluster.cli.terminal import options
 from simcluster.cli.terminal.complete import one_of, set_keys
-from simcluster.cli.terminal.options import overrides
+from simcluster.cli.terminal.options import named, overrides
 from simcluster.cli.terminal.show import progress_bar
 from simcluster.cli.track import TrackAtEnd, tracked
 from simcluster.process.loading import torch_loads
@@ -121,10 +121,10 @@ def whatif(
     experiment: options.ExperimentFile,
     goal: Annotated[
         str,
-        Option(
-            metavar="GOAL",
-            help="What to reduce: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost.",
-            autocompletion=one_of("time-to-accuracy=", "time-to-loss=", "step-time", "run-time", "energy", "cost"),
+        named(
+            "GOAL",
+            "What to reduce: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost.",
+            one_of("time-to-accuracy=", "time-to-loss=", "step-time", "run-time", "energy", "cost"),
         ),
     ],
     sets: options.Sets = None,

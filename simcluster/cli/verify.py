@@ -7,23 +7,21 @@ import shutil
 from typing import Annotated, Any
 
 import typer
-from typer import Argument, Option
+from typer import Option
 
-from simcluster.cli.terminal.options import Json, names_of, overrides
+from simcluster.cli.terminal.options import Json, named, named_argument, names_of, overrides
 from simcluster.errors import Problem, UsageError
 from simcluster.process.loading import torch_loads
 
 
 def verify(
-    algorithm: Annotated[
-        str, Argument(metavar="ALGORITHM", help="A name, or file.py:function.", autocompletion=names_of("algorithms"))
-    ],
+    algorithm: Annotated[str, named_argument("ALGORITHM", "A name, or file.py:function.", names_of("algorithms"))],
     workload: Annotated[
         str | None,
-        Option(
-            metavar="W",
-            help="A name, or file.py:function. By default a small problem that exposes every difference.",
-            autocompletion=names_of("workloads"),
+        named(
+            "W",
+            "A name, or file.py:function. By default a small problem that exposes every difference.",
+            names_of("workloads"),
         ),
     ] = None,
     backend: Annotated[str, Option(metavar="NAME", help="sim, sockets or both.")] = "both",

@@ -79,11 +79,7 @@ def _result(plan: Experiment, copies: int) -> tuple[str, Any]:
     config_json = json.dumps(plan.document) + "\n"  # unlike that of the run itself
     remember(config_json, replace(plan, algorithm=apart(plan, copies).algorithm))
     job = ClusterJob(
-        names=plan.topology.workers,
-        config_json=config_json,
-        seed=plan.seed,
-        topology=plan.topology,
-        faults=plan.faults,
+        names=plan.topology.workers, config_json=config_json, seed=plan.seed, topology=plan.topology, faults=plan.faults
     )
     record: RunRecord = importlib.import_module("simcluster_backends.sim").run_cluster(job)
     return record.trace_sha256, [type(record.error), *(node.weights_sha256 for node in record.nodes)]

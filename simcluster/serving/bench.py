@@ -66,11 +66,7 @@ class Benched:
 
 
 def bench_cluster(
-    served: Served,
-    topology: Topology,
-    load: Sequence[Offered],
-    seed: int = 0,
-    options: Mapping[str, Any] | None = None,
+    served: Served, topology: Topology, load: Sequence[Offered], seed: int = 0, options: Mapping[str, Any] | None = None
 ) -> Benched:
     """Return the outcome of *load* on *topology*. Raise UsageError with all that is wrong, RunError if a node is lost.
 

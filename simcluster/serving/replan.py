@@ -18,11 +18,7 @@ from simcluster.topology import Topology, loads
 
 
 def recovery_of(
-    topology: Topology,
-    lengths: Lengths,
-    requests: int = 1,
-    cache_bytes: int | None = None,
-    firsts: Sequence[int] = (),
+    topology: Topology, lengths: Lengths, requests: int = 1, cache_bytes: int | None = None, firsts: Sequence[int] = ()
 ) -> Recovery | None:
     """Return how nodes of *topology* place the model again; None for one without a document, or with one node."""
     if not topology.document or len(topology.workers) < 2:

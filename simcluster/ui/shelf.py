@@ -130,10 +130,7 @@ class Shelf:
         return None
 
     def _row(self, parts: tuple[str, ...]) -> dict[str, Any] | None:
-        about = {
-            "id": "/".join(parts),
-            "pages": [page for page in PAGES if self._has(parts, page)],
-        }
+        about = {"id": "/".join(parts), "pages": [page for page in PAGES if self._has(parts, page)]}
         if (sweep := self._stat(parts, SWEEP)) is not None:
             return about | self._sweep_row(parts, sweep)
         summary, live = self._stat(parts, SUMMARY), self._stat(parts, LIVE)

@@ -65,12 +65,7 @@ class LiveFile:
             drawn = map_of(self._topology)
             self._map = drawn.model_dump() if drawn is not None else None
         self._there = True
-        found = {
-            "pid": os.getpid(),
-            "host": platform.node(),
-            "run": {**run, "map": self._map},
-            "history": history,
-        }
+        found = {"pid": os.getpid(), "host": platform.node(), "run": {**run, "map": self._map}, "history": history}
         content = msgspec.json.encode(found)  # null for numbers that are not finite
         with suppress(OSError), opened(self._folder, make=True):  # the run itself says where it cannot write
             write_whole(self._folder, LIVE, content=content, durable=False)

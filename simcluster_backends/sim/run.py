@@ -7,26 +7,15 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, TypeVar
 
-from simcluster.documents.yaml import describe
-from simcluster.errors import (
-    ABSENT,
-    ENDED,
-    NeedsValues,
-    NodeFailed,
-    PeerLost,
-    Problem,
-    RunError,
-    closest,
-    nearest,
-    raise_all,
-)
+from simcluster.documents.values import Flag, whole
+from simcluster.errors import ABSENT, ENDED, NeedsValues, NodeFailed, PeerLost, RunError
 from simcluster.experiment.restarts import Restarts
-from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
+from simcluster.fault_plans.kinds import DEAD_S
 from simcluster.fault_plans.log import FaultLog
 from simcluster.process.intra_op import one_thread, usable_cores
 from simcluster.process.kernels import heed_portable
@@ -38,6 +27,8 @@ from simcluster.topology import star
 from simcluster.watching.board import NodeTelemetry, Telemetry
 from simcluster.watching.telling import Follower, NodeRows, Noted, Watcher, link_telemetry, run_info, with_rows
 from simcluster.workloads.progress.ledger import Ledger
+from simcluster_backends.common.inbox import INBOX_BYTES
+from simcluster_backends.common.options import RestartCount, Seconds, check
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sim.cluster import Body, Cluster
 from simcluster_backends.sim.devices import DeviceModel
@@ -59,11 +50,18 @@ T = TypeVar("T")
 
 __all__ = ["Cluster", "run_bodies", "run_cluster", "verdict_of"]
 
-OPTIONS = {"inbox_bytes": (0, 2**50), "threads": (1, 4096), "dead_s": LIMITS_S, "max_restarts": (0, 1_000_000)}
-"""Name -> (least, most); integer limits demand an integer value."""
 
-SWITCHES = ("portable",)
-"""Options that are true or false."""
+@dataclass(frozen=True)
+class Options:
+    """Gradients are computed in *threads*; the others are those of real nodes."""
+
+    read_elsewhere: ClassVar = ("replicas",)
+    hint: ClassVar = "; is it meant for sockets?"
+    threads: Annotated[int, whole(1, 4096)] = 1
+    inbox_bytes: Annotated[int, whole(0, 2**50)] = INBOX_BYTES
+    dead_s: Seconds = DEAD_S
+    max_restarts: RestartCount = 0
+    portable: Flag = False
 
 
 Wrap: TypeAlias = "Callable[[SimTransport], Any] | None"
@@ -245,21 +243,7 @@ def _node_telemetry(cluster: Cluster, node: Member, noted: Noted) -> NodeTelemet
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise UsageError listing every invalid option."""
-    known, problems = [*OPTIONS, *SWITCHES, "replicas"], []
-    for name in sorted(set(options) - {*OPTIONS, *SWITCHES}):
-        expected = nearest(name, known)
-        expected += "" if closest(name, known) else "; is it meant for sockets?"
-        problems.append(Problem(name, "unknown option of the simulator", expected))
-    for name in SWITCHES:
-        if not isinstance(options.get(name, False), bool):
-            problems.append(Problem(name, describe(options[name]), "true or false"))
-    for name, (least, most) in OPTIONS.items():
-        value, is_whole = options.get(name, least), isinstance(least, int)
-        kinds = int if is_whole else (int, float)
-        if not isinstance(value, kinds) or isinstance(value, bool) or not least <= value <= most:
-            limits = f"a {'whole ' * is_whole}number of at least {least:g} and at most {most:.15g}"
-            problems.append(Problem(name, describe(value), limits))
-    raise_all(problems)
+    check(Options, options, "simulator")
 
 
 def run_bodies(

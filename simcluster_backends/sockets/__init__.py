@@ -32,9 +32,10 @@ __all__ = [
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise UsageError listing every one of *options* that is invalid for any job."""
-    from simcluster_backends.sockets.launcher.settings import check_options as check
+    from simcluster_backends.common.options import check
+    from simcluster_backends.sockets.launcher.settings import BACKEND, Options
 
-    check(options)
+    check(Options, options, BACKEND)
 
 
 def get_ready() -> None:

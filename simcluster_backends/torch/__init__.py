@@ -22,9 +22,10 @@ _runs = itertools.count()
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise UsageError listing every one of *options* that is invalid for any job."""
-    from simcluster_backends.torch.settings import check_options as check
+    from simcluster_backends.common.options import check
+    from simcluster_backends.torch.settings import BACKEND, Options
 
-    check(options)
+    check(Options, options, BACKEND)
 
 
 def run_cluster(job: ClusterJob) -> RunRecord:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.verify import verify
+from simcluster.verify import running_mean, verify
 from simcluster.verify.claim import Claim
 from simcluster.verify.suite import CHECKS
 from simcluster.verify.verdict import Check, Verification
@@ -288,3 +288,10 @@ def test_every_line_of_the_documentation_is_one_of_the_table(tmp_path: Path) -> 
         kind = re.sub(r"^(setting|fault).*", r"\1", check.name)
         assert any(kind in row for row in told), check.name
     assert len(CHECKS) == 31
+
+
+@pytest.mark.parametrize("algorithm", ["sync_ps", "all_reduce_dp"])
+def test_bytes_of_running_statistics_are_in_no_formula(algorithm: str) -> None:
+    workload = f"{running_mean.__file__}:running_mean"
+    found = verify(algorithm, workload=workload, backend="sim", nodes=[1, 2], only=["bytes"])
+    assert found["bytes = formula"].verdict == "not claimed", found.table()

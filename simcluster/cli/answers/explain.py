@@ -9,20 +9,16 @@ import textwrap
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Option
 
-from simcluster.cli.terminal.options import Json, names_of, overrides
+from simcluster.cli.terminal.options import Json, named_argument, names_of, overrides
 from simcluster.errors import Problem, UsageError
 
 
 def explain(
     what: Annotated[
         str,
-        Argument(
-            metavar="ALGORITHM|RUN",
-            help="A name, file.py:function, or the folder of a run.",
-            autocompletion=names_of("algorithms"),
-        ),
+        named_argument("ALGORITHM|RUN", "A name, file.py:function, or the folder of a run.", names_of("algorithms")),
     ],
     nodes: Annotated[
         int | None, Option(metavar="N", help="For an algorithm: the number of nodes to count bytes for; by default 4.")

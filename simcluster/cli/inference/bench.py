@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from typer import Argument, Option
+from typer import Option
 
 from simcluster.cli.inference.gaps import print_gaps
 from simcluster.cli.inference.options import CHUNK_TOKENS, MODELS, PLACEMENTS, POLICIES, SERVED_CHUNK_TOKENS
 from simcluster.cli.terminal.complete import one_of
-from simcluster.cli.terminal.options import Json, KeyFile, Rendezvous, names_of, real_options
+from simcluster.cli.terminal.options import Json, KeyFile, Rendezvous, named, named_argument, names_of, real_options
 from simcluster.cli.terminal.show import check_target, write_file
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.inference.formats import FORMATS, HELD
@@ -33,15 +33,14 @@ FORMS = "N, uniform:LEAST:MOST, geometric:MEAN or lognormal:MEDIAN:SIGMA."
 LIMIT_S = 600.0
 
 Served = Annotated[
-    str | None,
-    Argument(metavar="FILE", help="A topology file or name; none with --url.", autocompletion=names_of("topologies")),
+    str | None, named_argument("FILE", "A topology file or name; none with --url.", names_of("topologies"))
 ]
 Model = Annotated[
     str | None,
-    Option(
-        metavar="NAME|FILE",
-        help=f"{', '.join(MODELS)}, or a file as for `plan`; with --url the server's name of a model.",
-        autocompletion=one_of(*MODELS),
+    named(
+        "NAME|FILE",
+        f"{', '.join(MODELS)}, or a file as for `plan`; with --url the server's name of a model.",
+        one_of(*MODELS),
     ),
 ]
 Rate = Annotated[float | None, Option(metavar="R", help="Requests per second; inf: all at once. A trace has its own.")]
@@ -62,49 +61,30 @@ Goodput = Annotated[
     str | None, Option(metavar="NAME:S,...", help="Count requests that meet these seconds: ttft, tpot, e2el.")
 ]
 Seed = Annotated[int, Option(metavar="N", help="The seed of arrivals, lengths and prompts.")]
-Backend = Annotated[
-    str | None,
-    Option(metavar="NAME", rich_help_panel=CLUSTER, help="sim, sockets or torch.", autocompletion=one_of(*BACKENDS)),
-]
+Backend = Annotated[str | None, named("NAME", "sim, sockets or torch.", one_of(*BACKENDS), CLUSTER)]
 Numerics = Annotated[
     str | None,
-    Option(
-        metavar="NAME",
-        rich_help_panel=CLUSTER,
-        help="none: times alone, of any model (the default of sim); real: the model computes.",
-        autocompletion=one_of(*NUMERICS),
+    named(
+        "NAME",
+        "none: times alone, of any model (the default of sim); real: the model computes.",
+        one_of(*NUMERICS),
+        CLUSTER,
     ),
 ]
 PlacementName = Annotated[
     str | None,
-    Option(
-        metavar="NAME|FILE",
-        rich_help_panel=CLUSTER,
-        help="auto, alone, pipeline, tensor, replicas, or a file with one.",
-        autocompletion=one_of(*PLACEMENTS),
-    ),
+    named("NAME|FILE", "auto, alone, pipeline, tensor, replicas, or a file with one.", one_of(*PLACEMENTS), CLUSTER),
 ]
 PolicyName = Annotated[
     str | None,
-    Option(
-        metavar="NAME",
-        rich_help_panel=CLUSTER,
-        help=f"With replicas, which one gets a request: {', '.join(POLICIES)}.",
-        autocompletion=one_of(*POLICIES),
-    ),
+    named("NAME", f"With replicas, which one gets a request: {', '.join(POLICIES)}.", one_of(*POLICIES), CLUSTER),
 ]
 Weights = Annotated[
     str | None,
-    Option(
-        metavar="FORMAT",
-        rich_help_panel=CLUSTER,
-        help=f"{', '.join(HELD)}; with --numerics none any of {', '.join(FORMATS)}.",
-        autocompletion=one_of(*FORMATS),
-    ),
+    named("FORMAT", f"{', '.join(HELD)}; with --numerics none any of {', '.join(FORMATS)}.", one_of(*FORMATS), CLUSTER),
 ]
 Guesses = Annotated[
-    int | None,
-    Option(metavar="N", rich_help_panel=CLUSTER, help="Guess up to N tokens per pass from the text so far."),
+    int | None, Option(metavar="N", rich_help_panel=CLUSTER, help="Guess up to N tokens per pass from the text so far.")
 ]
 ChunkTokens = Annotated[
     int | None,

@@ -18,6 +18,7 @@ from simcluster.cli.terminal.options import (
     Ssh,
     SshConfig,
     TopologyFile,
+    named,
     names_of,
     real_options,
     start_early,
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
 ModelName = Annotated[
     str,
-    Option(
-        metavar="NAME|FILE|RUN",
-        help="smollm2, a .gguf or .safetensors file, or the folder of a run that trained a model. With "
+    named(
+        "NAME|FILE|RUN",
+        "smollm2, a .gguf or .safetensors file, or the folder of a run that trained a model. With "
         "--prompt-tokens also 7b, 8b, 70b, or a config.json.",
-        autocompletion=one_of(*MODELS),
+        one_of(*MODELS),
     ),
 ]
 Prompt = Annotated[str | None, Option(metavar="TEXT", help="The text to answer.")]
@@ -42,12 +43,7 @@ PromptTokens = Annotated[
 ]
 Raw = Annotated[bool, Option("--raw", help="Continue the text; by default, answer it as a user's message.")]
 BackendName = Annotated[
-    str,
-    Option(
-        metavar="NAME",
-        help="sim, sockets, or torch, which prints the text at its end.",
-        autocompletion=names_of("backends"),
-    ),
+    str, named("NAME", "sim, sockets, or torch, which prints the text at its end.", names_of("backends"))
 ]
 MostTokens = Annotated[int, Option(metavar="N", help="The most tokens of the answer.")]
 Temperature = Annotated[float, Option(metavar="T", help="0 takes the likeliest token.")]

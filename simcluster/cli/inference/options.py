@@ -7,6 +7,7 @@ from typing import Annotated
 from typer import Option
 
 from simcluster.cli.terminal.complete import one_of
+from simcluster.cli.terminal.options import named
 from simcluster.inference.formats import FORMATS, HELD
 
 MODELS = ("smollm2", "7b", "8b", "70b")
@@ -17,29 +18,24 @@ CHUNK_TOKENS, SERVED_CHUNK_TOKENS = 512, 128
 
 PlacementName = Annotated[
     str,
-    Option(
-        metavar="NAME|FILE",
-        help="auto (the plan's best), alone, pipeline, tensor, replicas, or a file with a placement.",
-        autocompletion=one_of(*PLACEMENTS),
+    named(
+        "NAME|FILE",
+        "auto (the plan's best), alone, pipeline, tensor, replicas, or a file with a placement.",
+        one_of(*PLACEMENTS),
     ),
 ]
 Weights = Annotated[
     str | None,
-    Option(
-        metavar="FORMAT",
-        help=f"{', '.join(HELD)}: f32 by default. With times alone any of {', '.join(FORMATS)}, or the model's.",
-        autocompletion=one_of(*FORMATS),
+    named(
+        "FORMAT",
+        f"{', '.join(HELD)}: f32 by default. With times alone any of {', '.join(FORMATS)}, or the model's.",
+        one_of(*FORMATS),
     ),
 ]
 Guesses = Annotated[
     int, Option(metavar="N", help="Guess up to N tokens from the text so far, and check them in one pass.")
 ]
 PolicyName = Annotated[
-    str | None,
-    Option(
-        metavar="NAME",
-        help=f"With replicas, which one gets a request: {', '.join(POLICIES)}.",
-        autocompletion=one_of(*POLICIES),
-    ),
+    str | None, named("NAME", f"With replicas, which one gets a request: {', '.join(POLICIES)}.", one_of(*POLICIES))
 ]
 ChunkTokens = Annotated[int, Option(metavar="N", help="The most tokens of prompts in one pass through the model.")]

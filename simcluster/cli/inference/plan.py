@@ -11,7 +11,7 @@ from typer import Context, Option
 
 from simcluster.cli.inference.options import MODELS
 from simcluster.cli.terminal.complete import one_of
-from simcluster.cli.terminal.options import Json, TopologyFile
+from simcluster.cli.terminal.options import Json, TopologyFile, named
 from simcluster.errors import Problem, UsageError
 from simcluster.inference.formats import FORMATS, format_of
 
@@ -27,10 +27,10 @@ def plan(
     topology: TopologyFile,
     model: Annotated[
         str,
-        Option(
-            metavar="NAME|FILE",
-            help=f"{', '.join(MODELS)}, a config.json, .safetensors or .gguf file, or a folder; only headers are read.",
-            autocompletion=one_of(*MODELS),
+        named(
+            "NAME|FILE",
+            f"{', '.join(MODELS)}, a config.json, .safetensors or .gguf file, or a folder; only headers are read.",
+            one_of(*MODELS),
         ),
     ],
     requests: Annotated[
@@ -44,10 +44,10 @@ def plan(
     ] = None,
     weights: Annotated[
         str | None,
-        Option(
-            metavar="FORMAT",
-            help=f"{', '.join(FORMATS)}; by default the file's, and bf16 for a preset (smollm2: f32).",
-            autocompletion=one_of(*FORMATS),
+        named(
+            "FORMAT",
+            f"{', '.join(FORMATS)}; by default the file's, and bf16 for a preset (smollm2: f32).",
+            one_of(*FORMATS),
         ),
     ] = None,
     parts: Annotated[

@@ -21,7 +21,7 @@ from simcluster.cli.inference.options import (
     Weights,
 )
 from simcluster.cli.terminal.complete import one_of
-from simcluster.cli.terminal.options import AllowHost, ServeTls, TopologyFile
+from simcluster.cli.terminal.options import AllowHost, ServeTls, TopologyFile, named
 from simcluster.cli.ui import NEEDED
 from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.process.installed import install_extra
@@ -41,19 +41,14 @@ SPARE_CONNECTIONS = 1024
 
 ModelName = Annotated[
     str,
-    Option(
-        metavar="NAME|FILE|RUN",
-        help="smollm2, a .gguf or .safetensors file, or the folder of a run that trained a model.",
-        autocompletion=one_of(MODELS[0]),
+    named(
+        "NAME|FILE|RUN",
+        "smollm2, a .gguf or .safetensors file, or the folder of a run that trained a model.",
+        one_of(MODELS[0]),
     ),
 ]
 BackendName = Annotated[
-    str,
-    Option(
-        metavar="NAME",
-        help="sim (real tokens at the predicted pace) or sockets.",
-        autocompletion=one_of("sim", "sockets"),
-    ),
+    str, named("NAME", "sim (real tokens at the predicted pace) or sockets.", one_of("sim", "sockets"))
 ]
 CacheSize = Annotated[str, Option(metavar="SIZE", help="The most cache of keys and values on each node.")]
 Queue = Annotated[int, Option(metavar="N", help="The most requests at once; further ones get 503.")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +13,10 @@ from simcluster.cli.terminal.complete import one_of, set_keys
 from simcluster.cli.terminal.help import NODES, OUTPUT
 from simcluster.errors import Problem, UsageError, raise_all
 
+Completion = Callable[..., list[str]]
 
-def names_of(kind: str) -> Any:
+
+def names_of(kind: str) -> Completion:
     def complete(incomplete: str) -> list[str]:
         from simcluster.catalogue import files, names
 
@@ -24,9 +26,16 @@ def names_of(kind: str) -> Any:
     return complete
 
 
-TopologyFile = Annotated[
-    str, Argument(metavar="FILE", help="A topology file or name.", autocompletion=names_of("topologies"))
-]
+def named(metavar: str, help: str, names: Completion, panel: str | None = None) -> Any:
+    """Return an option whose value a shell completes from *names*; `--help` shows it in *panel*."""
+    return Option(metavar=metavar, help=help, autocompletion=names, rich_help_panel=panel)
+
+
+def named_argument(metavar: str, help: str, names: Completion) -> Any:
+    return Argument(metavar=metavar, help=help, autocompletion=names)
+
+
+TopologyFile = Annotated[str, named_argument("FILE", "A topology file or name.", names_of("topologies"))]
 Json = Annotated[bool, Option("--json", help="Print only JSON.", rich_help_panel=OUTPUT)]
 Report = Annotated[bool, Option(help="Write report.html (2 MB).", rich_help_panel=OUTPUT)]
 Watch = Annotated[
@@ -35,7 +44,7 @@ Watch = Annotated[
 ]
 Jobs = Annotated[int | None, Option(metavar="N", help="Parallel processes; by default one per core.")]
 _ENGINES = one_of("local", "dask", "slurm")
-Engine = Annotated[str, Option(metavar="NAME", help="local, dask, dask=ADDRESS or slurm.", autocompletion=_ENGINES)]
+Engine = Annotated[str, named("NAME", "local, dask, dask=ADDRESS or slurm.", _ENGINES)]
 FirstSeed = Annotated[int | None, Option(metavar="N", help="The first seed.")]
 Sets = Annotated[
     list[str] | None,
@@ -58,46 +67,34 @@ KeyFile = Annotated[
 ]
 
 ExperimentFile = Annotated[
-    str,
-    Argument(
-        metavar="EXPERIMENT",
-        help="An experiment file, or the name of a shipped one.",
-        autocompletion=names_of("experiments"),
-    ),
+    str, named_argument("EXPERIMENT", "An experiment file, or the name of a shipped one.", names_of("experiments"))
 ]
-BackendName = Annotated[
-    str | None, Option(metavar="NAME", help="sim (the default), sockets or torch.", autocompletion=names_of("backends"))
-]
+BackendName = Annotated[str | None, named("NAME", "sim (the default), sockets or torch.", names_of("backends"))]
 OtherTopology = Annotated[
-    str | None,
-    Option(
-        metavar="FILE",
-        help="A topology file or name that replaces the experiment's.",
-        autocompletion=names_of("topologies"),
-    ),
+    str | None, named("FILE", "A topology file or name that replaces the experiment's.", names_of("topologies"))
 ]
 OtherAlgorithm = Annotated[
     str | None,
-    Option(
-        metavar="NAME",
-        help="An algorithm, or file.py:function, with its defaults, that replaces the experiment's.",
-        autocompletion=names_of("algorithms"),
+    named(
+        "NAME",
+        "An algorithm, or file.py:function, with its defaults, that replaces the experiment's.",
+        names_of("algorithms"),
     ),
 ]
 OtherWorkload = Annotated[
     str | None,
-    Option(
-        metavar="NAME",
-        help="A workload, or file.py:function, with its defaults, that replaces the experiment's.",
-        autocompletion=names_of("workloads"),
+    named(
+        "NAME",
+        "A workload, or file.py:function, with its defaults, that replaces the experiment's.",
+        names_of("workloads"),
     ),
 ]
 Compute = Annotated[
     str | None,
-    Option(
-        metavar="NAME",
-        help="What every node computes on: cpu, cuda, cuda:N, mps, or auto for an accelerator, if there is one.",
-        autocompletion=one_of("auto", "cpu", "cuda", "mps"),
+    named(
+        "NAME",
+        "What every node computes on: cpu, cuda, cuda:N, mps, or auto for an accelerator, if there is one.",
+        one_of("auto", "cpu", "cuda", "mps"),
     ),
 ]
 BackendOptions = Annotated[

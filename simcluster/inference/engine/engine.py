@@ -39,11 +39,7 @@ class Engine:
     """
 
     def __init__(
-        self,
-        scheduler: Scheduler,
-        source: Source,
-        sink: Sink,
-        give: Callable[[Queued], Awaitable[None]] | None = None,
+        self, scheduler: Scheduler, source: Source, sink: Sink, give: Callable[[Queued], Awaitable[None]] | None = None
     ) -> None:
         self._scheduler, self._source, self._sink, self._give = scheduler, source, sink, give
         self._changed = asyncio.Event()

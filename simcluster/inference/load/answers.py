@@ -52,9 +52,5 @@ class Objectives:
 
     def met_by(self, answer: Answer) -> bool:
         """Return whether *answer* has all of them; an answer of one token has no TPOT to exceed."""
-        pairs = (
-            (self.ttft_s, answer.ttft_s),
-            (self.tpot_s, answer.tpot_s),
-            (self.e2el_s, answer.e2el_s),
-        )
+        pairs = ((self.ttft_s, answer.ttft_s), (self.tpot_s, answer.tpot_s), (self.e2el_s, answer.e2el_s))
         return all(most is None or found is None or found <= most for most, found in pairs)

@@ -11,6 +11,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from simcluster.algorithms.facts import facts_of
 from simcluster.compression import KINDS, Codec
 from simcluster.documents.settings import settings_of
 from simcluster.errors import RunError, UsageError
@@ -38,7 +39,10 @@ def formula(subject: Subject) -> str:
     told: list[str] = []
     for backend, size in product(subject.backends[:1] if subject.quick else subject.backends, subject.sizes):
         done = subject.run(size, backend=backend).ended(f"N = {size} on {backend}")
-        steps, parameters = done.plan.steps, done.plan.workload.replica(0, size, done.plan.seed, 1).parameters
+        replica = done.plan.workload.replica(0, size, done.plan.seed, 1)
+        if replica.running and facts_of(done.plan.algorithm).running != "none":
+            raise NotClaimed("the model has running statistics, which travel with some of the messages")
+        steps, parameters = done.plan.steps, replica.parameters
         if sum(parameter.numel() for parameter in parameters) % size:
             continue
         model = sum(parameter.nbytes for parameter in parameters)

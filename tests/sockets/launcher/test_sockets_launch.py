@@ -23,7 +23,7 @@ from simcluster.fault_plans.kinds import Crash
 from simcluster.runs.record import RunRecord
 from simcluster_backends.sockets import generate_key, run_cluster, write_key
 from simcluster_backends.sockets.launcher import departures as ending
-from simcluster_backends.sockets.launcher import settings
+from simcluster_backends.common import options
 from simcluster_backends.sockets.node.process import join
 from tests.support import node_programs
 from tests.support.socket_runs import Running, free_port, gone, hand_started, job, pids_in, wait_for
@@ -214,7 +214,7 @@ def test_a_piece_of_work_without_an_end_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_a_run_that_does_not_stop_at_its_time_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "GRACE_S", 0.5)
+    monkeypatch.setattr(options, "GRACE_S", 0.5)
     record = Running(job("polls", "ab", tmp_path, time_s=0.7)).result()
     assert isinstance(record.error, NeverFinished)
     assert "the run did not finish within 1.2 s (limit_s)" in str(record.error)

@@ -11,7 +11,8 @@ import pytest
 from simcluster.errors import UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans import kinds as fault_kinds
-from simcluster_backends.sockets.launcher.settings import GRACE_S, read_options
+from simcluster_backends.common.options import GRACE_S
+from simcluster_backends.sockets.launcher.settings import read_options
 from simcluster_backends.sockets.wire.keys import generate_key, read_key, write_key
 
 KEY = b"k" * 32
