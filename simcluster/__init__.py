@@ -58,7 +58,9 @@ def __getattr__(name: str) -> Any:
     if name == "verify":  # a package that can be called: it must stay what `import simcluster.verify` finds here
         return importlib.import_module("simcluster.verify")
     if name not in _HOME:
-        raise AttributeError(f"module 'simcluster' has no attribute {name!r}")
+        meant = importlib.import_module("simcluster.errors").closest(name, __all__, 0.7)
+        hint = f"; did you mean {meant!r}?" if meant else ""
+        raise AttributeError(f"module 'simcluster' has no attribute {name!r}{hint}")
     try:
         module = importlib.import_module(f"simcluster.{_HOME[name]}")
     except ModuleNotFoundError as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import simcluster
 from simcluster.errors import MAX_LINES, NodeFailed, Problem, UsageError, last_words, listed, nearest, on_command_line
 
 
@@ -122,3 +123,12 @@ def test_different_slips_are_all_listed() -> None:
     assert len(listed(keys)) == 20
     leaves = [Problem(f"nodes.n{i}.{key}", "5", "a time") for i in range(10) for key in ("latency", "recv_overhead")]
     assert len(listed(leaves)) == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("runn", "; did you mean 'run'?"), ("verifi", "; did you mean 'verify'?"), ("torch", "")]
+)
+def test_a_misspelt_name_of_the_package_is_named(name: str, hint: str) -> None:
+    with pytest.raises(AttributeError) as error:
+        getattr(simcluster, name)
+    assert str(error.value) == f"module 'simcluster' has no attribute {name!r}{hint}"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from simcluster.errors import Problem
 from simcluster.workloads.data.samples import Batch
-from simcluster.workloads.steps import Loss, outputs_of, own_loss
+from simcluster.workloads.steps import Loss, loss_of, outputs_of, own_loss
 
 LONGEST = 60
 
@@ -80,9 +80,7 @@ def try_out(model: Callable[..., Any], loss: Loss, batch: Batch) -> bool:
     """
     with torch.no_grad():
         outputs = outputs_of(model, batch.inputs)
-        value = loss(outputs, batch.targets)
-        if value.dim() != 0:
-            raise ValueError(f"the loss has shape {tuple(value.shape)}; expected a scalar, the mean over the batch")
+        value = loss_of(loss, outputs, batch.targets)
         if loss is own_loss:
             some = Batch(*batch.each(lambda tensor: tensor[:2]))
             value, outputs = loss(outputs_of(model, some.inputs), some.targets), None

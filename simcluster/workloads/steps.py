@@ -46,13 +46,26 @@ def outputs_of(model: Callable[..., Any], inputs: Any) -> Any:
     return model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
 
 
+def loss_of(loss: Loss, outputs: Any, targets: Tensor) -> Tensor:
+    """Return the *loss* of a model's *outputs*. Raise ValueError if it is not a scalar."""
+    try:
+        value = loss(outputs, targets)
+    except TypeError as error:
+        if isinstance(outputs, Tensor):
+            raise
+        found = f"{error}; the model returns a {type(outputs).__name__}"
+        expected = "loss=None if the model computes its own, as those of transformers do"
+        raise UsageError(Problem("loss", found, expected)) from error
+    if value.dim() != 0:
+        raise ValueError(f"the loss has shape {tuple(value.shape)}; expected a scalar, the mean over the batch")
+    return value
+
+
 def differentiate(
     model: nn.Module, loss_function: Loss, parameters: list[nn.Parameter], batch: Batch
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Return (the loss of *batch*, its gradients by *parameters* as autograd returns them)."""
-    loss = loss_function(outputs_of(model, batch.inputs), batch.targets)
-    if loss.dim() != 0:
-        raise ValueError(f"the loss has shape {tuple(loss.shape)}; expected a scalar, the mean over the batch")
+    loss = loss_of(loss_function, outputs_of(model, batch.inputs), batch.targets)
     return loss, torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
 
 

@@ -104,6 +104,14 @@ def scheduler_alone():
     return Workload(model=lambda: nn.Linear(6, 3), loss=nn.functional.cross_entropy, train=DATA,
                     optimizer=lambda parameters: torch.optim.lr_scheduler.StepLR(sgd(0.1)(parameters), 3), batch_size=4)
 
+class Named(nn.Linear):
+    def forward(self, inputs):
+        return {"logits": super().forward(inputs)}
+
+def outputs():
+    return Workload(model=lambda: Named(6, 3), loss=nn.functional.cross_entropy, train=DATA, optimizer=sgd(0.1),
+                    batch_size=4)
+
 def without_loss():
     return Workload(model=lambda: nn.Linear(6, 3), loss=None, train=DATA, optimizer=sgd(0.1), batch_size=4)
 """
@@ -118,6 +126,7 @@ def without_loss():
         ("on_meta", "meta device, expected a model made on the CPU"),
         ("vector", r"the loss has shape \(4,\)"),
         ("scheduler_alone", "a StepLR alone, expected the optimizer with it: `return optimizer, scheduler`"),
+        ("outputs", "the model returns a dict, expected loss=None if the model computes its own"),
         ("without_loss", "loss: found None, and a model that returns a Tensor without a loss"),
     ],
 )

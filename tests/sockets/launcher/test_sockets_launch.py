@@ -21,9 +21,9 @@ from simcluster.errors import HandshakeRefused, NeverFinished, NodeFailed, PeerL
 from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.kinds import Crash
 from simcluster.runs.record import RunRecord
+from simcluster_backends.common import options
 from simcluster_backends.sockets import generate_key, run_cluster, write_key
 from simcluster_backends.sockets.launcher import departures as ending
-from simcluster_backends.common import options
 from simcluster_backends.sockets.node.process import join
 from tests.support import node_programs
 from tests.support.socket_runs import Running, free_port, gone, hand_started, job, pids_in, wait_for
