@@ -17,9 +17,6 @@ from simcluster.topology.read.spread import MOST_FACTOR
 from simcluster.topology.replicas import replica, rounds_of
 
 PROGRAM = "simcluster.calibrate.rehearsal:run"
-PIECES_OF_A_STEP = 2
-"""A gradient, and its application."""
-
 LEAST_STARTUP_S = 1e-6
 """Smaller values are noise."""
 
@@ -74,17 +71,21 @@ def rehearsed_again(topology: Topology, own: Sequence[Row], index: int, number: 
 def _simulated(topology: Topology, rows: Sequence[Row], number: int) -> RunRecord:
     """Simulate the rehearsal of round *number*, with the work and the messages of *rows*."""
     sizes: list[dict[str, int]] = [{} for _ in topology.workers]  # by rank, the bytes of its messages to each peer
-    work: list[list[tuple[str, int]]] = [[] for _ in topology.workers]  # by rank, each piece of the step in order
+    gradients: list[list[tuple[str, int]]] = [[] for _ in topology.workers]  # by rank
+    applied: list[list[tuple[str, int]]] = [[] for _ in topology.workers]
     most = {row.rank: row.parts[2] for row in rows if row.parts[0] == STEP}
     for row in rows:
         what, where, size = row.parts
         if what == WORK:
-            work[row.rank].append((where, size))
+            (applied if where.endswith("/apply") else gradients)[row.rank].append((where, size))
         elif what == STREAM:
             for a, b in ((row.rank, int(where)), (int(where), row.rank)):
                 sizes[a][str(b)] = min(SWAP_MESSAGES * size, most[a])
-    # A piece replaced by another round's may leave one rank with fewer steps than another: all take the least.
-    steps = max(1, min(len(pieces) for pieces in work) // PIECES_OF_A_STEP)
+    # Rows of a kind are together, whatever their order was. Those replaced by another round's may leave one rank with
+    # fewer steps than another: all take the least.
+    by_step = [list(zip(*pieces, strict=False)) for pieces in zip(gradients, applied, strict=True)]
+    steps = max(1, min(map(len, by_step)))
+    work = [[piece for step in of for piece in step] for of in by_step]
     config = {"pattern": pattern_of(number), "steps": steps, "work": work, "sizes": sizes}
     job = ClusterJob(topology.workers, json.dumps(config), program=PROGRAM, topology=topology)
     record: RunRecord = importlib.import_module("simcluster_backends.sim").run_cluster(job)

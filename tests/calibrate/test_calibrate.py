@@ -63,6 +63,15 @@ def test_a_prediction_from_a_measured_cluster_is_that_from_the_given_one(tmp_pat
     assert elapsed_s[1] == pytest.approx(elapsed_s[0], rel=1e-3)
 
 
+def test_rehearsed_steps_take_what_the_numbers_that_were_measured_predict() -> None:
+    # Unlike nodes: in a star, what one does while another computes depends on the order of the pieces of a step.
+    given = document(link("a", "b", "80 Mbps"), link("b", "c", "8 Mbps"))
+    for name, rate in (("a", "10 kFLOP/s"), ("b", "1 kFLOP/s"), ("c", "3 kFLOP/s")):
+        given["nodes"][name]["flops"] = rate
+    for misfit in calibrated_document(simulated(given)).get("misfit", [1.0]):
+        assert misfit == pytest.approx(1.0, abs=1e-3)
+
+
 def test_devices_get_the_time_of_each_kind_of_work_and_lose_their_straggler() -> None:
     slow = {"kind": "constant", "factor": 3}
     given = document(link("a", "b"), nodes="ab", straggler=slow)

@@ -7,13 +7,12 @@ import shutil
 import signal
 import sys
 import time
-from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
 
 from tests.netns.fidelity import REPEATS, Kept, compare_all
 from tests.netns.hosts import missing
-from tests.netns.load import LOOPS, background_load
+from tests.netns.load import LOOPS, awake, background_load
 from tests.netns.report import report, summary, table
 from tests.netns.scenarios import ALGORITHMS, NETWORKS, SIZES
 from tests.support.root import ROOT
@@ -50,7 +49,7 @@ def _measure(arguments: argparse.Namespace) -> None:
     sizes = [size for size in SIZES if size.words in (arguments.size or [size.words])]
     began_s, before_s = time.perf_counter(), kept.notes.get("condition", {}).get("took_s", 0.0)
     outcomes = []
-    with background_load() if arguments.busy else nullcontext():
+    with background_load() if arguments.busy else awake():
         found = compare_all(
             kept.folder, networks, algorithms, sizes, arguments.repeats, _say, choosy=not arguments.busy
         )

@@ -1,23 +1,34 @@
-"""A defined background load: busy loops at normal priority, two for each core of the reference machine."""
+"""What else the machine does: a defined background load, or only what keeps its cores awake."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from simcluster.calibrate.measure import stolen_s
 
 LOOPS = 4
+"""Busy loops at normal priority: two for each core of the reference machine."""
+
 BUSY_LOOP = "while True: pass"
+UNLESS_IDLE = ["chrt", "--idle", "0", "nice", "-n", "19"]
+"""A core does this only if it would sleep. The kernel counts it as "nice"."""
 
 
 @contextmanager
-def background_load(loops: int = LOOPS) -> Iterator[None]:
+def awake() -> Iterator[None]:
+    """Keep every core awake until the end of the block: those of a virtual machine that sleep are woken late."""
+    with background_load(os.cpu_count() or 1, UNLESS_IDLE):
+        yield
+
+
+@contextmanager
+def background_load(loops: int = LOOPS, priority: Sequence[str] = ()) -> Iterator[None]:
     """Keep *loops* processes busy until the end of the block; they die with this process."""
-    command = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-c", BUSY_LOOP]
+    command = ["setpriv", "--pdeathsig", "KILL", *priority, sys.executable, "-c", BUSY_LOOP]
     processes = [subprocess.Popen(command) for _ in range(loops)]
     try:
         yield
@@ -34,9 +45,12 @@ def cpu_shares(before: tuple[float, ...], after: tuple[float, ...]) -> tuple[flo
 
 
 def cpu_times() -> tuple[float, float, float]:
-    """Return the seconds that all cores together were in use, were stolen, and had, since the machine started."""
+    """Return the seconds that all cores together were in use, were stolen, and had, since the machine started.
+
+    What they do only to stay awake is no use.
+    """
     with open("/proc/stat", encoding="ascii") as file:
         ticks = [int(word) for word in file.readline().split()[1:9]]
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
-    idle = ticks[3] + ticks[4]
+    idle = ticks[1] + ticks[3] + ticks[4]
     return (sum(ticks) - idle) * tick_s - stolen_s(), stolen_s(), sum(ticks) * tick_s
