@@ -36,6 +36,9 @@ REPLICAS = "replicas"
 TIMED = {"numerics": "none", "evaluate_consensus": None, "observe": None}
 """Settings of an experiment that only needs timing."""
 
+UNREHEARSED = 0.02
+"""The share by which training may differ from the steps that a calibration rehearses: see docs/fidelity.md."""
+
 LEAST_MISFIT, MOST_MISFIT = 0.87, 1.15
 """If the rehearsed steps of a calibration took another share of their prediction, every prediction is in doubt."""
 
@@ -62,11 +65,15 @@ def intervals(plan: Experiment, job: ClusterJob, count: int) -> dict[str, dict[s
     except (NeedsValues, UsageError):  # its behaviour depends on the values it computes
         found = [_times(plan, job, number, {}) for number in rounds]
     elapsed_s, steps_s = zip(*found, strict=True)
-    keys = {"elapsed_interval_s": interval(elapsed_s)}
+    keys = {"elapsed_interval_s": _widened(interval(elapsed_s))}
     known_s = [step_s for step_s in steps_s if step_s is not None]
     if len(known_s) == len(found):
-        keys["step_interval_s"] = interval(known_s)
+        keys["step_interval_s"] = _widened(interval(known_s))
     return keys
+
+
+def _widened(found: dict[str, Any]) -> dict[str, Any]:
+    return found | {"low": found["low"] * (1 - UNREHEARSED), "high": found["high"] * (1 + UNREHEARSED)}
 
 
 def doubts_of(topology: Topology) -> list[Warned]:
