@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from simcluster.transport import Cost
+from simcluster.workloads.operator_watch import OperatorWatch
 
 _aten = torch.ops.aten
 
@@ -46,7 +46,7 @@ _more_operators: dict[Any, Callable[..., int]] = {
 }
 
 
-class OperatorCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperatorCount(OperatorWatch):
     """Count this thread's torch operators while entered.
 
     *matrix_flops*: FLOPs of matrix products, convolutions, attention and recurrent layers, by torch's own table and a
@@ -63,11 +63,6 @@ class OperatorCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.elements = 0
         self.moved_bytes = 0
         self.operators = 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False: excluding torch's compiler would first import it, which takes more than a second."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -9,25 +9,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from simcluster.workloads.data.samples import Batch
+from simcluster.workloads.operator_watch import OperatorWatch
 from simcluster.workloads.steps import outputs_of
 
 _TRAINING = ("training", "train", "use_input_stats")
 
 
-class WriteWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class WriteWatch(OperatorWatch):
     """Notes the storages that operators write to while entered."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.written: set[int] = set()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False: excluding torch's compiler would first import it, which takes more than a second."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | (kwargs or {})

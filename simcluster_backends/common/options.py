@@ -71,13 +71,14 @@ def options_of(kind: type[T], given: Mapping[str, Any], backend: str, problems: 
     *kind* may have other names of options that are *read_elsewhere*, and a *hint* for one that is like no other.
     """
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-    names = [*(field.name for field in fields(kind)), *getattr(kind, "read_elsewhere", ())]
+    made: Any = kind
+    names = [*(field.name for field in fields(made)), *getattr(kind, "read_elsewhere", ())]
     for name in [name for name in plain if name not in names]:
         del plain[name]
         expected = nearest(name, names) + ("" if closest(name, names) else getattr(kind, "hint", ""))
         problems.append(Problem(name, f"unknown option of the {backend}", expected))
     faults: list[Any] = []
-    tried(faults, _block(kind).read, plain)
+    tried(faults, _block(made).read, plain)
     for fault in faults:
         name = fault["loc"][0]
         problems.append(Problem(name, describe(plain.pop(name)), fault["ctx"]["error"].expected))

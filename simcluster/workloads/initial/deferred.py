@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import swap_tensors
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from simcluster.compute import HOST
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.initial.tape import Place, Tape, Unrecordable
+from simcluster.workloads.operator_watch import OperatorWatch
 from simcluster.workloads.weights_file import WeightsFile
 
 
@@ -99,13 +99,8 @@ class Deferred:
         self.fill(parameter for parameter in parameters if not parameter.requires_grad)
 
 
-class Refuses(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Refuses(OperatorWatch):  # type: ignore[no-untyped-call]
     """Raises Unrecordable for an operator that would read an absent tensor."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False: excluding torch's compiler would first import it, which takes more than a second."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
@@ -114,7 +109,7 @@ class Refuses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-class Fills(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Fills(OperatorWatch):
     """Fills each parameter of *deferred* that an operator takes; frees others, the oldest first, above *most_bytes*."""
 
     def __init__(self, deferred: Deferred, most_bytes: int) -> None:
@@ -122,11 +117,6 @@ class Fills(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._deferred, self._most_bytes = deferred, most_bytes
         self._owner = {parameter.untyped_storage()._cdata: parameter for parameter in deferred.model.parameters()}
         self._filled: dict[int, Tensor] = {}
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False: excluding torch's compiler would first import it, which takes more than a second."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]

@@ -18,9 +18,10 @@ from typing import Any, Final, Self
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakIdKeyDictionary
+
+from simcluster.workloads.operator_watch import OperatorWatch
 
 _META: Final = torch.device("meta")
 
@@ -84,7 +85,7 @@ class _SaysCpu(TorchFunctionMode):
         return self._ANSWERS[func] if func in self._ANSWERS else func(*args, **(kwargs or {}))
 
 
-class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Tape(OperatorWatch):
     """Records what this thread makes while entered. The caller must have borrowed torch's generator.
 
     *alike*: random values only have the distribution that they should have, and are the same at every replay.
@@ -101,11 +102,6 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._made: Any = WeakIdKeyDictionary()
         self._claims = _SaysCpu()
         self._scratch: Tensor | None = None
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False: excluding torch's compiler would first import it, which takes more than a second."""
-        return False
 
     @property
     def alive(self) -> list[Tensor]:

@@ -6,11 +6,12 @@ import weakref
 from typing import Any
 
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from simcluster.workloads.operator_watch import OperatorWatch
 
-class Scratch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+
+class Scratch(OperatorWatch):
     """*most_bytes*: the most bytes at a time of tensors that this thread's operators make while entered.
 
     Views count with the tensor that they show; what stays in use counts until it goes.
@@ -20,11 +21,6 @@ class Scratch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.most_bytes = self._now_bytes = 0
         self._users: dict[int, int] = {}
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False: excluding torch's compiler would first import it, which takes more than a second."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = {_storage(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
