@@ -86,7 +86,7 @@ def test_a_topology_with_four_faults_prints_four_errors_with_lines_and_writes_no
         (["run", "quickstart", "--set", "stop.steps"], "KEY=VALUE"),
         (["run", "nothing-like-it.yaml"], "quickstart"),
         (["run", "quickstart", "--backend", "sim", "--rendezvous", "127.0.0.1:1"], "--backend sockets"),
-        (["run", "quickstart", "--option", "threads=0"], "a whole number of at least 1"),
+        (["run", "quickstart", "--option", "threads=0"], "a whole number from 1 to 4096"),
         (["run", "quickstart", "--backend", "sockets", "--option", "limit_ss=3"], "did you mean 'limit_s'?"),
         (["run", "quickstart", "--backend", "sockets", "--option", "limit_s"], "KEY=VALUE"),
         (["run", "quickstart", "--option", "limit_s=3"], "is it meant for sockets?"),

@@ -239,13 +239,13 @@ def test_a_target_that_no_point_reaches_is_noted(command: Any) -> None:
     [
         ({"engine_name": "cloud"}, "engine_name: found 'cloud', expected local, dask"),
         ({"options": {"portble": True}}, "portble: unknown option of the simulator; did you mean 'portable'"),
-        ({"options": {"threads": 0}}, "threads: found 0, expected a whole number of at least 1"),
+        ({"options": {"threads": 0}}, "threads: found 0, expected a whole number from 1 to 4096"),
         ({"options": {"threads": 2}, "backend": "sockets"}, "threads: unknown option of the sockets backend"),
         (
             {"options": {"limt_s": 3}, "backend": "sockets"},
             "unknown option of the sockets backend; did you mean",
         ),
-        ({"options": {"stuck_s": -1}, "backend": "torch"}, "stuck_s: found -1, expected a number of more than 0"),
+        ({"options": {"stuck_s": -1}, "backend": "torch"}, "stuck_s: found -1, expected a number of seconds from 1e-06"),
         ({"target": {"accuracy": 2}}, "accuracy=2, expected a number above 0, at most 1"),
         ({"target": {"loss": math.inf}}, "loss=inf, expected a finite number"),
     ],
