@@ -51,11 +51,10 @@ def loss_of(loss: Loss, outputs: Any, targets: Tensor) -> Tensor:
     try:
         value = loss(outputs, targets)
     except TypeError as error:
-        if isinstance(outputs, Tensor):
-            raise
-        found = f"{error}; the model returns a {type(outputs).__name__}"
-        expected = "loss=None if the model computes its own, as those of transformers do"
-        raise UsageError(Problem("loss", found, expected)) from error
+        if not isinstance(outputs, Tensor):  # the place is that of the user's loss, if it is there
+            hint = "write loss=None if it computes its own loss, as those of transformers do"
+            error.args = (f"{error}; the model returns a {type(outputs).__name__}: {hint}",)
+        raise
     if value.dim() != 0:
         raise ValueError(f"the loss has shape {tuple(value.shape)}; expected a scalar, the mean over the batch")
     return value

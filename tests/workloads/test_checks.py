@@ -126,7 +126,7 @@ def without_loss():
         ("on_meta", "meta device, expected a model made on the CPU"),
         ("vector", r"the loss has shape \(4,\)"),
         ("scheduler_alone", "a StepLR alone, expected the optimizer with it: `return optimizer, scheduler`"),
-        ("outputs", "the model returns a dict, expected loss=None if the model computes its own"),
+        ("outputs", "the model returns a dict: write loss=None if it computes its own"),
         ("without_loss", "loss: found None, and a model that returns a Tensor without a loss"),
     ],
 )
