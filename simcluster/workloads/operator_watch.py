@@ -1,4 +1,4 @@
-"""What sees each operator of torch, by `__torch_dispatch__`, while it is entered."""
+"""The base of modes that are called with each operator of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What else the machine does: a defined background load, or only what keeps its cores awake."""
+"""Busy loops beside a comparison: a background load, or loops of idle priority that keep the cores awake."""
 
 from __future__ import annotations
 

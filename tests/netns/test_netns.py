@@ -5,6 +5,7 @@ No time is asserted here: `make fidelity` measures, on a machine that has nothin
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from simcluster.results import compare
 from simcluster.topology import load
 from tests.netns.fidelity import compare_all
 from tests.netns.hosts import LAUNCHER, LAUNCHER_ADDRESS, hosts_of, missing
+from tests.netns.load import awake
 from tests.netns.report import covered, summary, swapped, table
 from tests.netns.scenarios import NETWORKS, Network, Size
 from tests.support.socket_runs import wait_for
@@ -127,6 +129,14 @@ def test_a_scenario_is_calibrated_run_and_predicted(tmp_path: Path) -> None:
 
 def outcome(predicted_s: float, measured_s: float) -> Any:
     return SimpleNamespace(step_s=(predicted_s, measured_s))
+
+
+@needs_hosts
+def test_each_core_is_kept_awake_by_what_yields_to_everything() -> None:
+    with awake():
+        loops = psutil.Process().children()[-(os.cpu_count() or 1) :]
+        wait_for(lambda: all(os.sched_getscheduler(loop.pid) == os.SCHED_IDLE and loop.nice() == 19 for loop in loops))
+    assert not any(loop.is_running() for loop in loops)
 
 
 def test_scenarios_in_the_wrong_order_are_found() -> None:

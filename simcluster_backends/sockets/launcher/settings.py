@@ -66,7 +66,7 @@ class Options(NodeOptions):
     rendezvous: Text = "127.0.0.1:0"
     key_file: MaybeText = None
     dead_s: Annotated[float, seconds(MOST_DEAD_S)] = DEAD_S
-    min_workers: Annotated[int | None, whole(-MOST_WHOLE, MOST_WHOLE)] = None
+    min_workers: Annotated[int | None, whole(-MOST_WHOLE, MOST_WHOLE, "a whole number, or nothing: all")] = None
     body_limit_bytes: Annotated[int, whole(1, BODY_LIMIT_BYTES)] = BODY_LIMIT_BYTES
     uvloop: Annotated[bool | None, Flag.__metadata__[0]] = None
     ssh: Flag = True
