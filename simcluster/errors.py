@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -204,6 +205,21 @@ class NodeFailed(RunError):
     def __init__(self, rank: int, name: str, details: str) -> None:
         self.rank, self.name, self.details = rank, name, details
         super().__init__(f"rank {rank} ({name}) failed: {last_words(details)}")
+
+
+class ProgramFailed(Exception):
+    """A program that a node runs in another process failed; *details* is its traceback there."""
+
+    def __init__(self, details: str) -> None:
+        self.details = details
+        super().__init__(last_words(details))
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback of *error* as text: that of the program that failed, where it is one's."""
+    if isinstance(error, ProgramFailed):
+        return error.details
+    return "".join(traceback.format_exception(error))
 
 
 class NeedsValues(RunError):

@@ -38,6 +38,11 @@ class Forwarding:
         return self._node.peers
 
     @property
+    def recorder(self) -> Any:
+        """The recorder of the node's run; None if there is none."""
+        return getattr(self._node, "recorder", None)
+
+    @property
     def carries(self) -> Any:
         """See simcluster.compute.carries."""
         return getattr(self._node, "carries", None)

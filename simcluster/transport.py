@@ -4,8 +4,7 @@ Time is asyncio's, communication is the transport's, work is the device's. An al
 `asyncio.timeout`, `asyncio.TaskGroup`, `asyncio.Event`; it moves tensors with `send` and `recv`; it computes with
 `compute`. There is no `now()` or `sleep()` here: there must be only one clock.
 
-This file must not know any backend. `simcluster.testing.check_transport` tests every promise below, for other backends
-too.
+This file must not know any backend. `simcluster.testing.check_transport` tests every promise below, on any backend.
 """
 
 from __future__ import annotations
@@ -133,9 +132,8 @@ class Transport(Protocol):
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         """Send *content* to rank *to* under *tag*; return when it has left this node.
 
-        - Tensors are copied or frozen before the first wait: changing them afterwards does not change what arrives.
-          Tensors from simcluster.payload.lend may be sent from where they are, until this returns or raises; those from
-          give, which never change again, may be copied only when the receiver changes them.
+        - Tensors are copied before the first wait: changing them afterwards does not change what arrives.
+          Tensors from simcluster.payload.lend may be sent from where they are, until this returns or raises.
         - It returns when the last byte is injected, so a slow link or a receiver that does not receive causes
           backpressure. It does not wait for the receiver to ask.
         - Messages to one rank share one ordered stream, as in one TCP connection: a large tensor delays the small

@@ -44,8 +44,7 @@ def by_samples(_: Settings) -> str:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about an algorithm under given settings. The defaults fit a user's own algorithm; only `in_step` may
-    differ.
+    """Facts about an algorithm under given settings. The defaults fit a user's own, `in_step` aside.
 
     *copies*: copies of the trainable parameters (the size of gradients) that a rank holds besides its replica, at peak;
     None if unknown. Messages count where they are held: a send holds a frozen copy until it has left, a received
@@ -70,7 +69,8 @@ class Facts:
     run does nothing until rank 0 first sends to it, and ends with rank 0: a simulator need not start it before.
     *working*: the most ranks on which anything happens, out of a world size, in a run of that many steps in which no
     rank is lost. *keeps_shapes*: whether it changes no tensor's shape in place: replicas without values then share
-    their tensors. *running*: how running statistics travel with its messages (simcluster.compute.running).
+    their tensors. *has_model*: whether it trains the replica that it is given. *running*: how running statistics travel
+    with its messages (simcluster.compute.running).
     """
 
     copies: Callable[[int, int, Settings], float] | None = None
@@ -91,6 +91,7 @@ class Facts:
     rests: Callable[[Settings], bool] = never
     working: Callable[[int, int, Settings], int] = lambda size, steps, settings: size
     keeps_shapes: bool = False
+    has_model: bool = True
     running: Travel = "peers"
 
     def __call__(self, algorithm: Algorithm) -> Algorithm:

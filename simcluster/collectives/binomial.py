@@ -2,8 +2,7 @@
 
 The place of one of p ranks in the tree is a number of c = ceil(lg p) bits; its parent's place lacks the highest bit
 that is set. Every p takes c rounds, even if the tree is not full, since the last rank has the last place, at the end of
-the longest path: sends are eager, so a rank with fewer children finishes earlier, and no rank waits for the end of a
-round.
+the longest path: sends are eager, so a rank with fewer children finishes earlier, and no rank waits for a round.
 """
 
 from __future__ import annotations

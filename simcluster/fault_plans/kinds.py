@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from simcluster.errors import ABSENT
 
@@ -22,6 +22,7 @@ CRASHED = "crashed by the fault plan"
 NEVER_JOINED = "never joined"
 UNTRAINED = "it came back, and the time was up before it had trained"
 BEGAN_AGAIN = "the trained model was lost with its earlier incarnation"
+WITHOUT_ITS_MODEL = "it came back without what it had trained"
 NOTICE_S = 30.0
 """Grace period of a node that is asked to leave, to reach the end of its step."""
 
@@ -65,14 +66,32 @@ Spell: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A fault that holds during each of *spells*, which do not overlap. *spec* is its text in the plan."""
+    """A fault that holds during each of *spells*, which do not overlap. *spec* is its text in the plan.
+
+    If it has a *step*, the spells count from the end of that step of its node, or of rank 0 if it is not of a node.
+    """
 
     spells: tuple[Spell, ...]
+    step: int | None = None
     spec: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def kind(self) -> str:
         return type(self).__name__.lower()
+
+    @property
+    def at(self) -> str:
+        """When it begins, in the plan's words."""
+        return str(self.spec.get("at")) if self.step is None else f"step {self.step}"
+
+    def is_reached(self, rank: int, step: int) -> bool:
+        """Return whether it begins, as *rank* has ended *step*."""
+        return self.step is not None and step >= self.step and rank == (self.rank if isinstance(self, NodeFault) else 0)
+
+    def counted_from(self, time_s: float) -> Self:
+        """Return the fault of a step that has ended at *time_s*, with its spells in the time of the run."""
+        spells = tuple((start_s + time_s, end_s + time_s) for start_s, end_s in self.spells)
+        return replace(self, step=None, spells=spells)
 
     @property
     def target(self) -> str:
@@ -192,13 +211,15 @@ def may_lose(fault: Fault) -> bool:
     return not isinstance(fault, (Slow, Latency, Bandwidth, Loss, Reset))
 
 
-def faults_to_come(faults: Sequence[Fault], began_s: float, happened_s: float | None = None) -> tuple[Fault, ...]:
+def faults_to_come(
+    faults: Sequence[Fault], began_s: float, happened_s: float | None = None, step: int = 0
+) -> tuple[Fault, ...]:
     """Return those of *faults* that a run meets which begins at *began_s*, in seconds after that.
 
     A fault that can take a node, a link or a connection happens once: a spell of it that began before *began_s*, or
     by *happened_s* in an earlier attempt, is not repeated. A late join has happened when the node has come. Other
     faults are conditions (slow, latency, bandwidth, loss), which hold in each of their spells whenever the run is
-    there.
+    there. Of the faults at a step, those after *step* are to come, at which the run begins.
     """
     over_s = began_s if happened_s is None else max(began_s, happened_s + NEAR_S)
 
@@ -207,8 +228,11 @@ def faults_to_come(faults: Sequence[Fault], began_s: float, happened_s: float | 
             return spell[1] > began_s
         return spell[1] > over_s if isinstance(fault, Join) else spell[0] >= over_s
 
-    found = []
+    found: list[Fault] = []
     for fault in faults:
+        if fault.step is not None:
+            found += [fault] if fault.step > step else []
+            continue
         spells = [spell for spell in fault.spells if is_to_come(fault, spell)]
         if spells:
             left = tuple((max(start_s - began_s, 0.0), end_s - began_s) for start_s, end_s in spells)

@@ -11,36 +11,44 @@ from typing import Any
 class FaultPlan:
     """A list of *faults*, as in an experiment file. Each method adds one.
 
-    *at_s* is its start and *for_s* its duration, in seconds of the run; without *for_s* it never ends. *towards* names
-    the one end of a link that is affected; without it both directions are.
+    *at_s* is its start and *for_s* its duration, in seconds of the run; without *for_s* it never ends. In place of
+    *at_s*, *at_step* is a step of its node, after which it begins. *towards* names the one end of a link that is
+    affected; without it both directions are.
     """
 
     def __init__(self) -> None:
         self.faults: list[dict[str, Any]] = []
 
-    def crash(self, node: str, *, at_s: float) -> None:
+    def crash(self, node: str, *, at_s: float | None = None, at_step: int | None = None) -> None:
         """*node* dies."""
-        self._add("crash", node=node, at_s=at_s)
+        self._add("crash", node=node, at_s=at_s, at_step=at_step)
 
-    def restart(self, node: str, *, at_s: float, after_s: float) -> None:
+    def restart(self, node: str, *, after_s: float, at_s: float | None = None, at_step: int | None = None) -> None:
         """*node* dies, and starts from the beginning *after_s* later."""
-        self._add("restart", node=node, at_s=at_s, after_s=after_s)
+        self._add("restart", node=node, at_s=at_s, at_step=at_step, after_s=after_s)
 
     def join(self, node: str, *, at_s: float) -> None:
         """*node* is absent until *at_s*, and then starts from the beginning."""
         self._add("join", node=node, at_s=at_s)
 
-    def leave(self, node: str, *, at_s: float, notice_s: float | None = None) -> None:
+    def leave(
+        self, node: str, *, at_s: float | None = None, at_step: int | None = None, notice_s: float | None = None
+    ) -> None:
         """*node* is asked to leave; it does at the end of its step, or is killed after *notice_s*."""
-        self._add("leave", node=node, at_s=at_s, notice_s=notice_s)
+        self._add("leave", node=node, at_s=at_s, at_step=at_step, notice_s=notice_s)
 
-    def hang(self, node: str, *, at_s: float, for_s: float | None = None) -> None:
+    def hang(
+        self, node: str, *, at_s: float | None = None, at_step: int | None = None, for_s: float | None = None
+    ) -> None:
         """*node* does nothing, while its links stay up."""
-        self._add("hang", node=node, at_s=at_s, for_s=for_s)
+        self._add("hang", node=node, at_s=at_s, at_step=at_step, for_s=for_s)
 
-    def slow(self, node: str, *, factor: float, at_s: float, for_s: float | None = None) -> None:
+    def slow(
+        self, node: str, *, factor: float, at_s: float | None = None, at_step: int | None = None,
+        for_s: float | None = None,
+    ) -> None:  # fmt: skip
         """*node*'s work takes *factor* times as long."""
-        self._add("slow", node=node, factor=factor, at_s=at_s, for_s=for_s)
+        self._add("slow", node=node, factor=factor, at_s=at_s, at_step=at_step, for_s=for_s)
 
     def cut(self, link: str, *, at_s: float, for_s: float | None = None, towards: str | None = None) -> None:
         """No message passes *link*."""

@@ -8,6 +8,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from simcluster.documents import values
+from simcluster.documents.limits import MOST_STEPS
 from simcluster.documents.reading import Fields, Reading
 from simcluster.documents.yaml import MISSING
 from simcluster.errors import MOST_PROBLEMS, nearest
@@ -91,22 +92,33 @@ class _Reader:
             return None
         before = len(self.reading.problems)
         self.kind, (make, self.keys, self.required) = kind, KINDS[kind]
-        self.fields = Fields(self.reading.document, self.path, ("kind", "at", *self.keys), self.reading.problems)
+        known = ("kind", "at", *self.keys)
+        self.fields = Fields(self.reading.document, self.path, known, self.reading.problems)
         settings, spells = self.settings(), self.spells()
         if len(self.reading.problems) > before or spells is None:
             return None
-        return make(spells=spells, spec=dict(self.spec), **settings)
+        step = self.spec.get(AT_STEP)
+        return make(spells=spells, step=step, spec=dict(self.spec), **settings)
 
     # when
 
     def spells(self) -> tuple[Spell, ...] | None:
-        at_s = self.fields.value("at", values.quantity(parse_latency, TIMES))
-        self.needs("at", "the time of the first one, like 1.5 s")
+        at_s = self.at_s()
         lasts_s = self.duration()
         starts = self.starts(at_s)
         if lasts_s is None or starts is None:
             return None
         return united([spell for start_s in starts for spell in self.spells_from(start_s, lasts_s)])
+
+    def at_s(self) -> float | None:
+        """Return the start of the first spell in seconds of the run, or after its step."""
+        if not self.fields.has(AT_STEP):
+            self.needs("at", "the time of the first one, like 1.5 s" + (", or at_step" if AT_STEP in self.keys else ""))
+            return self.fields.value("at", values.quantity(parse_latency, TIMES))
+        for other in ("at", *_REPEATED):
+            if self.fields.has(other):
+                self.fields.problem(other, expected="none with at_step, a moment after which it begins once")
+        return None if self.fields.value(AT_STEP, values.whole(1, MOST_STEPS)) is None else 0.0
 
     def spells_from(self, start_s: float, lasts_s: float) -> Iterator[Spell]:
         """Yield the spells of one start: several for a flap; for a join, the time before it."""
@@ -251,19 +263,20 @@ class _Kind(NamedTuple):
     required: tuple[str, ...] = ()
 
 
-_LINK = ("link", "towards", "for", *_REPEATED)
+AT_STEP = "at_step"
+_LINK = (AT_STEP, "link", "towards", "for", *_REPEATED)
 
 KINDS = {
-    "crash": _Kind(kinds.Crash, ("node",)),
-    "restart": _Kind(kinds.Restart, ("node", "after", *_REPEATED), ("after",)),
+    "crash": _Kind(kinds.Crash, (AT_STEP, "node")),
+    "restart": _Kind(kinds.Restart, (AT_STEP, "node", "after", *_REPEATED), ("after",)),
     "join": _Kind(kinds.Join, ("node",)),
-    "leave": _Kind(kinds.Leave, ("node", "notice")),
-    "hang": _Kind(kinds.Hang, ("node", "for", *_REPEATED)),
-    "slow": _Kind(kinds.Slow, ("node", "factor", "for", *_REPEATED)),
+    "leave": _Kind(kinds.Leave, (AT_STEP, "node", "notice")),
+    "hang": _Kind(kinds.Hang, (AT_STEP, "node", "for", *_REPEATED)),
+    "slow": _Kind(kinds.Slow, (AT_STEP, "node", "factor", "for", *_REPEATED)),
     "cut": _Kind(kinds.Cut, _LINK),
-    "flap": _Kind(kinds.Flap, ("link", "towards", "for", "period", "down"), ("for",)),
-    "partition": _Kind(kinds.Partition, ("groups", "for", *_REPEATED)),
-    "reset": _Kind(kinds.Reset, ("groups", *_REPEATED)),
+    "flap": _Kind(kinds.Flap, (AT_STEP, "link", "towards", "for", "period", "down"), ("for",)),
+    "partition": _Kind(kinds.Partition, (AT_STEP, "groups", "for", *_REPEATED)),
+    "reset": _Kind(kinds.Reset, (AT_STEP, "groups", *_REPEATED)),
     "latency": _Kind(kinds.Latency, (*_LINK, "add")),
     "bandwidth": _Kind(kinds.Bandwidth, (*_LINK, "factor")),
     "loss": _Kind(kinds.Loss, (*_LINK, "probability")),

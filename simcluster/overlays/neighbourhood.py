@@ -17,7 +17,7 @@ from torch import Tensor
 
 from simcluster.collectives import flatten, ring_all_reduce, unflatten
 from simcluster.compute import unaccompanied
-from simcluster.errors import ENDED, PeerLost
+from simcluster.errors import ABSENT, ENDED, PeerLost
 from simcluster.overlays.hearing import heard
 from simcluster.overlays.overlay import Overlay
 from simcluster.payload import Message, Sendable, pack
@@ -85,7 +85,7 @@ class Neighbourhood:
     """The neighbours of *node* on *graph*. A neighbour that is *gone* or joins late stays out.
 
     *bears_losses*: whether a rank continues without its lost neighbours, even with none left. If not, a round
-    raises the PeerLost.
+    raises the PeerLost; so where the mean of all is needed, no checkpoint holds weights that were mixed after a loss.
     """
 
     def __init__(self, node: Transport, graph: Overlay, *, bears_losses: bool = True) -> None:
@@ -109,6 +109,10 @@ class Neighbourhood:
         to = [rank for rank in self.graph.receivers(me, number) if rank not in self.gone]
         sources = [rank for rank in self.graph.senders(me, number) if rank not in self.gone]
         came = await swap(self.node, to, sources, f"{tag}/{step}", content)
+        for rank in [rank for rank, message in came.messages.items() if message.incarnation]:
+            # It joined after others had begun without it, and before this rank did: their rounds are not its own.
+            del came.messages[rank]
+            came.losses[rank] = PeerLost(rank, reason=ABSENT)
         self.gone |= came.losses
         if self.gone and not self.bears_losses:
             raise self._last_loss

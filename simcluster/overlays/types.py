@@ -38,9 +38,7 @@ def overlay_for(setting: Any, size: int, seed: int, refuse: Callable[[Overlay], 
 
 def unbalanced(overlay: Overlay) -> str:
     """Return an objection to an overlay without doubly stochastic weights."""
-    return (
-        "" if overlay.balanced else "undirected edges, or one number of edges in and out everywhere; sgp takes others"
-    )
+    return "" if overlay.balanced else "undirected edges, or the same number in and out everywhere; sgp takes others"
 
 
 def moving(overlay: Overlay) -> str:

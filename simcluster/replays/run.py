@@ -22,6 +22,7 @@ from simcluster.paths.given_path import given_path
 from simcluster.process.kernels import heed_portable
 from simcluster.replays.order import Damaged, Order, unpack
 from simcluster.results import Run, load_run
+from simcluster.runs.calls import SCRIPT
 from simcluster.runs.destination import check_folder
 from simcluster.runs.folder import ORDER, RunFolder
 from simcluster.runs.write import write_run
@@ -129,6 +130,9 @@ def read_orders(run: RunFolder) -> list[Order]:
     Raises NotReplayable, or UsageError for a damaged file.
     """
     path = run.folder / ORDER
+    if run.summary["algorithm"] == SCRIPT:
+        expected = "an algorithm's run; run the script again in the simulator, and compare"
+        raise NotReplayable(f"{run.folder}, a script's", expected)
     if run.summary.get("resumed"):
         raise NotReplayable("a run that was resumed, whose checkpoint may be gone", "one that did not resume")
     if not path.is_file():

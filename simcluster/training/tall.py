@@ -213,9 +213,7 @@ class Tall(TimingReplica):
         return found
 
     def _held(self, found: Sequence[Held], per: int) -> list[Held]:
-        """Return *found* for all blocks: what a layer shares with the one before it is one storage, and all the rest
-        another.
-        """
+        """Return *found* for all blocks: what a layer shares with the one before is one storage, the rest another."""
         common = [0, *(sum(b[key] for key in a.keys() & b.keys()) for a, b in pairwise(found)), 0]
         rest = [sum(held.values()) - common[i] - common[i + 1] for i, held in enumerate(found)]
         before, own = (self._blocks.stretched(sizes, 1, per) for sizes in (common[:-1], rest))

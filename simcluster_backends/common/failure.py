@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import traceback
-
 import msgspec
 
-from simcluster.errors import Left, PeerLost, SimclusterError
+from simcluster.errors import Left, PeerLost, SimclusterError, traceback_of
 
 DETAILS_CHARACTERS = 20_000
 
@@ -24,7 +22,7 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, tag="failure"):
 
 def failure_of(error: BaseException, *, began: bool = True) -> Failure:
     """Return the failure that *error* represents; *began* says whether the algorithm had started."""
-    first, details = first_of(error), "".join(traceback.format_exception(error))[-DETAILS_CHARACTERS:]
+    first, details = first_of(error), traceback_of(error)[-DETAILS_CHARACTERS:]
     if isinstance(first, Left):
         return Failure(LEFT, str(first))
     if isinstance(first, PeerLost):

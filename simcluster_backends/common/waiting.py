@@ -9,6 +9,9 @@ from typing import Any
 
 from simcluster.process.places import is_library, is_own, original, with_line, written
 
+WAITS_AT = "waits_at"
+"""A coroutine that waits for a program elsewhere has a variable of this name, with the place in that program."""
+
 MOST_PLACES = 4
 """Limit on the places that a line lists."""
 
@@ -35,6 +38,7 @@ def waiting_at(tasks: Iterable[asyncio.Task[Any]]) -> list[str]:
     own, ours = set(), set()
     for task in tasks:
         frames = list(_awaiting(task))
+        own |= {frame.f_locals[WAITS_AT] for frame in frames if WAITS_AT in frame.f_locals}
         if (frame := _innermost(frames, is_own)) is not None:
             own.add(with_line(frame))
         elif (frame := _innermost(frames, is_library)) is not None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from simcluster.errors import ABSENT, ENDED, Deadlock, Left, NeverFinished
-from simcluster.fault_plans.kinds import Fault
+from simcluster.fault_plans.kinds import Fault, too_late
 from simcluster.process.interrupts import PATIENCE_S, CtrlC
 from simcluster.runs.record import kept_spans
 from simcluster.runs.recorder import Recorder
@@ -170,7 +170,12 @@ class Cluster:
             member.inbox.misses_from_the_start(rank, ABSENT)
 
     def revive(self, rank: int) -> None:
-        """Start *rank*, which was to return, from the beginning as a new incarnation."""
+        """Start *rank*, which was to return, as a new incarnation; not after all others have ended."""
+        self._returns.pop(rank).set_result(None)
+        departed = self.membership.departed
+        if len(departed) == len(self.members) and any(gone.reason == ENDED for gone in departed.values()):
+            self.gone[rank] = too_late(self.gone[rank])
+            return
         old = self.members[rank]
         del self.gone[rank]
         self.membership.returns(rank)
@@ -182,7 +187,6 @@ class Cluster:
             if departure.reason == ABSENT:
                 member.inbox.misses_from_the_start(absent, ABSENT)
         self.tasks[rank] = self._begin(member)
-        self._returns.pop(rank).set_result(None)
         for peer in self.living():
             if peer is not member:
                 arrival_s = self.loop.time() + self._latency_s(rank, peer.rank)

@@ -5,8 +5,9 @@ Whatever sockets has too (`dead_s`, which node loses which, the wording) has the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, permutations
 from math import inf, prod
 from typing import TYPE_CHECKING
@@ -37,7 +38,8 @@ class Faults:
     log: FaultLog
 
     def __init__(self, plan: Sequence[kinds.Fault] = (), dead_s: float = kinds.DEAD_S) -> None:
-        self._plan, self._dead_s = plan, dead_s
+        self._plan, self._dead_s = list(plan), dead_s
+        self._at_steps = [number for number, fault in enumerate(plan) if fault.step is not None]
         self._cuts: dict[int, tuple[kinds.Pairs, list[Stream]]] = {}  # active ones, by number in the plan
         self._resets: list[tuple[kinds.Pairs, list[Stream]]] = []  # pairs that connect again
         self._hung: dict[int, Member] = {}
@@ -56,23 +58,45 @@ class Faults:
 
     def schedule(self) -> None:
         """Set an alarm for every event and tell the devices; call before any node begins."""
-        moments: list[tuple[float, int, int]] = []
-        for number, fault in enumerate(self._plan):
-            for start_s, end_s in fault.spells:
-                moments.append((start_s, _BEGINS, number))
-                if end_s < inf and not isinstance(fault, kinds.Reset):
-                    moments.append((end_s, _ENDS, number))
-                if isinstance(fault, (kinds.Hang, kinds.Cut, kinds.Partition)) and end_s - start_s > self._dead_s:
-                    moments.append((start_s + self._dead_s, _DEAD, number))
+        moments = [moment for number in range(len(self._plan)) for moment in self._moments(number)]
         self._slow_down()
         if any(isinstance(fault, (kinds.Latency, kinds.Bandwidth, kinds.Loss)) for fault in self._plan):
             self._cluster.routes.link_now = self._link_now
         for time_s, what, number in sorted(moments):
-            act = (self._end, self._lose, self._begin)[what]
             if time_s:
-                self._cluster.loop.clock.alarm_at(time_s, act, number)
+                self._set_alarm(time_s, what, number)
             else:
-                act(number)  # before any node begins
+                self._act(what, number)  # before any node begins
+
+    @property
+    def count_steps(self) -> bool:
+        """Whether `on_step` is needed."""
+        return bool(self._at_steps)
+
+    def on_step(self, rank: int, step: int) -> None:
+        """Begin what the plan has at the end of *step* of *rank*, which is now."""
+        for number in [number for number in self._at_steps if self._plan[number].is_reached(rank, step)]:
+            self._at_steps.remove(number)
+            self._plan[number] = self._plan[number].counted_from(self._cluster.loop.time())
+            self._slow_down()
+            for moment in self._moments(number):
+                self._set_alarm(*moment)
+
+    def _moments(self, number: int) -> Iterator[tuple[float, int, int]]:
+        """Yield (time, event, *number*) for each event of a fault, if its times are known."""
+        fault = self._plan[number]
+        for start_s, end_s in fault.spells if fault.step is None else ():
+            yield start_s, _BEGINS, number
+            if end_s < inf and not isinstance(fault, kinds.Reset):
+                yield end_s, _ENDS, number
+            if isinstance(fault, (kinds.Hang, kinds.Cut, kinds.Partition)) and end_s - start_s > self._dead_s:
+                yield start_s + self._dead_s, _DEAD, number
+
+    def _act(self, what: int, number: int) -> None:
+        (self._end, self._lose, self._begin)[what](number)
+
+    def _set_alarm(self, time_s: float, what: int, number: int) -> None:
+        self._cluster.loop.clock.alarm_at(time_s, partial(self._act, what), number)
 
     def on_left(self, node: Member) -> None:
         """Log that *node* has left as requested."""
@@ -182,7 +206,7 @@ class Faults:
             node.device.faults = [
                 (spell, fault.factor if isinstance(fault, kinds.Slow) else inf)
                 for fault in self._plan
-                if isinstance(fault, (kinds.Slow, kinds.Hang)) and fault.rank == node.rank
+                if isinstance(fault, (kinds.Slow, kinds.Hang)) and fault.rank == node.rank and fault.step is None
                 for spell in fault.spells
                 if isinstance(fault, kinds.Slow) or spell[0] >= node.born_s
             ]

@@ -251,3 +251,5 @@ class Member:
             self.inbox.found(rank)
             self._unheard[rank] = None
             self._registry.accept(rank, self.rank)
+            if rank in self.membership.departed:  # again, before the news of its return had come here
+                self.expect_news_of(rank)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import traceback
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 from simcluster.documents.values import Flag, whole
-from simcluster.errors import ABSENT, ENDED, NeedsValues, NodeFailed, PeerLost, RunError
+from simcluster.errors import ABSENT, ENDED, NeedsValues, NodeFailed, PeerLost, RunError, traceback_of
 from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import DEAD_S
 from simcluster.fault_plans.log import FaultLog
@@ -93,8 +92,13 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
     cluster = Cluster(job.topology, job.seed, faults=faults, rests=rests, **options)
     telemetry, on_step = _watched(job, cluster, faults.log)
 
+    def step_ended(rank: int, step: int) -> None:
+        faults.on_step(rank, step)
+        if on_step is not None:
+            on_step(rank, step)
+
     def prepare(member: Member) -> None:
-        member.on_step = on_step
+        member.on_step = step_ended if faults.count_steps else on_step
         if device_of is not None:
             member.device = device_of(member.rank, member.device)
         if job.keeping is not None:
@@ -145,7 +149,7 @@ def verdict_of(cluster: Cluster) -> Verdict:
             del ends_s[0]
             verdict.ended_well()
         if not isinstance(error, (NeedsValues, PeerLost)):
-            error = NodeFailed(member.rank, member.name, "".join(traceback.format_exception(error)))
+            error = NodeFailed(member.rank, member.name, traceback_of(error))
         verdict.raised(member.rank, error)
     for _ in ends_s:
         verdict.ended_well()

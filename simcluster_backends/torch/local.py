@@ -31,8 +31,7 @@ def run_bodies(
     """Run body i as rank i of one cluster; return each body's result or exception.
 
     A body that raises `simcluster.testing.Crash` dies silently; with any other exception it dies and its peers learn
-    why. Raise TimeoutError if not all have ended after *timeout_s*. Tensors on *device* travel from there
-    if they can.
+    why. Raise TimeoutError if not all have ended after *timeout_s*. Tensors on *device* travel from there if they can.
     """
     store, size = HashStore(), len(bodies)
     places = [Place(rank, size, True) for rank in range(size)]

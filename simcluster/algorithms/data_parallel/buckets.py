@@ -37,8 +37,7 @@ class Bucket:
 def cut_into_buckets(replica: Replica, bucket_bytes: int | None) -> list[Bucket]:
     """Return the buckets in the order in which they fill; a layer that brings one to *bucket_bytes* ends it.
 
-    A parameter shared by several layers is complete with the first of them. With None there is one bucket, filled at
-    once.
+    A parameter shared by several layers is complete with the first of them. None: one bucket, filled at once.
     """
     if bucket_bytes is None:
         return [Bucket(list(range(len(replica.shapes))))]

@@ -55,8 +55,7 @@ class Held:
 class Weights:
     """*mine* is this rank's part of every unit as a separate vector, or the whole unit unless *owned*.
 
-    If *sharded*, a layer's weights are in the replica only while the layer is used; *prefetch* more layers are being
-    gathered.
+    If *sharded*, a layer's weights are in the replica only while the layer is used; *prefetch* more are being gathered.
     """
 
     def __init__(

@@ -50,7 +50,8 @@ async def choco_sgd(
         kind = kind.model_copy(update={"error_feedback": False})
     codec = Codec(kind, node.rng, "difference", replica.parameters)
     state = resumable(replica, copies={rank: replica.snapshot() for rank in (me, *graph.senders(me))}, codec=codec)
-    neighbours = await Neighbourhood.meet(node, graph, bears_losses=graph.symmetric)
+    bears_losses = graph.symmetric and output == "local" and not consensus_every
+    neighbours = await Neighbourhood.meet(node, graph, bears_losses=bears_losses)
 
     async for step, batch in steps(replica, keep=state):
         # Phase 1, compute and step.

@@ -41,7 +41,8 @@ async def d_psgd(
     neighbours trains alone. Directed overlays, and the mean of all, raise PeerLost.
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)
-    neighbours = await Neighbourhood.meet(node, graph, bears_losses=graph.symmetric)
+    bears_losses = graph.symmetric and output == "local" and not consensus_every
+    neighbours = await Neighbourhood.meet(node, graph, bears_losses=bears_losses)
 
     async for step, batch in steps(replica):
         async with asyncio.TaskGroup() as group:

@@ -48,7 +48,8 @@ async def gradient_tracking(
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)
     zero = [torch.zeros_like(parameter) for parameter in replica.parameters]
     state = resumable(replica, y=zero, old=zero, flows={})  # before the first gradient both are 0
-    neighbours = await Neighbourhood.meet(node, graph, bears_losses=graph.symmetric and not graph.changing)
+    bears_losses = graph.symmetric and not graph.changing and output == "local" and not consensus_every
+    neighbours = await Neighbourhood.meet(node, graph, bears_losses=bears_losses)
 
     async for step, batch in steps(replica, keep=state):
         async with asyncio.TaskGroup() as group:

@@ -39,7 +39,7 @@ async def sgp(
     """
     graph, me = overlay_for(overlay, node.size, node.rng.seed), node.rank
     state = resumable(replica, x=replica.snapshot(), w=1.0)  # the replica itself holds z
-    neighbours = await Neighbourhood.meet(node, graph)
+    neighbours = await Neighbourhood.meet(node, graph, bears_losses=output == "local" and not consensus_every)
 
     async for step, batch in steps(replica, keep=state):
         # Phase 1, compute: the gradient at z.

@@ -190,8 +190,7 @@ class Barrier(AsyncIterator[int]):
         """Keep a gradient of this step, reject an older one; survive a loss while any training rank is left."""
         if isinstance(arrived, PeerLost):
             # A worker ends after the last step: this server has rejoined too late, and does not train on alone.
-            in_time = arrived.reason != ENDED
-            self._replies.lost(arrived, enough=in_time and bool(on_time or self._node.peers))
+            self._replies.lost(arrived, enough=arrived.reason != ENDED and bool(on_time or self._node.peers))
             return
         push = Push(arrived, self._replica.ledger.receive(arrived))
         if arrived["step"] == self.step:

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 class Tokens(ABC):
-    """Texts to token ids and back. *marks*: the ids of tokens that no text encodes to, by name. *octets_of*: the bytes
-    of every token.
-    """
+    """Texts to token ids and back. *marks*: ids of tokens that no text encodes to. *octets_of*: each token's bytes."""
 
     def __init__(self, marks: dict[str, int], octets_of: Sequence[bytes]) -> None:
         self.marks, self._octets_of = marks, octets_of

@@ -21,7 +21,7 @@ from simcluster.topology.read.nodes import LAUNCH_KEYS, NODE_KEYS
 from simcluster.topology.read.spread import SPREAD_KEYS
 
 ALL = "*"
-"""In place of a node's name: every worker."""
+"""In place of a node's name: every worker; in place of a link's: every link."""
 
 BARE = ("switch", "host")
 """Kinds of nodes that compute nothing."""
@@ -45,8 +45,11 @@ def apply(document: Document, overrides: Mapping[str, Any]) -> list[Problem]:
 
 
 def _paths(document: Document, key: str) -> list[KeyPath]:
-    """Return the place of *key*, or those that it has at all workers: nodes.*.compute."""
-    parts, nodes = key.split("."), document.get(("nodes",))
+    """Return the place of *key*, or those that it has at all workers or links: nodes.*.compute, links.*.bandwidth."""
+    parts, nodes, links = key.split("."), document.get(("nodes",)), document.get(("links",))
+    if parts[:2] == ["links", ALL] and len(parts) > 2 and isinstance(links, list):
+        _check_keys(key, parts[2:], LINK_KEYS)
+        return [("links", index, *parts[2:]) for index in range(len(links))]
     if parts[:2] != ["nodes", ALL] or len(parts) < 3 or not isinstance(nodes, dict):
         return [_path(document, key)]
     _check_keys(key, parts[2:], NODE_KEYS)
@@ -67,12 +70,16 @@ def _path(document: Document, key: str) -> KeyPath:
         if (meant := closest(first, (*made, *known))) in made:
             example = f"{{{GENERATOR}: star, workers: 8}}"
             expected = f"a topology from one, such as {example}: this one lists its nodes and links"
+            if first in LINK_KEYS:
+                expected = f"links.{ALL}.{first}, for all links"
             found = f"{first!r}, {'' if first == meant else f'similar to {meant!r}, '}a setting of generators"
             raise UsageError(Problem(f"override {key}", found, expected))
         raise _unknown(key, first, known)
     if not rest or not rest[0]:
         raise UsageError(Problem(f"override {key}", "", f"{first}.NAME.KEY=VALUE"))
     name, *keys = rest
+    if name in (LINK_KEYS if first == "links" else NODE_KEYS) and not keys:
+        raise UsageError(Problem(f"override {key}", f"{name!r}, no name", f"{first}.{ALL}.{name}, for all of them"))
     if first == "links":
         index = _link_index(document, key, name)
         _check_keys(key, keys, LINK_KEYS)

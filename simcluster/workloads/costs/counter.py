@@ -68,12 +68,16 @@ class Counter:
             before = copied() if self.counted.draws is None else None
             cost = matrix_cost(work, kind_of(self.name, "gradient"))
             if before is not None:
-                *others, of_torch = copied()
-                self.counted.others = others != [*before[:-1]]
-                self.counted.draws = self.counted.others or of_torch != before[-1]
+                self.note_draws(before)
             return cost
 
         return self.once(("gradient", *_shapes(batch)), "the model and its loss", count)
+
+    def note_draws(self, before: tuple[object, ...]) -> None:
+        """Note whether the model has drawn random numbers since `copied` returned *before*."""
+        *others, of_torch = copied()
+        self.counted.others = others != [*before[:-1]]
+        self.counted.draws = self.counted.others or of_torch != before[-1]
 
     def apply(self, parameters: Sequence[Tensor]) -> Cost:
         """Return the cost of one optimizer step on copies of *parameters*, which are all of the model's."""
@@ -95,7 +99,6 @@ class Counter:
 
     def layers(self, batch: Batch) -> list[LayerCost]:
         """Return the cost of each layer for such a (micro-)batch."""
-
         check_layered(self.loss, batch)
 
         def count() -> list[LayerCost]:
@@ -107,7 +110,6 @@ class Counter:
 
     def shares(self, batch: Batch, size: int) -> list[PieceCost]:
         """Return the costs of the layers of one of *size* tensor-parallel shards."""
-
         check_layered(self.loss, batch)
 
         def count() -> list[PieceCost]:

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from simcluster.errors import UsageError
+from simcluster.process.generators import copied
 from simcluster.transport import Cost
 from simcluster.workloads.costs.counter import Counter
 from simcluster.workloads.costs.memory import Memory
 from simcluster.workloads.costs.sketch import Sketch
 from simcluster.workloads.data.samples import Batch, Samples
+from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.initial.deferred import Deferred, Fills, Refuses
 from simcluster.workloads.initial.tape import Unrecordable
 from simcluster.workloads.layers.layer_costs import LayerCost, wrong_layers
@@ -66,23 +68,23 @@ class CounterInParts(Counter):
         """Compute the loss by layers and by the whole model; raise Unrecordable if either needs more than a layer."""
         deferred = Deferred(self.make_model, alike=True)  # any values tell layers from a model that does more
         model = deferred.model.train()
-        generator = torch.default_generator
         modules = modules_in_order(model)
-        before = generator.get_state()
         with torch.no_grad():
-            try:
+            with borrowed(0, others=True), Refuses():  # type: ignore[no-untyped-call]
                 value = batch.inputs
-                with Refuses():  # type: ignore[no-untyped-call]
-                    for module in modules:
-                        value = _through(module, value, deferred)
-                    loss = self.loss(value, batch.targets)
-                generator.set_state(before)
-                with Fills(deferred, max(_bytes(module) for module in modules)):
-                    whole = self.loss(model(batch.inputs), batch.targets)
-                self.counted.draws = not torch.equal(before, generator.get_state())
-            finally:
-                generator.set_state(before)
+                for module in modules:
+                    value = _through(module, value, deferred)
+                loss = self._loss_of(value, batch)
+            with borrowed(0, others=True), Fills(deferred, max(_bytes(module) for module in modules)):
+                before = copied()
+                whole = self._loss_of(model(batch.inputs), batch)
+                self.note_draws(before)
             self.counted.wrong_layers = wrong_layers(model, loss, whole)
+
+    def _loss_of(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the loss of *outputs* as in training, with gradients: a loss may ask, and draw only then."""
+        with torch.enable_grad():
+            return self.loss(outputs.requires_grad_(outputs.is_floating_point()), batch.targets).detach()
 
 
 def _through(module: nn.Module, value: Tensor, deferred: Deferred) -> Tensor:

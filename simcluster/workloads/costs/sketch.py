@@ -20,6 +20,7 @@ from simcluster.process.loading import compiler_loads
 from simcluster.transport import Cost
 from simcluster.workloads.costs.counter import Counter
 from simcluster.workloads.data.samples import Batch, Samples
+from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.layers.tensor_shard import Share
 from simcluster.workloads.saved import training_state
 from simcluster.workloads.steps import rehearsed, trainable_of
@@ -93,7 +94,7 @@ class Sketch(Counter):
 
     def run(self, what: str, work: Callable[[], T]) -> T:
         try:
-            with self._mode:
+            with borrowed(0, others=True), self._mode:
                 return work()
         except UsageError:
             raise

@@ -31,8 +31,7 @@ def iid(labels: npt.NDArray[Any], shards: int, rng: np.random.Generator) -> list
 def dirichlet(
     labels: npt.NDArray[Any], shards: int, alpha: float, rng: np.random.Generator, at_least: int = 1
 ) -> list[Indices]:
-    """Deal each class in proportions drawn from Dirichlet(*alpha*): near 0 few classes per shard, far above 1 all of
-    them.
+    """Deal each class in proportions drawn from Dirichlet(*alpha*): near 0 few classes per shard, far above 1 all.
 
     From Hsu, Qi, Brown 2019, "Measuring the effects of non-identical data distribution for federated visual
     classification". A shard with fewer than *at_least* samples is filled up from the largest shard.

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from simcluster.errors import Problem, UsageError
 from simcluster.transport import Cost
 from simcluster.workloads.data.samples import Batch
+from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.layers.layers import modules_in_order
 from simcluster.workloads.operator_costs import kind_of, matrix_cost
 from simcluster.workloads.steps import Loss
@@ -39,16 +40,15 @@ class LayerCost:
 def count_layers(model: nn.Module, loss_function: Loss, batch: Batch, name: str = "") -> list[LayerCost]:
     """Return the cost of each layer of *model* for *batch*; of *model*, only buffers change.
 
-    Raises UsageError if the layers, applied in order, do not compute the model's output. The caller must have borrowed
-    torch's generator.
+    Raises UsageError if the layers, applied in order, do not compute the model's output.
     """
     modules = modules_in_order(model)
     trainable = [[p for p in module.parameters() if p.requires_grad] for module in modules]
-    drawn_from = torch.default_generator.get_state()
-    loss, costs = count_modules(modules, trainable, loss_function, batch, name)
+    with borrowed(0, others=True):
+        loss, costs = count_modules(modules, trainable, loss_function, batch, name)
     if type(loss) is Tensor and not loss.is_meta:
-        torch.default_generator.set_state(drawn_from)
-        whole = loss_function(model(batch.inputs), batch.targets)  # with gradients, as before: a loss may ask
+        with borrowed(0, others=True):
+            whole = loss_function(model(batch.inputs), batch.targets)  # with gradients, as before: a loss may ask
         if problem := wrong_layers(model, loss, whole):
             raise UsageError(problem)
     return costs

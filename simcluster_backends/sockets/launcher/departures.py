@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from simcluster.errors import ABSENT
 from simcluster_backends.common.verdict import Verdict
@@ -16,6 +17,9 @@ from simcluster_backends.sockets.wire.messages import End, PeerGone, Stop
 
 STOP_S = 3.0
 """How long a node of a failed run may take to hand in its results, or the next piece of them."""
+
+GONE_S = 1.0
+"""How long the exit of a process may come after the end of its connection."""
 
 log = logging.getLogger("simcluster.sockets")
 
@@ -56,10 +60,9 @@ class Departures:
                 while not all(member.ended or member.connection is None for member in self._members):
                     self._changed.clear()
                     await self._changed.wait()
-                    if (
-                        sum(member.pieces.size_bytes for member in self._members) > pieces
-                    ):  # weights are still in flight
-                        pieces = sum(member.pieces.size_bytes for member in self._members)
+                    arrived = sum(member.pieces.size_bytes for member in self._members)
+                    if arrived > pieces:  # weights are still in flight
+                        pieces = arrived
                         limit.reschedule(self._loop.time() + STOP_S)
         except TimeoutError:
             late = [member.label for member in self._members if not member.ended]
@@ -73,6 +76,7 @@ class Departures:
             member.tell(End())
         try:
             async with asyncio.timeout(STOP_S):
+                await self._exits_of_lost()
                 while not all(member.exited and member.connection is None for member in self._members):
                     if not all(member.ended for member in self._members):
                         self._kill_all()
@@ -87,9 +91,21 @@ class Departures:
                 await member.connection.end(grace_s=0.0)
         await self._starters.close()
 
+    async def _exits_of_lost(self) -> None:
+        """Wait for the exits of lost processes: after our own kill their exit codes would say nothing."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GONE_S):
+                while any(member.gone and not (member.exited or member.connection) for member in self._members):
+                    self._changed.clear()
+                    await self._changed.wait()
+
     def _kill_all(self) -> None:
         for member in self._members:
-            self._starters.signal(member, "SIGKILL")
+            self._kill(member)
+
+    def _kill(self, member: Member) -> None:
+        member.is_killed = True
+        self._starters.signal(member, "SIGKILL")
 
     # losses before the end
 
@@ -115,6 +131,9 @@ class Departures:
         self._died(member, f"its process is gone ({reason})")
 
     def exited(self, member: Member, code: int | None) -> None:
+        if code and not member.is_killed and member.rank not in self._faults.planned:
+            member.exit_code = code
+            self._tell_exit(member)
         if member.connection is None:
             log_file = self._starters.logs.file(member.name)
             seen = f"see {log_file}" if log_file else "log its output by giving the run a directory"
@@ -129,9 +148,16 @@ class Departures:
         if member.ended or self.has_begun_to_end:
             return
         member.gone = reason = self._faults.planned.get(member.rank, reason)
+        self._tell_exit(member)
         self._verdict.died(member.rank, reason, self._at_s())
         self.tell_others(member, reason)
         self._revive(member)
+
+    def _tell_exit(self, member: Member) -> None:
+        """Log what ended a lost process, which its connection does not tell; the two ends come in either order."""
+        if member.gone is not None and member.exit_code is not None:
+            log.warning("%s: its process ended with exit code %d", member.label, member.exit_code)
+            member.exit_code = None
 
     def _drop(self, member: Member) -> None:
         """Drop *member* if it was joining; start it again if it had been lost before."""
@@ -149,7 +175,7 @@ class Departures:
 
     def give_up_on(self, member: Member) -> None:
         self._died(member, f"silent for {self._dead_s:g} s")
-        self._starters.signal(member, "SIGKILL")
+        self._kill(member)
         if member.connection is not None:
             member.connection.abort("silent for too long")
 

@@ -25,6 +25,9 @@ SUPPORTED = (
 )
 """The other kinds need a network that this backend does not have."""
 
+AT_A_STEP = (kinds.Crash, kinds.Restart, kinds.Leave, kinds.Hang)
+"""What the launcher itself does, as soon as it hears of the step."""
+
 _BY_ITS_STARTER = {
     kinds.Hang: "only its launcher can resume a stopped process",
     kinds.Restart: "only its launcher can start it again",
@@ -41,6 +44,9 @@ def check_faults(job: ClusterJob) -> list[Problem]:
             words = "crash, restart, join, leave, hang, slow, cut, flap, partition or reset"
             expected = f"{words}: the others are for the simulator (--backend sim)"
             problems.append(Problem(f"{key}.kind", f"{fault.kind}, which sockets cannot do", expected))
+        elif fault.step is not None and not isinstance(fault, AT_A_STEP):
+            expected = "at, or a crash, restart, leave or hang: nodes are told the times of other faults beforehand"
+            problems.append(Problem(f"{key}.at_step", f"{fault.step} for {fault.kind} on sockets", expected))
         elif isinstance(fault, kinds.NodeFault):
             if not 0 <= fault.rank < len(job.names):
                 problems.append(Problem(f"{key}.node", f"rank {fault.rank}", f"a rank from 0 to {len(job.names) - 1}"))
@@ -120,6 +126,7 @@ class Faults:
         self._loop = asyncio.get_running_loop()
         self._started_s = 0.0
         self._timers: list[asyncio.TimerHandle] = []
+        self._at_steps = [fault for fault in job.faults if fault.step is not None]
         self._long_cuts = [
             (min(start_s for start_s, end_s in fault.spells if end_s - start_s > dead_s), pairs)
             for fault, pairs in _cuts(job)
@@ -135,10 +142,14 @@ class Faults:
         """Schedule all faults; the run's clock is 0 now."""
         self._started_s = self._loop.time()
         for fault in self._job.faults:
-            for start_s, end_s in fault.spells:
-                self._at(start_s, self._begin, fault)
-                if end_s < inf:
-                    self._at(end_s, self._end, fault)
+            if fault.step is None:
+                self._schedule(fault)
+
+    def on_step(self, rank: int, step: int) -> None:
+        """Begin what the plan has at the end of *step* of *rank*, which has just been heard of."""
+        for fault in [fault for fault in self._at_steps if fault.is_reached(rank, step)]:
+            self._at_steps.remove(fault)
+            self._schedule(fault.counted_from(self._loop.time() - self._started_s))
 
     def cancel(self) -> None:
         """Begin and end no more faults."""
@@ -161,6 +172,12 @@ class Faults:
         return any(start_s < now_s and (pairs(a, b) or pairs(b, a)) for start_s, pairs in self._long_cuts)
 
     # inside
+
+    def _schedule(self, fault: kinds.Fault) -> None:
+        for start_s, end_s in fault.spells:
+            self._at(start_s, self._begin, fault)
+            if end_s < inf:
+                self._at(end_s, self._end, fault)
 
     def _at(self, time_s: float, action: Callable[[kinds.Fault], None], fault: kinds.Fault) -> None:
         self._timers.append(self._loop.call_at(self._started_s + time_s, action, fault))

@@ -199,6 +199,7 @@ class Launcher:
         if self._start_limit is not None and member.is_preparing:
             self._start_limit.postpone()
         if member.steps > steps:
+            self._faults.on_step(member.rank, member.steps)
             self._note_progress(member)
         if isinstance(message, Outcome):
             if message.failure is None:

@@ -33,6 +33,7 @@ class Member:
     remote: Remote | None = None
     pid: int | None = None
     exited: bool = True
+    exit_code: int | None = None  # until it is told
     connection: Connection | None = None
     listening: tuple[str, int] | None = None
     connected: bool = False
@@ -46,6 +47,7 @@ class Member:
     pieces: Spool = field(default_factory=Spool)
     outcome: messages.Outcome | None = None
     gone: str | None = None
+    is_killed: bool = False  # by the launcher
     incarnation: int = 0
     is_coming: bool = False
     before: list[NodeRecord] = field(default_factory=list)
@@ -79,7 +81,8 @@ class Member:
         if self.gone != ABSENT:
             self.before.append(replace(self._life(), metrics=[], spans=[], order=[]))
         self.pid, self.listening, self.connected, self.status = None, None, False, None
-        self.order, self.pieces, self.outcome = [], Spool(), None
+        self.order, self.pieces, self.outcome, self.is_killed = [], Spool(), None, False
+        self.exit_code = None
         self.come()
 
     def tell(self, message: messages.FromLauncher) -> None:

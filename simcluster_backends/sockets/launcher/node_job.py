@@ -39,6 +39,7 @@ def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: 
         late=late,
         message_limits=most,
         resets=resets(job, rank),
+        report_at=[fault.step for fault in job.faults if fault.step is not None and fault.is_reached(rank, fault.step)],
         title=str(job.about.get("name", "")),
         log_format=settings.format,
         log_level=logs.level_of_nodes(),

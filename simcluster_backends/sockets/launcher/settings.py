@@ -138,9 +138,7 @@ def is_elsewhere(coordinator: str) -> bool:
 
 
 def check_coordinator(coordinator: str, tls: str | None, plain_http: bool, key: str = "coordinator") -> None:
-    """Raise UsageError, naming *key*, if *coordinator* is invalid, or would send the token unencrypted without
-    *plain_http*.
-    """
+    """Raise UsageError, naming *key*, if *coordinator* is invalid, or the token would not be encrypted."""
     if is_elsewhere(coordinator):
         from simcluster_backends.sockets.coordinator.client import Client
 

@@ -80,6 +80,10 @@ class ControlLane:
             if self._lost is not None:
                 on_lost(self._lost)
 
+    def report(self) -> None:
+        """Send a report now, before the next heartbeat."""
+        self._call(lambda: [self._put(message) for message in self._report()])
+
     def send(self, message: wire.FromNode) -> None:
         self._call(lambda: self._put(message))
 

@@ -122,6 +122,8 @@ class _Node:
         self._stopped = ""
         self._narrator = Narrator(self.member.activity)
         self._reports = Reports(self.member, Pulse(self._loop, job.heartbeat_s), self._narrator)
+        if job.report_at:
+            self.recorder.on_step = lambda step: lane.report() if step in job.report_at else None
 
     async def live(self) -> Failure | None:
         """Run the node to its end; return how its part failed, if it did."""

@@ -42,7 +42,8 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     """Launcher to node: its rank and work. *slow*, *holds* and *resets* are its part in the fault plan; *keeps*:
     checkpoints are wanted; *resumes*: its initial state follows; *order*: record the order of events; *late*: the run
     has already begun. *message_limits* has the most bytes that each rank accepts in one message. *title* is the job's
-    in its logs, which the launcher configures. The other fields are ClusterJob's and its options.
+    in its logs, which the launcher configures. The steps *report_at* are to be reported at once. The other fields are
+    ClusterJob's and its options.
     """
 
     rank: int
@@ -70,6 +71,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     portable: bool = False
     message_limits: list[int] = []
     resets: list[Resets] = []
+    report_at: list[int] = []
 
     @property
     def config(self) -> bytes:
