@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from simcluster.replays.run import replay
     from simcluster.reports.export import save_figure
     from simcluster.results import Run, compare, load_run, load_sweep
+    from simcluster.scripts.metrics_log import log
     from simcluster.sweeps import sweep
     from simcluster.topology import Topology
     from simcluster.transport import ANY, FREE, Cost, Transport
@@ -36,6 +37,7 @@ _HOME = {
         "payload": "Message Payload pack",
         "replays.run": "replay",
         "reports.export": "save_figure",
+        "scripts.metrics_log": "log",
         "results": "Run compare load_run load_sweep",
         "sweeps": "sweep",
         "topology": "Topology",
@@ -49,7 +51,7 @@ _HOME = {
 __all__ = ["ANY", "FREE", "Cost", "Message", "Payload", "Replica", "Topology", "Transport", "Workload", "pack"]
 __all__ += ["Run", "compare", "faults", "load_run", "load_sweep", "replay", "resume", "run", "save_figure", "sweep"]
 __all__ += ["Deadlock", "NeverFinished", "NodeFailed", "PeerLost", "RunError", "SimclusterError", "UsageError"]
-__all__ += ["verify", "whatif"]
+__all__ += ["log", "verify", "whatif"]
 
 
 def __getattr__(name: str) -> Any:

@@ -31,6 +31,7 @@ from simcluster.cli.terminal.help import CLUSTERS, NODES, RESULTS, RUNS, START, 
 from simcluster.cli.terminal.logs import Said, logged
 from simcluster.cli.terminal.options import Json, named_argument, names_of
 from simcluster.cli.terminal.show import wrapped
+from simcluster.cli.torchrun import SETTINGS, torchrun
 from simcluster.cli.track import export
 from simcluster.cli.ui import ui
 from simcluster.cli.verify import verify
@@ -156,13 +157,16 @@ def _root(
     pass
 
 
-def _command(panel: str, name: str | None = None, epilog: str | None = None) -> Callable[[Any], Any]:
-    """Register a command in the group *panel* of the help."""
-    settings: Any = {**WIDTH}
+def _command(
+    panel: str, name: str | None = None, epilog: str | None = None, settings: dict[str, Any] | None = None
+) -> Callable[[Any], Any]:
+    """Register a command in the group *panel* of the help; *settings* are of its context."""
+    settings = {**WIDTH, **(settings or {})}
     return app.command(name, cls=Command, rich_help_panel=panel, context_settings=settings, epilog=epilog)
 
 
 _command(RUNS, epilog=EXAMPLES)(logged("run")(run))
+_command(RUNS, settings=SETTINGS)(logged("run")(torchrun))
 _command(RUNS)(logged("run")(resume))
 _command(RUNS)(sweep)
 _command(RUNS)(whatif)

@@ -22,11 +22,16 @@ Examples:
   simcluster run quickstart --algorithm edp --set algorithm.pull_interval=4
   simcluster run quickstart --set topology.nodes.pi4.straggler.factor=10
   simcluster run mine/experiment.yaml --backend sockets --out runs/first
-  simcluster run quickstart --backend sockets --topology shelf.yaml"""
+  simcluster run quickstart --backend sockets --topology shelf.yaml
+  simcluster run --script train.py --topology thunderbolt-mesh-4 -- --lr 0.1"""
 
 
 def run(
-    experiment: options.ExperimentFile,
+    experiment: options.ExperimentOrArgument = None,
+    script_args: options.ScriptArguments = None,
+    script: options.Script = None,
+    module: options.Module = None,
+    pass_local_rank: options.PassLocalRank = False,
     backend: options.BackendName = None,
     topology: options.OtherTopology = None,
     algorithm: options.OtherAlgorithm = None,
@@ -35,7 +40,7 @@ def run(
     seed: Annotated[int | None, Option(metavar="N", help="The seed of all randomness.")] = None,
     compute: options.Compute = None,
     out: Annotated[
-        Path | None, Option(metavar="DIR", help="The run folder; by default a new one in runs.", rich_help_panel=OUTPUT)
+        Path | None, options.named("DIR", "The run folder; by default a new one in runs.", None, OUTPUT)
     ] = None,
     report: Report = True,
     rendezvous: options.Rendezvous = None,
@@ -55,9 +60,12 @@ def run(
     watch: options.Watch = False,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment on a backend and write its run folder."""
+    """Run an experiment, or a torch.distributed script, on a backend and write its run folder."""
     changed = overrides(sets)
-    named = options.backend_named(experiment, backend or changed.get("backend"))
+    source = options.script_or_experiment(
+        experiment, script_args or (), script, module, pass_local_rank=pass_local_rank
+    )
+    named = backend or changed.get("backend") or options.backend_named(source, None)
     given = overrides(more_options, "--option") | real_options(
         named, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config, ssh_options=ssh_options,
         tmux=tmux, max_restarts=max_restarts, coordinator=coordinator, token_file=token_file, tls=tls,
@@ -65,7 +73,7 @@ def run(
     )  # fmt: skip
     if nproc_per_node is not None:
         changed["topology.launch.nproc_per_node"] = nproc_per_node
-    title = f"{Path(experiment).stem}{f' on {backend}' if backend else ''}"
+    title = f"{Path(script or module or str(experiment)).stem}{f' on {backend}' if backend else ''}"
     with (
         warnings_told(),
         tracked(track, silent=as_json) as tracking,
@@ -76,7 +84,7 @@ def run(
             from simcluster.experiment import run as run_experiment
 
         finished = run_experiment(
-            experiment, backend=backend, topology=topology, algorithm=algorithm, workload=workload, overrides=changed,
+            source, backend=backend, topology=topology, algorithm=algorithm, workload=workload, overrides=changed,
             seed=seed, compute=compute, out=out, options=given, report=report, follower=tracking.follower, **showing,
         )  # fmt: skip
         tracking.folders.append(finished.folder)
@@ -90,9 +98,7 @@ def resume(
     sets: Sets = None,
     compute: options.Compute = None,
     step: Annotated[int | None, Option(metavar="N", help="The checkpoint's step; by default the last.")] = None,
-    out: Annotated[
-        Path | None, Option(metavar="DIR", help="The run folder; by default RUN itself.", rich_help_panel=OUTPUT)
-    ] = None,
+    out: Annotated[Path | None, options.named("DIR", "The run folder; by default RUN itself.", None, OUTPUT)] = None,
     report: Report = True,
     rendezvous: options.Rendezvous = None,
     key_file: options.KeyFile = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +29,10 @@ SHOWN = ("status", "elapsed_s", "loss", "accuracy", "time_to_target_s", "bytes_s
 
 
 def sweep(
-    experiment: options.ExperimentFile,
+    experiment: options.ExperimentOrArgument = None,
+    script_args: options.ScriptArguments = None,
+    script: options.Script = None,
+    module: options.Module = None,
     sets: Annotated[
         list[str] | None,
         Option(
@@ -73,28 +77,34 @@ def sweep(
     """
     with torch_loads():
         from simcluster.sweeps import sweep as run_sweep
-        from simcluster.sweeps.run import TARGET_COLUMN
 
-    bar = progress_bar(Path(experiment).stem, silent=as_json, estimate_s=ESTIMATE_S)
+    source = options.script_or_experiment(experiment, script_args or (), script, module)
+    bar = progress_bar(Path(script or module or str(experiment)).stem, silent=as_json, estimate_s=ESTIMATE_S)
     with tracked(track, silent=as_json) as tracking, bar as progress:
         done = run_sweep(
-            experiment, sets=sets or [], pairs=pairs or [], seeds=seeds, seed=seed, backend=backend, topology=topology,
+            source, sets=sets or [], pairs=pairs or [], seeds=seeds, seed=seed, backend=backend, topology=topology,
             algorithm=algorithm, workload=workload, compute=compute, jobs=jobs, engine_name=engine,
             target=overrides(targets, "--target") or None, out=out, options=overrides(more_options, "--option"),
             report=report, progress=progress,
         )  # fmt: skip
         tracking.folders.append(done.folder)
-    if len(done.points) == 1:
-        example = "--set workload.learning_rate=0.01,0.1, --pair, or --seeds 5"
-        print(f"note: one run, since nothing is swept; {example} would be several", file=sys.stderr)
-    if targets and done.table[TARGET_COLUMN].isna().all():
-        print(f"note: no point reached {' and '.join(targets)}", file=sys.stderr)
+    _print_notes(done, targets or ())
     if as_json:
         print(done.table.to_json(orient="records", indent=2))
     else:
         _print(done)
     if done.failed == len(done.points):
         raise typer.Exit(1)
+
+
+def _print_notes(done: PlannedSweep, targets: Sequence[str]) -> None:
+    from simcluster.sweeps.run import TARGET_COLUMN
+
+    if len(done.points) == 1:
+        example = "--set workload.learning_rate=0.01,0.1, --pair, or --seeds 5"
+        print(f"note: one run, since nothing is swept; {example} would be several", file=sys.stderr)
+    if targets and done.table[TARGET_COLUMN].isna().all():
+        print(f"note: no point reached {' and '.join(targets)}", file=sys.stderr)
 
 
 def _print(done: PlannedSweep) -> None:
@@ -118,7 +128,11 @@ def _print(done: PlannedSweep) -> None:
 
 
 def whatif(
-    experiment: options.ExperimentFile,
+    experiment: options.ExperimentOrArgument = None,
+    script_args: options.ScriptArguments = None,
+    script: options.Script = None,
+    module: options.Module = None,
+    *,
     goal: Annotated[
         str,
         named(
@@ -145,14 +159,17 @@ def whatif(
 ) -> None:
     """Find an experiment's bottleneck, and what to buy.
 
-    Every link, device and setting is changed, one at a time.
+    Every link, device and setting of an experiment, or of the run of a torch.distributed script, is changed, one at a
+    time.
     """
     with torch_loads():
         from simcluster.what_if.run import whatif as ask
 
-    with progress_bar(Path(experiment).stem, silent=as_json, estimate_s=ESTIMATE_S) as progress:
+    source = options.script_or_experiment(experiment, script_args or (), script, module)
+    title = Path(script or module or str(experiment)).stem
+    with progress_bar(title, silent=as_json, estimate_s=ESTIMATE_S) as progress:
         found = ask(
-            experiment, goal, sets=sets or [], seeds=seeds, seed=seed, topology=topology, algorithm=algorithm,
+            source, goal, sets=sets or [], seeds=seeds, seed=seed, topology=topology, algorithm=algorithm,
             workload=workload, compute=compute, parts=parts, jobs=jobs, engine_name=engine, out=out, report=report,
             progress=progress,
         )  # fmt: skip

@@ -43,9 +43,10 @@ def ui(
     root = given_path(folder, "folder")
     if absent := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise UsageError(Problem("ui", f"no {', '.join(absent)}", f"it to be installed: {install_extra('api')}"))
-    if root.exists() and not root.is_dir():
-        raise UsageError(Problem("folder", f"the file {root}", "a folder with runs"))
-    if not root.exists():
+    if not root.is_dir():
+        from simcluster.runs.destination import check_writable
+
+        check_writable(root, "folder")
         print(f"note: no folder {root}; an empty one is made", file=sys.stderr)
     from simcluster.ui.app import make_app
     from simcluster.ui.children import Children

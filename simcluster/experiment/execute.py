@@ -17,6 +17,7 @@ from simcluster.checkpoints.restore import Restored
 from simcluster.checkpoints.store import checkpoints
 from simcluster.documents.captured.source import copy_sources, write_sources
 from simcluster.documents.own_frames import own_frames
+from simcluster.documents.script_code import files_of_script
 from simcluster.documents.user_code import files_of
 from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
 from simcluster.experiment.checkpointing import conclude, keeping_of, restart_of  # fmt: skip
@@ -30,6 +31,7 @@ from simcluster.experiment.odd_values import odd_values
 from simcluster.experiment.preflight import check_memory, warn_of_misspelt
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.fit import left_out
+from simcluster.experiment.script_memory import misfits_of_script
 from simcluster.experiment.shared_state import SharedState
 from simcluster.experiment.unreached import unreached
 from simcluster.fault_plans.kinds import faults_to_come
@@ -43,6 +45,8 @@ from simcluster.runs.doubts import SHARED, SYSTEM
 from simcluster.runs.folder import LOGS, TRACEBACK
 from simcluster.runs.record import Noticed, RunRecord
 from simcluster.runs.write import write_run
+from simcluster.scripts.run_script import NAME as SCRIPT
+from simcluster.scripts.run_script import files_kept, script_attempts
 from simcluster.version import __version__
 from simcluster.watching.live_file import LiveFile
 from simcluster.watching.telling import Follower, Watcher, Watchers
@@ -68,9 +72,10 @@ def run_plan(
     follower: Follower | None = None,
     begins_with: Restored | None = None,
     with_hints: bool = False,
+    prints: bool = True,
 ) -> Run:
     """Run a *plan* that has been read already; see `run`. *begins_with*: a checkpoint; see `resume`. *with_hints*: its
-    notes say what would be far quicker.
+    notes say what would be far quicker. What rank 0 of a script *prints* is on the terminal, too.
     """
     folder = given_path(out)
     check_folder(folder)
@@ -90,20 +95,20 @@ def run_plan(
     replicas = take_option(plan, given)
     live = LiveFile(folder, plan.topology)
     seen = live if watcher is None else Watchers(watcher, live)
-    job = replace(_job(plan, folder, given, progress, on_output, keeping), watcher=seen, follower=follower)
+    job = _job(plan, folder, given, progress, on_output, keeping, prints=prints)
+    job = replace(job, watcher=seen, follower=follower)
     if follower is not None:
         follower.offset_s = keeping.began_s
-    remember(job.config_json, plan)
+    if plan.algorithm_name != SCRIPT:  # its nodes read the settings of each attempt
+        remember(job.config_json, plan)
     about(job=plan.name)
     state = SharedState(plan)
     log.info("%s on %s begins, of %d nodes, seed %d", plan.name, plan.backend, len(plan.topology.workers), plan.seed)
-    record = _record(plan, job, folder, live)
+    record = _record(plan, job, folder, live, prints=prints)
     try:
         samples = conclude(record, plan, keeping)
         predict_memory(record, needed)
-        _note_doubts(record, plan, state)
-        record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
-        record.extra["portable"] = job.options.get("portable", False)
+        _note_doubts(record, plan, state, job)
         record.extra["one_machine"] = len(nodes_here(plan, given)) == len(plan.topology.workers)
         record.extra["notes"] = unreached(plan, job.faults, record) + (hints_of(plan, record) if with_hints else [])
         if replicas and record.error is None and begins_with is None:
@@ -130,18 +135,23 @@ def run_plan(
 NOT_KEPT = "nothing of this run is kept; with checkpoint: {every: N} a run can be resumed"
 
 
-def _note_doubts(record: RunRecord, plan: Experiment, state: SharedState) -> None:
+def _note_doubts(record: RunRecord, plan: Experiment, state: SharedState, job: ClusterJob) -> None:
     """Add to *record* what its warnings are made from."""
     record.extra[SHARED] = state.warnings(record)
     record.extra["odd"] = odd_values(plan)
+    record.extra["misfits"] = misfits_of_script(record, plan)
+    record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
+    record.extra["portable"] = job.options.get("portable", False)
     drawn = [Noticed(SYSTEM, what, at, 1) for what, at in plan.noticed]
     record.extra["noticed"] = [*record.extra.get("noticed", ()), *drawn]
 
 
-def _record(plan: Experiment, job: ClusterJob, folder: Path, live: LiveFile) -> RunRecord:
+def _record(plan: Experiment, job: ClusterJob, folder: Path, live: LiveFile, *, prints: bool) -> RunRecord:
     """Run *job* on its backend."""
+    on_this = prints and plan.backend == "sockets" and not (job.remotes[0] or job.addresses[0])
     try:
-        record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
+        with files_kept(plan.document["algorithm"], folder, job.names[0] if on_this else None):
+            record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
     except RunError as error:
         error.seed, error.folder = plan.seed, None
         raise
@@ -186,6 +196,8 @@ def _job(
     progress: Progress | None,
     on_output: Output | None,
     keeping: Keeping,
+    *,
+    prints: bool,
 ) -> ClusterJob:
     workers = plan.topology.workers
     addresses, remotes = places(plan.topology, options) if plan.backend == "sockets" else ([], [])
@@ -198,8 +210,14 @@ def _job(
             progress(min(step, plan.steps), plan.steps)
 
     own = plan.own_code  # which a remote node needs before it can read this experiment
-    config_json = json.dumps(plan.document)
-    happened_s = keeping.restored.happened_s if keeping.restored is not None else None
+    config_json, again = json.dumps(plan.document), None
+    files = files_of(own)
+    if plan.algorithm_name == SCRIPT:
+        attempts = script_attempts(plan.document, folder, options.get("max_restarts", 0), prints)
+        config_json, again = next(attempts), lambda: (next(attempts), "the script's own files")
+        files = files_of_script(Path(plan.algorithm_settings["file"]), plan.algorithm_settings["module"])
+    restored = keeping.restored
+    happened_s, step = (None, 0) if restored is None else (restored.happened_s, restored.step)
     return ClusterJob(
         names=workers,
         config_json=config_json,
@@ -208,19 +226,19 @@ def _job(
         topology=plan.topology,
         log_folder=folder / "logs" if plan.backend != "sim" else None,
         time_s=None if plan.time_s is None else plan.time_s - keeping.began_s,
-        faults=faults_to_come(plan.faults, keeping.began_s, happened_s),
+        faults=faults_to_come(plan.faults, keeping.began_s, happened_s, step),
         options=options,
-        on_progress=on_progress if progress is not None else None,
+        on_progress=None if progress is None or plan.planned_steps is None else on_progress,
         remotes=remotes,
-        files=files_of(own) if any(remotes) else (),
+        files=files if any(remotes) else (),
         on_output=on_output,
         about={
             "name": plan.name,
             "algorithm": plan.algorithm_name.replace("\\", "/").rpartition("/")[2],
             "topology": plan.topology.name,
-            "steps": plan.steps,
+            **({} if plan.planned_steps is None else {"steps": plan.planned_steps}),
         },
-        again=restart_of(plan, folder, keeping, config_json),
+        again=again or restart_of(plan, folder, keeping, config_json),
         keeping=keeping,
         rests=facts_of(plan.algorithm).rests(plan.algorithm_settings),
     )

@@ -11,8 +11,10 @@ from simcluster.experiment.read.batches import by_device
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.fit import a_replica
 from simcluster.runs import words
+from simcluster.runs.calls import SCRIPT
 from simcluster.runs.record import RunRecord
 from simcluster.runs.steps import steps_of
+from simcluster.topology.replicas import rounds_of
 
 FAR: Final = 1.5
 """A hint is worth its line if the step would be shorter by this factor."""
@@ -22,13 +24,17 @@ MOST_WORKERS: Final = 32
 
 
 def hints_of(plan: Experiment, record: RunRecord) -> list[str]:
-    """Return a line for each setting with which a simulated run of *plan* would be at least FAR times as fast.
+    """Return a line for each setting with which a simulated run of *plan* would be at least FAR times as fast;
+    of a script, why it has no interval.
 
     Nothing is simulated for them. *record* is that of the run, which has ended well.
     """
     size = len(plan.topology.workers)
     if plan.backend != "sim" or record.error is not None or not 1 < size <= MOST_WORKERS:
         return []
+    if plan.algorithm_name == SCRIPT:
+        rounds = rounds_of(plan.topology)
+        return [f"no interval around the time: it would take {rounds} more runs of the script"] if rounds else []
     facts = facts_of(plan.algorithm)
     if facts.places is not None:
         return list(_of_order(plan))

@@ -24,6 +24,7 @@ from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
 from simcluster.rng import numpy_stream
 from simcluster.runs import words
+from simcluster.runs.calls import SCRIPT
 from simcluster.runs.doubts import MISFIT, Warned, warned
 from simcluster.runs.record import RunRecord
 from simcluster.topology import Topology
@@ -46,6 +47,11 @@ LEAST_MISFIT, MOST_MISFIT = 0.87, 1.15
 def take_option(plan: Experiment, options: dict[str, Any]) -> int:
     """Take the number of replicas out of *options*; the default is the number of calibration rounds, 0 without any."""
     rounds = rounds_of(plan.topology) if plan.backend == "sim" else 0
+    if plan.algorithm_name == SCRIPT:
+        if options.get(REPLICAS):
+            expected = "0: the interval of a script takes whole runs of it; sweep it over topologies"
+            raise UsageError(Problem("replicas", repr(options[REPLICAS]), expected))
+        rounds = 0
     if REPLICAS not in options or plan.backend != "sim":
         return rounds
     wanted = options.pop(REPLICAS)
@@ -82,9 +88,8 @@ def doubts_of(topology: Topology) -> list[Warned]:
     if LEAST_MISFIT <= middle <= MOST_MISFIT:
         return []
     text = (
-        f"the model explains {words.share(1 / middle)} of the measured time: steps that the calibration of "
-        f"{topology.name} rehearsed took {middle:.2f} times their prediction; the interval includes that, the time "
-        "does not"
+        f"the model explains {words.share(1 / middle)} of the measured time: steps rehearsed to calibrate "
+        f"{topology.name} took {middle:.2f} times their prediction; the interval includes that, the time does not"
     )
     return [warned(MISFIT, text)]
 

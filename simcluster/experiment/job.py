@@ -21,8 +21,7 @@ NODE_PROGRAM = "simcluster.experiment.node:run_node"
 class Remote:
     """A node on another machine: *ssh* is [user@]host, *command* starts simcluster there.
 
-    *address* is where its peers reach it, by default the address that the launcher reaches it at; *port* 0 is any free
-    one.
+    *address* is where its peers reach it, by default the address that the launcher reaches it at; *port* 0 is any.
     """
 
     ssh: str
@@ -38,8 +37,7 @@ class ClusterJob:
     A node with an address is started by hand and waited for; one with a Remote is started there and given *files*, the
     user's code by its path here; all others are started here. *on_output* is called with (name, line) for each line
     that remote nodes print. *again* is called for a restart: it returns (configuration that resumes from a checkpoint,
-    its place in words), or None without a checkpoint. *keeping* takes checkpoints and knows the state that ranks start
-    from.
+    its place in words), or None without a checkpoint. *keeping* takes checkpoints and has the state to start from.
 
     *program* is "module:function" of `async def program(node, recorder, config_json) -> NodeRecord`, which every node
     awaits with *config_json* verbatim. If its module has a function `prepare(config_json)`, each node's process calls

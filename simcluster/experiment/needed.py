@@ -116,4 +116,5 @@ def predict_memory(record: RunRecord, needed: Mapping[str, Needed]) -> None:
     """Note in *record* what its nodes were to need, where it is known."""
     for node in record.nodes:
         found = needed.get(node.name)
-        node.predicted_peak_bytes = found.memory.total if found is not None and found.is_known else None
+        if found is not None and found.is_known:
+            node.predicted_peak_bytes = found.memory.total

@@ -14,6 +14,7 @@ import pydantic
 import torch
 
 from simcluster.algorithms import ALGORITHMS
+from simcluster.algorithms.facts import facts_of
 from simcluster.compute import HOST, device_of, name_of
 from simcluster.errors import ENDED, NeedsValues, PeerLost
 from simcluster.experiment.part import OBSERVED_RANK, Part, in_parts
@@ -29,6 +30,8 @@ from simcluster.rng import seed_sequence
 from simcluster.runs.doubts import SYSTEM
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
+from simcluster.scripts.rank_process import get_ready
+from simcluster.scripts.run_script import NAME as SCRIPT
 from simcluster.transport import Transport
 from simcluster.unknown_number import Undecidable
 
@@ -67,6 +70,8 @@ def prepare(config_json: str) -> list[str]:
     warm_up(with_compiler=needs_compiler(json.loads(config_json)))
     _empty_bytes[:] = [rss_bytes()]
     experiment = _experiment(config_json)
+    if experiment.algorithm_name == SCRIPT:
+        get_ready(loads_all=experiment.backend != "sockets")
     size = len(experiment.topology.workers)
     if experiment.backend != "sim" and in_parts(experiment, size):
         return_freed_memory()
@@ -163,9 +168,12 @@ async def _run(
             else:
                 part.keep_evaluations()
         finally:
-            record = recorder.finish(part.replica.weights_sha256() if is_settled else None, finished_s)
+            has_model = facts_of(experiment.algorithm).has_model
+            sha256 = part.replica.weights_sha256() if is_settled and has_model else None
+            record = recorder.finish(sha256, finished_s)
             record.holds_part = part.replica.is_parted and node.rank != OBSERVED_RANK
-            if is_settled and (keep_weights or part.stands_for_the_run) and experiment.numerics == "real":
+            stands = keep_weights or part.stands_for_the_run
+            if is_settled and stands and has_model and experiment.numerics == "real":
                 file = part.replica.weights_file()
                 record.weights = file.content if file is not None else None
             if experiment.backend != "sim":

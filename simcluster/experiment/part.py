@@ -188,7 +188,7 @@ class Part:
         for (method, at), count in replica.outside.items():
             record.notice(OUTSIDE, method, at, count)
         replica.outside.clear()
-        if replica.computes:
+        if replica.computes and facts_of(self._experiment.algorithm).has_model:
             moved = replica.steps_taken > 0 or replica.changes() != self._initial_changes
             moved = moved or any(row.kind == IN_PLACE for row in record.noticed)
             record.changed = bool(record.changed) or moved
@@ -236,7 +236,7 @@ class Part:
 
     def _look(self) -> None:
         """Evaluate the node that represents the run, and copy every node's weights if the experiment wants it."""
-        if not (self._evaluate and self.replica.computes):
+        if not (self._evaluate and self.replica.computes and facts_of(self._experiment.algorithm).has_model):
             return  # without values every loss is unknown
         every = self._experiment.evaluate_every
         if self.evaluations is not None:

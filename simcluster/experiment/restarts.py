@@ -9,7 +9,7 @@ from typing import Any
 
 from simcluster.errors import NodeFailed, PeerLost
 from simcluster.experiment.job import NODE_PROGRAM, ClusterJob
-from simcluster.fault_plans.kinds import BEGAN_AGAIN, UNTRAINED, Join, faults_to_come
+from simcluster.fault_plans.kinds import BEGAN_AGAIN, UNTRAINED, WITHOUT_ITS_MODEL, Join, faults_to_come
 from simcluster.runs.record import RunRecord, last
 
 WORTH_IT = (PeerLost, NodeFailed)
@@ -49,11 +49,13 @@ class Restarts:
         found = self.job.again() if self.job.again is not None else None
         config_json, place = (self.job.config_json, "the start") if found is None else found
         first, later_s = self._first, self._began_s - self._first_began_s
+        to_come = faults_to_come(first.faults, later_s, self._happened_s - self._first_began_s)
+        happened = [row.get("plan") for row in self._faults]
         self.job = replace(
             self.job,
             config_json=config_json,
             time_s=None if first.time_s is None else first.time_s - later_s,
-            faults=faults_to_come(first.faults, later_s, self._happened_s - self._first_began_s),
+            faults=tuple(fault for fault in to_come if fault.step is None or fault.spec not in happened),
         )
         self._earlier.append({"error": f"{type(record.error).__name__}: {record.error}", "begins_again": place})
         log.warning("restart %d of %d, from %s: %s", len(self._earlier), self._most, place, record.error)
@@ -70,14 +72,15 @@ class Restarts:
         return self.job.keeping.began_s if self.job.keeping is not None else 0.0
 
     def _result_lost(self, record: RunRecord) -> PeerLost | None:
-        """Return the loss of a rank if the lost ranks took the run's result with them: the model, if it trains."""
-        lost = record.extra.get("lost", {})
+        """Return the loss that took the run's result with it; if there is none, note who came back without a model."""
+        lost = record.extra.setdefault("lost", {})
+        empty = [node for node in record.nodes if node.ended_well and node.began_again]
         is_left = last(record.nodes) if self.job.program == NODE_PROGRAM else len(lost) < len(record.nodes)
         if is_left or not record.nodes:
+            lost.update((node.name, WITHOUT_ITS_MODEL) for node in empty)
             return None
-        again = next((node for node in record.nodes if node.ended_well and node.began_again), None)
-        if again is not None and self.job.program == NODE_PROGRAM:
-            return PeerLost(again.rank, again.name, BEGAN_AGAIN)
+        if empty and self.job.program == NODE_PROGRAM:
+            return PeerLost(empty[0].rank, empty[0].name, BEGAN_AGAIN)
         gone = min(
             record.nodes,
             key=lambda node: (node.name not in lost, not (lost or node.incarnation), not node.trained, node.rank),

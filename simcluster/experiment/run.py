@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,14 @@ from simcluster.experiment.checkpointing import (
     last_complete,
 )  # fmt: skip
 from simcluster.experiment.execute import Output, Progress, run_plan
-from simcluster.experiment.read.given import AnyAlgorithm, AnyExperiment, AnyTopology, AnyWorkload
+from simcluster.experiment.read.given import (
+    AnyAlgorithm,
+    AnyExperiment,
+    AnyScript,
+    AnyTopology,
+    AnyWorkload,
+    script_keys,
+)
 from simcluster.experiment.read.read import read_experiment
 from simcluster.fault_plans.plan import planned
 from simcluster.paths.given_path import given_path
@@ -28,6 +35,7 @@ from simcluster.results import Run
 from simcluster.runs import words
 from simcluster.runs.folder import SUMMARY, read_summary
 from simcluster.runs.home import RunHome
+from simcluster.scripts.run_script import NAME as SCRIPT
 from simcluster.watching.notebook import notebook_progress
 from simcluster.watching.telling import Follower, Watcher
 
@@ -42,6 +50,8 @@ def run(
     topology: AnyTopology | None = None,
     algorithm: AnyAlgorithm | None = None,
     workload: AnyWorkload | None = None,
+    script: AnyScript | None = None,
+    args: Sequence[object] = (),
     overrides: Mapping[str, Any] | None = None,
     seed: int | None = None,
     compute: str | None = None,
@@ -59,12 +69,14 @@ def run(
         run("quickstart", backend="sockets")
         run("quickstart", algorithm=my_algorithm, overrides={"stop.steps": 100})
         run(topology=Topology.star(4), algorithm="edp", workload=make_workload, stop={"steps": 100})
+        run(script="train.py", args=["--lr", 0.1], topology="smolcluster")
 
     - *experiment*: a file, a shipped name or a mapping; without one, the file's keys are arguments.
     - *backend*: "sim" (the default), "sockets" or "torch".
     - *topology*: a file, a shipped name, a mapping, a Topology or a networkx graph.
     - *algorithm*: a name, "file.py:function", or a function; `functools.partial` gives it settings.
     - *workload*: the same, or a Workload.
+    - *script*: a torch.distributed program, which has its own model and data, with *args*; or the keys of the block.
     - *overrides*: values by dotted key, {"algorithm.pull_interval": 4}; *keys* replace whole blocks: stop={"steps": 3}.
     - *compute*: what every node computes on. *options*: the backend's own.
     - *out*: the run's directory, by default a new one in `runs/`. *report*: can be skipped for large numbers of runs.
@@ -81,6 +93,7 @@ def run(
     """
     refuse_while_loading()
     heed_portable(options or {})
+    keys |= script_keys(script, args)
     given = {"topology": topology, "workload": workload, "compute": compute, **keys}
     changed = {key: value for key, value in given.items() if value is not None and experiment is not None}
     if experiment is None:
@@ -118,8 +131,7 @@ def resume(
     watcher: Watcher | None = None,
     follower: Follower | None = None,
 ) -> Run:
-    """Resume the run in folder *run*, into *out* or the same folder, from its last complete checkpoint or that of
-    *step*.
+    """Resume the run in folder *run*, into *out* or itself, from its last complete checkpoint or that of *step*.
 
     *overrides* may change anything except what is trained and how (algorithm, workload, seed): `{"stop.steps": 200}`
     for a longer run. *topology* may have a different number of workers, *backend* may differ, too. The other arguments
@@ -129,11 +141,14 @@ def resume(
     folder = run.folder if isinstance(run, Run) else last_run(given_path(run, "run"))
     if not folder.is_dir():
         raise CheckpointError("run", f"no folder {folder}", "the folder of a run with checkpoints")
+    summary = read_summary(folder) if (folder / SUMMARY).is_file() else None
+    if summary is not None and summary["algorithm"] == SCRIPT:
+        expected = "another kind of run: a script resumes from its own files; --max-restarts lets it do so in one run"
+        raise CheckpointError("run", f"{folder}, a script's", expected)
     found = last_complete(folder, step)
     plan = read_experiment(
         found.manifest.config, overrides, topology=topology, backend=backend, compute=compute, folder=folder
     )
-    summary = read_summary(folder) if (folder / SUMMARY).is_file() else None
     if step is None and (summary is None or summary["status"] != "done"):
         found = last_before_the_end(folder, plan)
     begins_with = begin_with(found, plan)

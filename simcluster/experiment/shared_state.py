@@ -62,8 +62,7 @@ class SharedState:
             return []
         text = (
             f"{', '.join(places[:5])}: the algorithm changes this at module level, and all ranks share it here, while "
-            "on real nodes each has its own: results would differ; keep it in a local variable, and send what others "
-            "need"
+            "on real nodes each has its own: results differ; keep it in a local variable, and send what others need"
         )
         return [warned(SHARED, text, at=places[0])]
 

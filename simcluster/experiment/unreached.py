@@ -47,9 +47,9 @@ def _faults(plan: Experiment, to_come: Sequence[Fault], record: RunRecord, ended
             continue
         begins_s = min(spell[isinstance(fault, Join)] for spell in fault.spells)
         why = ended
-        if isinstance(fault, NodeFault) and begins_s < record.elapsed_s:
+        if fault.step is None and isinstance(fault, NodeFault) and begins_s < record.elapsed_s:
             why = f"{fault.target} had already ended"
-        yield f"fault {number} ({fault.kind} of {fault.target} at {fault.spec['at']}) never happened: {why}"
+        yield f"fault {number} ({fault.kind} of {fault.target} at {fault.at}) never happened: {why}"
 
 
 def _key(spec: object) -> str:
@@ -72,7 +72,7 @@ def _stop_rules(plan: Experiment, record: RunRecord, ended: str) -> Iterator[str
     steps, _ = steps_of(record)
     stop = plan.document["stop"]
     rule = "epochs" if "epochs" in stop else "steps"
-    if steps >= plan.steps:
+    if plan.planned_steps is None or steps >= plan.steps:
         rule = "time"
         if record.elapsed_s >= plan.time_s:
             return

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 import torch
 
-from simcluster.errors import Problem, nearest, raise_all
+from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.run import run
 from simcluster.process.intra_op import one_thread
 from simcluster.results import Run
 from simcluster.runs import words
+from simcluster.scripts.run_script import NAME as SCRIPT
 from simcluster.topology.model.duration import expected_s
 from simcluster.workloads import train_alone
 
@@ -146,6 +147,9 @@ def _check(plan: Experiment, node: str | None) -> None:
         problems.append(Problem("--node", repr(node), f"a worker of the topology: {nearest(node, names)}"))
     if plan.time_s is not None:
         problems.append(Problem("stop.time", f"{plan.time_s:g} s", "steps or epochs: the samples must be known"))
+    if plan.algorithm_name == SCRIPT:
+        expected = "an algorithm: only a script knows its samples; run it on a topology of one node, and compare"
+        raise UsageError(Problem("script", plan.name, expected))
     if "batch_size" not in plan.document["workload"]:
         problems.append(Problem("workload", "no setting batch_size", "one: one node gets the samples of all"))
     if plan.algorithm_settings.get("server_trains") is False:

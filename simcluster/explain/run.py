@@ -15,6 +15,7 @@ import numpy as np
 from simcluster.reports.report_tables import dominated
 from simcluster.results import Run, load_run
 from simcluster.runs import words
+from simcluster.runs.calls import SCRIPT, call_totals
 from simcluster.runs.coverage import covered_by
 from simcluster.runs.folder import size_of, topology_of
 from simcluster.runs.spans import Span
@@ -53,13 +54,24 @@ class ExplainedRun:
 
     def sentences(self) -> list[str]:
         """Return the explanation, one sentence or two per entry."""
-        return [self._what(), *self._outcome(), *self._times(), *self._path(), *self._help(), *self._next()]
+        return [
+            self._what(),
+            *self._outcome(),
+            *self._times(),
+            *self._calls(),
+            *self._path(),
+            *self._help(),
+            *self._next(),
+        ]
 
     def _what(self) -> str:
         told, summary = self.run.config, self.run.summary
         workload = told["workload"].get("name") or told["workload"].get("path")
+        what = f"{summary['algorithm']} trained {workload}"
+        if summary["algorithm"] == SCRIPT:
+            what = f"the script {told['algorithm']['file'].rpartition('/')[2]} ran"
         return (
-            f"{summary['algorithm']} trained {workload} on {words.plural(size_of(summary), 'node')} of "
+            f"{what} on {words.plural(size_of(summary), 'node')} of "
             f"{summary['topology']} ({'simulated' if summary['backend'] == 'sim' else summary['backend']}, seed "
             f"{summary['seed']}): {words.steps(summary)} in {words.seconds(summary['elapsed_s'])}."
         )
@@ -73,7 +85,8 @@ class ExplainedRun:
                 f"Held-out accuracy is {words.accuracy(summary['accuracy'])}, loss {words.number(summary['loss'])}."
             )
         elif summary["loss"] is not None:
-            found.append(f"The held-out loss is {words.number(summary['loss'])}.")
+            whose = "loss that the script logged last" if summary["algorithm"] == SCRIPT else "held-out loss"
+            found.append(f"The {whose} is {words.number(summary['loss'])}.")
         elif words.timed_only(summary):
             found.append("Nothing was computed: the run has times and messages, but neither loss nor weights.")
         found += [f"{name} was lost: {reason}" for name, reason in [*(summary.get("lost") or {}).items()][:MOST_NODES]]
@@ -106,6 +119,16 @@ class ExplainedRun:
         found = [f"{_names(most)} computed most{_each(most, share)}, of the {span}."]
         share, least = others[-1]
         return [*found, f"{_names(least)} computed least{_each(least, share)}."]
+
+    def _calls(self) -> list[str]:
+        """Return what the rank of a script called that waited longest for its calls; the JSON has all."""
+        totals = call_totals(self.run.calls)
+        waited_s = {rank: sum(one.waited_s for one in of_rank.values()) for rank, of_rank in totals.items()}
+        if not totals:
+            return []
+        longest = max(totals, key=lambda rank: (waited_s[rank], -rank))
+        told = "; ".join(f"{operation}: {one.in_words}" for operation, one in totals[longest].items())
+        return [f"{self.topology.workers[longest]} waited longest for its calls: {told}."]
 
     def _path(self) -> list[str]:
         told = [part for part in self.parts if part.share >= LEAST_SHARE][:MOST_PARTS]
@@ -159,6 +182,10 @@ class ExplainedRun:
             "covered_s": self.covered_s,
             "nodes": [asdict(use) for use in self.uses],
             "busiest_links": [{"link": name, **use} for name, use in links],
+            "calls": {
+                self.topology.workers[rank]: {operation: one._asdict() for operation, one in of_rank.items()}
+                for rank, of_rank in call_totals(self.run.calls).items()
+            },
             "critical_path": [
                 {"kind": part.kind, "where": part.where, "seconds": part.seconds, "share": part.share}
                 for part in self.parts[:MOST_NODES]

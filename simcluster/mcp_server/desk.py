@@ -65,7 +65,7 @@ class Desk:
         self, experiment: str, topology: str = "", algorithm: str = "", sets: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Check an experiment with one step that computes nothing: `ok`, or all problems with their places."""
-        more = {"stop": {"steps": 1}, "numerics": "none", "evaluate_every": 1}
+        more = {"stop": {"steps": 1}, "numerics": "none"}
         with TemporaryDirectory(prefix="simcluster-check-") as home:
             words = self._run(experiment, topology, algorithm, {**(sets or {}), **more}, None)
             code, _, problems = self._command([*words[:1], f"--out={home}/run", "--no-report", "--json", *words[1:]])

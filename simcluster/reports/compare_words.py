@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simcluster.runs import words
+from simcluster.runs.calls import CallTotals
 from simcluster.runs.comparison.compare import TOLERANCE
 from simcluster.runs.comparison.prediction import PHASES, Predicted, PredictedMemory
 from simcluster.units import format_size
@@ -40,6 +41,8 @@ def describe(pair: Pair) -> str:
         _settings(pair),
         _metrics(pair),
         _sides(pair, "node", OF_NODES, "weights", "weights_sha256"),
+        columns(describe_calls(pair.calls)) if pair.calls else "",
+        _uncounted(pair) if pair.calls else "",
         columns(describe_memory(pair.memory)) if pair.memory else "",
         _links(pair),
         columns(describe_phases(pair.phases)) if pair.phases else "",
@@ -155,6 +158,9 @@ def _totals(pair: Pair) -> str:
         ("loss", "loss", "{:.9g}".format),
         ("weights", "weights_sha256", lambda sha256: str(sha256[:12])),
     ]
+    if pair.step_s is not None:
+        a_s, b_s = pair.step_s
+        rows.append(["median step", words.seconds(a_s), words.seconds(b_s), f"x{b_s / a_s:.3g}" if a_s else ""])
     for name, key, form in formats:
         if a[key] is not None or b[key] is not None:
             cells = [words.ABSENT if side[key] is None else form(side[key]) for side in (a, b)]
@@ -243,6 +249,27 @@ def describe_phases(phases: Mapping[str, Mapping[str, Predicted]]) -> list[list[
         rows.append([name, *(cell for phase in PHASES for cell in _three(of_phases[phase]))])
     if len(phases) > MAX_NODES:
         rows.append([f"and {len(phases) - MAX_NODES} more nodes"])
+    return rows
+
+
+def _uncounted(pair: Pair) -> str:
+    sides = [side for side, run in (("a", pair.a), ("b", pair.b)) if run.summary["backend"] == "torch"]
+    if len(sides) != 1:
+        return ""
+    return f"gloo made the calls of {sides[0]}, by its own schedules: their messages are not counted."
+
+
+def describe_calls(calls: Mapping[str, Mapping[str, Mapping[str, CallTotals]]]) -> list[list[str]]:
+    """Return rows: a heading, then each node's calls by operation: number, bytes, time and waiting, of both runs."""
+    rows = [["calls", *(cell for name in ("calls", "bytes", "took", "waited") for cell in (f"{name} a", "b"))]]
+    for node, of_node in list(calls.items())[:MAX_NODES]:
+        for operation, sides in of_node.items():
+            a, b = (sides.get(side, CallTotals(0, 0, 0.0, 0.0)) for side in ("a", "b"))
+            forms: tuple[Callable[[Any], str], ...] = (words.count, words.count, words.seconds, words.seconds)
+            cells = [form(value) for form, *both in zip(forms, a, b, strict=True) for value in both]
+            rows.append([f"{node} {operation}", *cells])
+    if len(calls) > MAX_NODES:
+        rows.append([f"and {len(calls) - MAX_NODES} more nodes"])
     return rows
 
 

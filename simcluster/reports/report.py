@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 FAULTS = "What the experiment's plan did to this run. Dropped is what had left its sender and never arrived."
 DEVICES = "Devices and what they consume are the topology's, whatever machines the nodes ran on."
 BY_NAME = '<h3>By name</h3><p class="note">{}</p>{}'
+CALLS = "Collectives and messages of the script, by rank: how long they took, and how long the script waited for them."
 GROUPS = "Ranks in step resumed in another group, from the last step that all of its members had ended."
 
 
@@ -66,6 +67,7 @@ def render(run: RunFolder, topology: Topology) -> str:
         _listed("Groups", GROUPS, tables.regroups_table(run)),
         section("Network", tables.carried(run.summary), network),
         _listed("Staleness", "The number of updates by staleness.", place("staleness") * ("staleness" in figures)),
+        _listed("Calls", CALLS, tables.calls_table(run)),
         section("Nodes", DEVICES * (run.summary["backend"] != "sim"), nodes),
         links,
         _repeat(run),

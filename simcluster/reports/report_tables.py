@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from simcluster.reports.sections import spread
 from simcluster.runs import words
+from simcluster.runs.calls import call_totals
 from simcluster.runs.folder import size_of
 from simcluster.runs.summary import label
 
@@ -132,6 +133,24 @@ def _busiest_link(summary: dict[str, Any], topology: Topology) -> tuple[float, s
     notes += [HEADERS.lower()] if one_way > 1 else []
     more = f" ({'; '.join(notes)})" if notes else ""
     return both, f"the busiest link, {busiest}, was in use {words.share(one_way)} of the time{more}"
+
+
+def calls_table(run: RunFolder) -> str:
+    """Return a row for each rank and operation of a script; empty for other runs."""
+    names = {node["rank"]: name for name, node in run.summary["nodes"].items()}
+    rows = [
+        {
+            "node": escape(names.get(rank, str(rank))),
+            "call": escape(operation),
+            "calls": words.count(one.calls),
+            "bytes": words.size(one.size_bytes),
+            "took": words.seconds(one.seconds),
+            "waited": words.seconds(one.waited_s),
+        }
+        for rank, of_rank in list(call_totals(run.calls).items())[: spread.MANY]
+        for operation, one in of_rank.items()
+    ]
+    return _table(rows, {"node", "call"}) if rows else ""
 
 
 def nodes_table(run: RunFolder, topology: Topology) -> str:

@@ -15,6 +15,7 @@ from simcluster.paths.inside import PARTIAL, links, read
 from simcluster.process.platforms import need_unix
 from simcluster.runs.folder import (
     CHECKPOINTS,
+    FILES,
     LIVE,
     LOGS,
     NEEDED,
@@ -48,7 +49,7 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
     if not folder.exists():
         return
     names = sorted(entry.name for entry in folder.iterdir())
-    besides = (CHECKPOINTS, LOGS, LIVE, SOURCE)
+    besides = (CHECKPOINTS, LOGS, LIVE, SOURCE, FILES)
     foreign = [name for name in names if name not in besides and not name.startswith(PARTIAL)]
     half_written = set(foreign) <= OURS and any((folder / CHECKPOINTS).glob("step-*.json"))
     try:

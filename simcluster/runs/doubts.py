@@ -51,7 +51,7 @@ def doubts_of(record: RunRecord, *, computes: bool = True) -> list[Warned]:
     """Return the warnings of the run that *record* tells of; *computes*: it has losses, unlike a timing-only run."""
     losses = _not_finite(record.nodes) if computes else ()
     found = [*_noticed(record), *_no_time(record), *_unread(record), *losses]
-    found += [*record.extra.get(SHARED, ()), *record.extra.get("odd", ())]
+    found += [*record.extra.get(SHARED, ()), *record.extra.get("odd", ()), *record.extra.get("misfits", ())]
     return found + ([] if found and record.error is not None else [*_idle(record)])
 
 

@@ -20,7 +20,7 @@ from simcluster.runs.record import Span
 from simcluster.runs.rows import Rows, arrow_table, read_rows
 from simcluster.runs.schema import summary_of, trace_of
 from simcluster.runs.spans import Rest
-from simcluster.runs.trace import rests_of, spans_of
+from simcluster.runs.trace import CALL_KINDS, rests_of, spans_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +50,8 @@ ORDER: Final = "order.msgpack"
 NEEDED: Final = (CONFIG, METRICS, TRACE, SUMMARY)
 SOURCE: Final = "source"
 """The user's functions that had no file: see simcluster.documents.captured."""
+FILES: Final = "files"
+"""What a script has written to relative paths."""
 SHARDS: Final = "shards"
 SUMMARY_BYTES: Final = 128 << 20
 TRACE_BYTES: Final = 2 << 30
@@ -143,6 +145,11 @@ class RunFolder:
         A run with very many spans has each node's first; `rests` sums up the others.
         """
         return spans_of(self.trace)
+
+    @cached_property
+    def calls(self) -> list[tuple[int, Span]]:
+        """(rank, span) for each call of a script, wait for one, and step; empty for other runs."""
+        return spans_of(self.trace, CALL_KINDS)
 
     @cached_property
     def rests(self) -> dict[int, Rest]:

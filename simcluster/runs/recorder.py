@@ -35,9 +35,9 @@ class Recorder:
     """Fills a NodeRecord while a node runs. The transport calls it; *now* is the run's clock, 0 at its start.
 
     The first *keep* spans are kept one by one: see `kept_spans`. *on_metrics*, if given, is called after each `metrics`
-    with (step, {name: value}), off the clock. *ledger*, if set, returns the use of this node's batches so far, and
-    *pace* says what it trains on. *latest* has the last value of every metric. *evaluations* are the held-out losses
-    found so far, which the record gets at the end of the run.
+    with (step, {name: value}), off the clock; *on_step*, set by a backend, with each new step. *ledger*, if set,
+    returns the use of this node's batches so far, and *pace* says what it trains on. *latest* has the last value of
+    every metric. *evaluations* are the held-out losses found so far, which the record gets at the end of the run.
     *channel* and *restored* are set by a backend: the taker of checkpoints, and the state to resume from. *incarnation*
     is 0 in a first life that began with the run, and grows by one each time the node joins late or rejoins.
     *told_to_leave*: its algorithm is to end at the end of its step. *is_interrupted*: the run evaluates no more.
@@ -53,6 +53,7 @@ class Recorder:
         self._adder: Adder | None = None
         self.now = now
         self.on_metrics: Callable[[int, dict[str, float]], None] | None = None
+        self.on_step: Callable[[int], None] | None = None
         self.ledger: Callable[[], dict[str, Any]] | None = None
         self.pace: Pace | None = None
         self.latest: dict[str, float] = {}
@@ -116,6 +117,8 @@ class Recorder:
         self._record_metrics(time_s, step, values)
         if step > record.steps:
             record.steps = step
+            if self.on_step is not None:
+                self.on_step(step)
         if not record.trained:
             first_step_made()
             record.trained = True

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from simcluster.runs.spans import PARTS
-from simcluster.runs.trace import KINDS
+from simcluster.runs.trace import CALL_KINDS, KINDS
 
 MOST_NODES, MOST_RANKS = 100_000, 2**20
 MOST_DEPTH = 32
@@ -231,7 +231,7 @@ def trace_of(content: bytes, ranks: int) -> dict[str, Any]:
         words = [event.get(key) for key in (("ph", "cat") if event.get("ph") == "X" else ("ph",))]
         if not all(isinstance(word, str) for word in words):
             raise ValueError(f"an event without ph and cat - at `$.traceEvents[{number}]`")
-        if event["ph"] == "X" and event["cat"] in KINDS:
+        if event["ph"] == "X" and event["cat"] in (*KINDS, *CALL_KINDS):
             span = _as(event, SpanEvent, f"$.traceEvents[{number}]")
             if max(span.pid, span.args.peer) >= ranks:
                 raise ValueError(f"a rank that the summary does not have - at `$.traceEvents[{number}]`")

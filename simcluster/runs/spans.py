@@ -11,11 +11,16 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-SpanKind = Literal["compute", "send", "recv"]
+SpanKind = Literal["compute", "send", "recv", "call", "wait", "step"]
 
 
 class Span(NamedTuple):
-    """A node's activity from *start_s* to *end_s*: compute, or waiting in send or recv. *peer* is a rank or -1."""
+    """A node's activity from *start_s* to *end_s*: compute, or waiting in send or recv. *peer* is a rank or -1.
+
+    A node that runs a script also has each call of a collective, from its issue to its end, and each wait of the script
+    for one. Their *tag* is "operation ranks", such as "all_reduce 0-2", with "all" for every rank. A "step" is from the
+    end of the step before to its own.
+    """
 
     kind: SpanKind
     start_s: float

@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from simcluster.errors import NodeFailed
+from simcluster.runs.calls import SCRIPT
 from simcluster.runs.doubts import doubts_of
 from simcluster.runs.record import LISTED, Metric, NodeRecord, RunRecord, regroups
 from simcluster.runs.steps import STALENESS, steps_of
@@ -67,6 +68,9 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     judged = record.standing.metrics if record.nodes else []
+    loss, accuracy = LOSS, ACCURACY
+    if label(config["algorithm"]) == SCRIPT:  # what any of its ranks has logged
+        judged, loss, accuracy = metrics, "loss", "accuracy"
     of_nodes, (steps, updates) = bills(topology, record), steps_of(record)
     summary: dict[str, Any] = {
         "name": config["name"],
@@ -81,8 +85,8 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         "wall_s": record.wall_s,
         "steps": steps,
         **({} if updates is None else {"updates": updates}),
-        "loss": _last(judged, LOSS),
-        "accuracy": _last(judged, ACCURACY),
+        "loss": _last(judged, loss),
+        "accuracy": _last(judged, accuracy),
         "messages_sent": sum(node.messages_sent for node in record.nodes),
         "bytes_sent": sum(node.bytes_sent for node in record.nodes),
         "control_bytes": sum(node.control_bytes for node in record.nodes),

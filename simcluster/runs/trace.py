@@ -1,17 +1,17 @@
 """Write a run as a Chrome trace, which Perfetto opens; read back the parts that plots need.
 
-One process per node (pid = rank), one thread per lane: "compute", "send", "recv"; after them, if there were any, a
-process for faults and one for re-formed groups of ranks. A device works on one thing at a time, but sends and receives
-of a node may overlap, and spans of one thread must nest; so an overlapping span goes to the first free lane: "send 2",
-"send 3", ... Times are rounded to nanoseconds, the resolution of Perfetto's clock, so that adjacent spans do not
-overlap by a rounding error of the format.
+One process per node (pid = rank), one thread per lane: "compute", "send", "recv", and of a script "call", "wait" and
+"step"; after them, if there were any, a process for faults and one for re-formed groups of ranks. A device works on one
+thing at a time, but sends and receives of a node may overlap, and spans of one thread must nest; so an overlapping span
+goes to the first free lane: "send 2", "send 3", ... Times are rounded to nanoseconds, the resolution of Perfetto's
+clock, so that adjacent spans do not overlap by a rounding error of the format.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +20,9 @@ from simcluster.runs.record import LISTED, NodeRecord, RunRecord, Span, SpanKind
 from simcluster.runs.spans import PARTS, Rest
 
 KINDS: Final[tuple[SpanKind, ...]] = ("compute", "send", "recv")
+
+CALL_KINDS: Final[tuple[SpanKind, ...]] = ("call", "wait", "step")
+"""Kinds of the spans of a script's calls and steps: they overlap the others, which make them up."""
 
 COUNTERS: Final = ("loss", "eval_loss", "eval_accuracy", "staleness")
 """Metrics shown as counter tracks."""
@@ -54,7 +57,7 @@ def _process(node: NodeRecord) -> Iterator[dict[str, Any]]:
     yield _about("process_sort_index", node.rank, 0, sort_index=node.rank)
     # Threads are numbered from 1, kind by kind, since viewers use thread 0 for the process itself.
     first_tid = 1
-    for kind in KINDS:
+    for kind in (*KINDS, *CALL_KINDS):
         spans = sorted((span for span in node.spans if span.kind == kind), key=lambda span: span[1:])
         lanes = assign_lanes(spans)
         count = max(lanes, default=-1) + 1
@@ -151,11 +154,11 @@ def rests_of(trace: Mapping[str, Any]) -> dict[int, Rest]:
     return {int(rank): Rest(**rest) for rank, rest in trace.get("rest", {}).items()}
 
 
-def spans_of(trace: Mapping[str, Any]) -> list[tuple[int, Span]]:
-    """Return (rank, span) for every span of a trace that `events` wrote, in its order; times to 1 ns."""
+def spans_of(trace: Mapping[str, Any], kinds: Collection[str] = KINDS) -> list[tuple[int, Span]]:
+    """Return (rank, span) for every span of *kinds* of a trace that `events` wrote, in its order; times to 1 ns."""
     found = []
     for event in trace["traceEvents"]:
-        if event["ph"] == "X" and event["cat"] in KINDS:
+        if event["ph"] == "X" and event["cat"] in kinds:
             args, end_s = event["args"], round(event["ts"] * 1e3 + event["dur"] * 1e3) / 1e9
             span = Span(event["cat"], event["ts"] / 1e6, end_s, args.get("peer", -1), args["tag"], args["bytes"])
             found.append((event["pid"], span))

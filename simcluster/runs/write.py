@@ -88,7 +88,7 @@ def write_run(
     optional = {layout.TRACEBACK, layout.SAMPLES, layout.FINAL_PATH, layout.ORDER}
     for name in (layout.REPORT, *(optional - writers.keys())):
         inside.remove(folder, *name.split("/"))
-    if config["backend"] == "sim":
+    if config["backend"] == "sim" and config["algorithm"].get("name") != "script":
         _remove_logs(folder)
     return folder
 

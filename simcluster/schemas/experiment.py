@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from simcluster.algorithms import ALGORITHMS
+from simcluster.documents.limits import MOST_STEPS
 from simcluster.documents.settings import settings_schema
 from simcluster.documents.values import Schema, quantity_schema
 from simcluster.experiment.read.keys import ExperimentBlock
-from simcluster.fault_plans.read import KINDS, SPELLS_LIMIT
+from simcluster.fault_plans.read import AT_STEP, KINDS, SPELLS_LIMIT
 from simcluster.schemas import by_name, definitions_of, written
 from simcluster.schemas.topology import topology, topology_blocks
 from simcluster.units import TIMES
@@ -27,6 +28,7 @@ _SHARE: Final[Schema] = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaxi
 _NAME: Final[Schema] = {"type": "string"}
 _OF_FAULTS: Final[Mapping[str, Schema]] = {
     **dict.fromkeys(("at", "for", "after", "notice", "every", "mean_every", "period", "add"), quantity_schema(TIMES)),
+    AT_STEP: _WHOLE | {"maximum": MOST_STEPS},
     "times": _WHOLE | {"maximum": SPELLS_LIMIT},
     **dict.fromkeys(("node", "link", "towards"), _NAME),
     "groups": {"type": "array", "minItems": 2, "items": {"type": "array", "minItems": 1, "items": _NAME}},
@@ -50,7 +52,8 @@ def experiment_schema() -> str:
         "workload": {"anyOf": [{"enum": sorted(WORKLOADS)}, _refer("Workload")]},
         "faults": {"anyOf": [{"type": "array", "items": of_kind}, {"type": "null"}]},
     }
-    whole["required"] = ["topology", "algorithm", "workload"]
+    whole["required"] = ["topology"]
+    whole["oneOf"] = [{"required": ["script"]}, {"required": ["algorithm", "workload"]}]
     return written("An experiment of simcluster", whole, definitions)
 
 
@@ -84,6 +87,7 @@ def _fault(kind: str) -> Schema:
     return {
         "type": "object",
         "properties": properties,
-        "required": ["kind", "at", *needed],
+        "required": ["kind", *needed],
+        "oneOf": [{"required": [key]} for key in ("at", AT_STEP) if key in properties],
         "additionalProperties": False,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.documents.captured.source import is_captured
+from simcluster.documents.script_code import files_of_script
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.execute import run_plan
 from simcluster.experiment.read.given import AnyExperiment, label_of
 from simcluster.experiment.read.read import read_experiment
+from simcluster.experiment.read.script import is_script
 from simcluster.paths.inside import remove, write_whole
 from simcluster.process.kernels import heed_portable
 from simcluster.runs.destination import OURS
@@ -84,9 +87,14 @@ def read_points(
 
 def digest_of(document: Mapping[str, Any]) -> str:
     """Return 16 hexadecimal digits that name the run of *document*, resolved: equal only if the result is."""
+    files = {*_files(document)}
+    if is_script(document):
+        block = document["algorithm"]
+        files |= {str(file) for file in files_of_script(Path(block["file"]), block.get("module", ""))}
+        files |= {os.path.abspath(arg) for arg in block.get("args", ()) if os.path.isfile(arg)}
     content = {
         "document": document,
-        "files": {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in sorted(set(_files(document)))},
+        "files": {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in sorted(files)},
         "code": _own_code(),
         "versions": _versions(),
     }
@@ -143,7 +151,7 @@ def run_point(document: Mapping[str, Any], folder: str, options: Mapping[str, An
         for name in OURS:  # left by a worker that was killed while writing
             remove(target, name)
     try:
-        run_plan(read_experiment(document), out=target, options=dict(options), report=False)
+        run_plan(read_experiment(document), out=target, options=dict(options), report=False, prints=False)
     except (RunError, UsageError) as error:  # such as: does not fit into memory
         if error.folder is None or not is_complete(target):
             note(target, ERROR, f"{type(error).__name__}: {error}")

@@ -25,18 +25,22 @@ from simcluster.experiment.read.experiment import own_code
 from simcluster.experiment.read.given import (
     AnyAlgorithm,
     AnyExperiment,
+    AnyScript,
     AnyTopology,
     AnyWorkload,
     block_of,
     experiment_value,
     label_of,
+    script_keys,
     value_at,
 )
+from simcluster.experiment.read.script import is_script
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import opened, read, write_whole
 from simcluster.process.kernels import heed_portable
 from simcluster.process.starting import way_to_start
 from simcluster.results import Sweep
+from simcluster.runs.calls import SCRIPT
 from simcluster.runs.destination import check_links, check_writable
 from simcluster.runs.folder import METRIC_COLUMNS, METRICS, SOURCE, SUMMARY, read_summary, read_table
 from simcluster.runs.sweep.sweep_folder import LOGS, POINTS, SWEEP, TABLE_CSV, TABLE_PARQUET
@@ -69,7 +73,7 @@ class PlannedSweep(Sweep):
     def __init__(self, folder: Path, points: Sequence[Point], target: Mapping[str, float] | None = None) -> None:
         super().__init__(folder, points[0].document["name"], list(points[0].values), len(points))
         self.points = list(points)
-        self._target = target
+        self.target = target
 
     @property
     def folders(self) -> list[Path]:
@@ -77,7 +81,7 @@ class PlannedSweep(Sweep):
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        return table(self.points, self.folders, self._target)
+        return table(self.points, self.folders, self.target)
 
     @property
     def configs(self) -> list[Mapping[str, Any] | None]:
@@ -87,7 +91,7 @@ class PlannedSweep(Sweep):
 
 @in_short
 def sweep(
-    experiment: AnyExperiment,
+    experiment: AnyExperiment | None = None,
     values: Mapping[str, Any] | None = None,
     *,
     overrides: Mapping[str, Any] | None = None,
@@ -99,6 +103,8 @@ def sweep(
     topology: AnyTopology | None = None,
     algorithm: AnyAlgorithm | None = None,
     workload: AnyWorkload | None = None,
+    script: AnyScript | None = None,
+    args: Sequence[object] = (),
     compute: str | None = None,
     out: str | Path | None = None,
     jobs: int | None = None,
@@ -118,7 +124,7 @@ def sweep(
     - *sets*, *pairs*: texts as on the command line, such as "algorithm.staleness=log(1,64,7)".
     - *seeds*: runs per combination, counted from *seed*. *jobs*: processes at once, by default one per core.
       *engine_name*: local, dask, dask=ADDRESS or slurm.
-    - *backend*, *topology*, *algorithm*, *workload*, *compute* and *options*: as for `run`.
+    - *backend*, *topology*, *algorithm*, *workload*, *script*, *args*, *compute* and *options*: as for `run`.
     - *out*: by default below `runs/`; keeps every run ever made there.
     - *target*: such as {"accuracy": 0.9}, adds the time to reach it to the table. *report* may be turned off.
     - *progress*: called with (points done, points in all, points that had run before); a notebook shows them.
@@ -129,14 +135,13 @@ def sweep(
     heed_portable(options or {})
     said, axes = read_axes(sets, pairs, seed or 0)
     axes = [*_given(values or {}), *axes]
-    fixed = {key: value_at(key, value) for key, value in {**said, **keys, **(overrides or {})}.items()}
-    experiment = experiment_value(experiment)
-
+    fixed = experiment_value({**script_keys(script, args), **said, **keys, **(overrides or {})})
     home = partial(_home, out)
     processes = _processes(jobs, engine_name)
     points = read_points(
-        experiment, axes, fixed, seeds=seeds, seed=seed, backend=backend, topology=topology, compute=compute,
-        algorithm=block_of("algorithm", algorithm), workload=block_of("workload", workload), home=home,
+        experiment_value({} if experiment is None else experiment), axes, fixed, seeds=seeds, seed=seed, home=home,
+        backend=backend, topology=topology, compute=compute, algorithm=block_of("algorithm", algorithm),
+        workload=block_of("workload", workload),
     )  # fmt: skip
     _check(points, target or {}, options or {})
     folder = home(points[0].document["name"])
@@ -153,7 +158,22 @@ def sweep(
         except KeyboardInterrupt as end:
             end.add_note(_keep(done, target, report=report))
             raise
+    return _finished(done, report=report)
+
+
+def _finished(done: PlannedSweep, *, report: bool) -> PlannedSweep:
+    """Write *done*. Raise UsageError if its points run a script that has never logged a metric of its target."""
     _write(done, report=report)
+    target = done.target or {}
+    folders = [folder for folder in done.folders if (folder / SUMMARY).is_file()]
+    if not target or not folders or not all(is_script(point.document) for point in done.points):
+        return done
+    logged = {name for folder in folders for name in read_table(folder, METRICS, METRIC_COLUMNS)["name"].unique()}
+    for name, value in target.items():
+        if name not in logged:
+            found = ", ".join(sorted(logged)) or "nothing"
+            expected = f"a metric that the script logs with simcluster.log(step=..., {name}=...), and it logged {found}"
+            raise UsageError(Problem("--target", f"{name}={value!r}", f"{expected}; the runs are in {done.folder}"))
     return done
 
 
@@ -222,8 +242,10 @@ def _check(points: Sequence[Point], target: Mapping[str, float], options: Mappin
     for backend in dict.fromkeys(point.document["backend"] for point in points):
         own = {name: value for name, value in options.items() if (backend, name) != ("sim", REPLICAS)}
         import_module(f"simcluster_backends.{backend}").check_options(own)
+    any_name = all(is_script(point.document) for point in points)
     for name, value in target.items():
-        if name not in ("loss", "accuracy") or isinstance(value, bool) or not isinstance(value, (int, float)):
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not (any_name or name in ("loss", "accuracy")):
             raise UsageError(Problem("--target", f"{name}={value!r}", "accuracy=NUMBER or loss=NUMBER"))
         if not math.isfinite(value) or (name == "accuracy" and not 0 < value <= 1):
             limits = "a number above 0, at most 1" if name == "accuracy" else "a finite number"
@@ -260,8 +282,7 @@ def table(points: Sequence[Point], folders: Sequence[Path], target: Mapping[str,
     """Return the columns point, seed, each swept key (see `columns_of`), status, the run's numbers and hashes, error,
     run (its folder's name).
 
-    With a *target* such as {"accuracy": 0.9}, also `time_to_target_s`: the time at which it was first reached, else
-    empty.
+    With a *target* such as {"accuracy": 0.9}, also `time_to_target_s`: when it was first reached, else empty.
     """
     import pandas as pd
 
@@ -278,7 +299,8 @@ def _measured(folder: Path, target: Mapping[str, float] | None) -> dict[str, Any
     staleness = summary.get("staleness") or {}
     row |= {"staleness_mean": staleness.get("mean"), "staleness_max": staleness.get("max")}
     if target:
-        row[TARGET_COLUMN] = _reached_s(folder, target) if summary else None
+        prefix = "" if summary.get("algorithm") == SCRIPT else "eval_"
+        row[TARGET_COLUMN] = _reached_s(folder, target, prefix) if summary else None
     row |= {name: summary.get(name) for name in ("weights_sha256", "trace_sha256")}
     return row | {"error": _error(folder, summary), "run": folder.name}
 
@@ -293,13 +315,16 @@ def _error(folder: Path, summary: Mapping[str, Any]) -> str | None:
     return "never ran"
 
 
-def _reached_s(folder: Path, target: Mapping[str, float]) -> float | None:
-    """Return when rank 0's evaluation first reached every value of *target*; losses must fall, other values rise."""
+def _reached_s(folder: Path, target: Mapping[str, float], prefix: str) -> float | None:
+    """Return when metrics, named with *prefix*, first reached every value of *target*; losses must fall, others rise.
+
+    They are of rank 0's evaluation, or those that a script logs.
+    """
     metrics = read_table(folder, METRICS, METRIC_COLUMNS)
     reached: list[float] = []
     for name, wanted in target.items():
-        rows = metrics[metrics["name"] == f"eval_{name}"]
-        good = rows[rows["value"] <= wanted] if name == "loss" else rows[rows["value"] >= wanted]
+        rows = metrics[metrics["name"] == f"{prefix}{name}"]
+        good = rows[rows["value"] <= wanted] if "loss" in name else rows[rows["value"] >= wanted]
         if good.empty:
             return None
         reached.append(float(good["time_s"].min()))

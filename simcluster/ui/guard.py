@@ -20,8 +20,7 @@ STATIC = "/static/"
 class Guard(AnyGuard):
     """Passes requests that name one of *hosts*, and, with a *login*, have a session.
 
-    A request that changes something must come from this service's own page, and be JSON: a form of another page can
-    send neither.
+    A request that changes something must come from this service's page, and be JSON: another page's form sends neither.
     """
 
     security = MappingProxyType(

@@ -15,6 +15,7 @@ from simcluster.documents.captured.source import Source, write_sources
 from simcluster.documents.user_code import load_function
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.read.given import block_of
+from simcluster.scripts.run_script import NAME as SCRIPT
 from simcluster.verify.claim import Claim
 from simcluster.verify.claims import claim_about
 from simcluster.verify.running import Done, Request, Runner, as_json
@@ -134,6 +135,11 @@ def subject_of(
 
 def _algorithm(algorithm: str | Callable[..., Any], home: Path) -> tuple[dict[str, Any], Claim | None]:
     """Return (the block of an experiment, the claim)."""
+    if algorithm == SCRIPT:
+        expected = (
+            "an algorithm: what a script is to compute is known to itself alone; run it under torchrun, and compare"
+        )
+        raise UsageError(Problem("algorithm", SCRIPT, expected))
     if isinstance(algorithm, str) and ":" not in algorithm and not algorithm.endswith(".py"):
         return {"name": algorithm}, claim_about(algorithm)
     block = {"path": algorithm} if isinstance(algorithm, str) else _written(block_of("algorithm", algorithm), home)

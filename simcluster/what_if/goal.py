@@ -45,12 +45,15 @@ class Goal:
         of_run = {"run-time": "the time", "energy": "the energy", "cost": "the price"}
         return f"{of_run[self.name]} of the run" if self.name in of_run else "the time of a step"
 
-    def measured(self, table: pd.DataFrame, steps: int) -> list[float | None]:
-        """Return the goal for each row of *table*; None for a run that failed or missed it. *steps*: per rank."""
+    def measured(self, table: pd.DataFrame, steps: int | None) -> list[float | None]:
+        """Return the goal for each row of *table*; None for a run that failed or missed it.
+
+        *steps*: per rank; None if only the runs themselves know.
+        """
         column = "time_to_target_s" if self.learns else COLUMNS[self.name]
-        each = steps if self.name == "step-time" else 1
-        done = table[column].where(table["status"] == "done")
-        return [float(value) / each if value is not None and value == value else None for value in done]
+        each = (table["steps"] if steps is None else steps) if self.name == "step-time" else 1
+        done = (table[column] / each).where(table["status"] == "done")
+        return [float(value) if value is not None and value == value else None for value in done]
 
     def value(self, number: float | None) -> str:
         """Format a measured value for people."""

@@ -52,7 +52,7 @@ class WhatIf:
         self.folder, self.plan, self.goal, self.base, self.path = folder, plan, goal, dict(base), path
         self.effects, self.purchases = ranked(effects), by_price(purchases)
         self.exact = exact
-        steps = None if goal.learns else plan.steps
+        steps = None if goal.learns else plan.planned_steps
         told = sentences(goal, base, staleness, effects, purchases, path, plan.topology, exact=exact, steps=steps)
         self.sentences = told + [f"Warning: {doubt}" for doubt in doubts]
 

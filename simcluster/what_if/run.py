@@ -20,11 +20,12 @@ from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.given import (
     AnyAlgorithm,
     AnyExperiment,
+    AnyScript,
     AnyTopology,
     AnyWorkload,
     block_of,
     experiment_value,
-    value_at,
+    script_keys,
 )
 from simcluster.experiment.read.read import read_experiment
 from simcluster.paths.given_path import given_path
@@ -57,7 +58,7 @@ MOST_UPGRADED, LEAST_OF_PATH = 4, 0.1
 
 @in_short
 def whatif(
-    experiment: AnyExperiment,
+    experiment: AnyExperiment | None,
     goal: str,
     *,
     overrides: Mapping[str, Any] | None = None,
@@ -67,6 +68,8 @@ def whatif(
     topology: AnyTopology | None = None,
     algorithm: AnyAlgorithm | None = None,
     workload: AnyWorkload | None = None,
+    script: AnyScript | None = None,
+    args: Sequence[object] = (),
     parts: str | Path | None = None,
     jobs: int | None = None,
     engine_name: str = "local",
@@ -81,8 +84,8 @@ def whatif(
         whatif("quickstart", "step-time", overrides={"stop.steps": 50})
 
     - *goal*: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost.
-    - *overrides*, *keys*, *topology*, *algorithm*, *workload* and *compute*: as for `run`. *sets*: texts as on the
-      command line.
+    - *overrides*, *keys*, *topology*, *algorithm*, *workload*, *script*, *args* and *compute*: as for `run`. *sets*:
+      texts as on the command line.
     - *seeds*: runs per change, counted from *seed*; their spread is the uncertainty. *jobs*, *engine_name*, *report*:
       as for `sweep`.
     - *parts*: a list of parts on sale.
@@ -95,15 +98,13 @@ def whatif(
     for_sale = read_parts(parts)
     fixed, axes = read_axes(sets)
     _check_words(axes, seeds)
-    processes = checked_jobs(jobs)
-    given = {key: value_at(key, value) for key, value in {**keys, **(overrides or {})}.items()}
-    fixed = {**fixed, **given, "numerics": "real" if wanted.learns else "none"}
+    given = experiment_value({**keys, **(overrides or {})})
+    fixed = {**script_keys(script, args), **fixed, **given, "numerics": "real" if wanted.learns else "none"}
 
-    def home(name: str, *_: object) -> Path:
-        return given_path(out, "--out") if out is not None else Path("runs") / f"{name}-whatif"
-
+    home = partial(_home, out)
+    source = experiment_value({} if experiment is None else experiment)
     read = partial(
-        read_experiment, experiment_value(experiment), topology=topology, algorithm=block_of("algorithm", algorithm),
+        read_experiment, source, topology=topology, algorithm=block_of("algorithm", algorithm),
         workload=block_of("workload", workload), compute=compute, backend="sim", home=home,
     )  # fmt: skip
     try:
@@ -116,7 +117,7 @@ def whatif(
     _check_goal(wanted, plan)
     folder = home(plan.name)
     _check_folder(folder)
-    with engine(engine_name, processes, folder / LOGS) as run_all:
+    with engine(engine_name, checked_jobs(jobs), folder / LOGS) as run_all:
         write_sources(plan.own_code)
         try:
             found = _Asked(read, fixed, plan, wanted, seeds, folder, run_all, progress).answer(for_sale)
@@ -126,6 +127,10 @@ def whatif(
             raise
     _write(found, report=report)
     return found
+
+
+def _home(out: str | Path | None, name: str, *_: object) -> Path:
+    return given_path(out, "--out") if out is not None else Path("runs") / f"{name}-whatif"
 
 
 def _check_words(axes: Sequence[Any], seeds: int) -> None:
@@ -183,7 +188,7 @@ class _Asked:
             swept = self._run(self._points(as_it_is))
         if (error := _error(swept.table)) is not None:
             raise RunError(f"the unchanged experiment fails: {error}")
-        values = self.goal.measured(swept.table, self.plan.steps)
+        values = self.goal.measured(swept.table, self.plan.planned_steps)
         base = {point.seed: value for point, value in zip(swept.points, values, strict=True) if value is not None}
         if None in values:
             reached = f"{values.count(None)} of {len(values)} seeds have no {self.goal.name} as the experiment is"
@@ -200,7 +205,7 @@ class _Asked:
         if not points:
             return []
         swept = self._run(points)
-        values = self.goal.measured(swept.table, self.plan.steps)
+        values = self.goal.measured(swept.table, self.plan.planned_steps)
         changed = _replicas(swept) if self.replicas else {}
         found = []
         for change in tried:
@@ -294,7 +299,7 @@ def _nearest(goal: Goal, swept: PlannedSweep) -> tuple[str, str]:
         return "", goal.missing()
     name = goal.name.removeprefix("time-to-")
     tables = [run.metrics for run in swept.runs if run is not None]
-    values = [value for table in tables for value in table.loc[table["name"] == f"eval_{name}", "value"]]
+    values = [value for table in tables for value in table.loc[table["name"].isin((name, f"eval_{name}")), "value"]]
     if not values:
         return f" (no evaluation of this workload gives {name})", f"a workload with {name}, or another goal"
     return f" (the best {name} was {max(values) if name == 'accuracy' else min(values):.4g})", goal.missing()

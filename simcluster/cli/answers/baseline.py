@@ -25,9 +25,7 @@ def baseline(
     node: Annotated[
         str | None, Option(metavar="NAME", help="The node that works alone; by default the fastest.")
     ] = None,
-    out: Annotated[
-        Path | None, Option(metavar="DIR", help="The folder of the run on all nodes.", rich_help_panel=OUTPUT)
-    ] = None,
+    out: Annotated[Path | None, options.named("DIR", "The folder of the run on all nodes.", None, OUTPUT)] = None,
     as_json: Json = False,
 ) -> None:
     """Compare an experiment with the same samples on one node.

@@ -26,8 +26,8 @@ def names_of(kind: str) -> Completion:
     return complete
 
 
-def named(metavar: str, help: str, names: Completion, panel: str | None = None) -> Any:
-    """Return an option whose value a shell completes from *names*; `--help` shows it in *panel*."""
+def named(metavar: str, help: str, names: Completion | None, panel: str | None = None) -> Any:
+    """Return an option whose value a shell completes from *names*, if any; `--help` shows it in *panel*."""
     return Option(metavar=metavar, help=help, autocompletion=names, rich_help_panel=panel)
 
 
@@ -68,6 +68,16 @@ KeyFile = Annotated[
 
 ExperimentFile = Annotated[
     str, named_argument("EXPERIMENT", "An experiment file, or the name of a shipped one.", names_of("experiments"))
+]
+ExperimentOrArgument = Annotated[
+    str | None,
+    named_argument("[EXPERIMENT]", "An experiment file, or the name of a shipped one.", names_of("experiments")),
+]
+ScriptArguments = Annotated[list[str] | None, Argument(metavar="[-- ARGS]", help="With --script: its arguments.")]
+Script = Annotated[str | None, Option(metavar="FILE", help="A torch.distributed program to run as it is.")]
+Module = Annotated[str | None, Option("-m", "--module", metavar="NAME", help="The same by the name of its module.")]
+PassLocalRank = Annotated[
+    bool, Option("--pass-local-rank", help="With a script: give it --local-rank=N, as torch.distributed.launch does.")
 ]
 BackendName = Annotated[str | None, named("NAME", "sim (the default), sockets or torch.", names_of("backends"))]
 OtherTopology = Annotated[
@@ -191,13 +201,59 @@ def real_options(backend: str | None, **given: Any) -> dict[str, Any]:
     return said
 
 
-def backend_named(experiment: str | Path, backend: str | None) -> str | None:
+def script_or_experiment(
+    experiment: str | None,
+    rest: Sequence[str],
+    script: str | None = None,
+    module: str | None = None,
+    *,
+    pass_local_rank: bool = False,
+) -> Any:
+    """Return the experiment of a command: that of *script* or *module*, with all others as arguments, or *experiment*.
+
+    Raise UsageError if there is none, or more than one.
+    """
+    if script is not None and module is not None:
+        raise UsageError(Problem("--module", f"{module}, and --script {script}", "one of the two"))
+    if script is not None or module is not None:
+        program = {"module": module} if script is None else {"file": str(Path(script).absolute())}
+        args = [*([experiment] if experiment is not None else ()), *rest]
+        if experiment is not None and _is_experiment(experiment):
+            expected = "one of the two: an experiment names its script in the block `script`"
+            raise UsageError(Problem("EXPERIMENT", f"{experiment}, and --script or --module", expected))
+        return {"script": {**program, "args": args, **({"pass_local_rank": True} if pass_local_rank else {})}}
+    if experiment is None:
+        raise UsageError(
+            Problem("EXPERIMENT", "nothing", "an experiment file, the name of a shipped one, or --script FILE")
+        )
+    if rest or pass_local_rank:
+        found = "--pass-local-rank" if pass_local_rank else f"{experiment} and {' '.join(rest)}"
+        raise UsageError(Problem("EXPERIMENT", found, "one; arguments belong to --script"))
+    return experiment
+
+
+def _is_experiment(name: str) -> bool:
+    """Return whether the first argument of a script names a file that is an experiment: it has a topology."""
+    from simcluster.documents.yaml import load
+
+    if not name.endswith((".yaml", ".yml")) or not Path(name).is_file():
+        return False
+    try:
+        data = load(Path(name)).data
+    except UsageError:
+        return False
+    return isinstance(data, dict) and "topology" in data and bool({"algorithm", "script"} & data.keys())
+
+
+def backend_named(experiment: Any, backend: str | None) -> str | None:
     """Return *backend*, or that of the file of *experiment*; None if it cannot be read, which is reported later."""
     from simcluster.documents.shipped import find
     from simcluster.documents.yaml import load
 
     if backend is not None:
         return backend
+    if isinstance(experiment, Mapping):
+        return str(experiment.get("backend") or "sim")
     try:
         data = load(find("experiments", experiment)).data
     except UsageError:

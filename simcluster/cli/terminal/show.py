@@ -43,14 +43,15 @@ def print_finished(finished: RunFolder, *, as_json: bool) -> None:
     if (told := summary.get("elapsed_interval_s")) is not None:  # of a prediction on a calibrated topology
         clock += f"; with {words.share(told['level'])} between {told['low']:.3f} and {told['high']:.3f} s"
     accuracy = "" if summary["accuracy"] is None else f", accuracy {summary['accuracy']:.3f}"
-    loss = "" if summary["loss"] is None else f", held-out loss {summary['loss']:.4f}"
+    is_script = summary["algorithm"] == "script"
+    loss = "" if summary["loss"] is None else f", {'' if is_script else 'held-out '}loss {summary['loss']:.4f}"
     where = f"{summary['topology']} ({summary['backend']}, seed {summary['seed']})"
     took = f"{summary['elapsed_s']:.3f} s ({clock}), {summary['wall_s']:.1f} s of wall time"
     sent = f"{summary['messages_sent']:,} messages, {summary['bytes_sent']:,} bytes sent"
-    print(f"{summary['algorithm']} on {where}: {summary['status']}")
+    print(f"{summary['name' if is_script else 'algorithm']} on {where}: {summary['status']}")
     print(f"  {words.steps(summary)} in {took}{loss}{accuracy}")
-    weights = "timed only" if words.timed_only(summary) else f"weights {str(summary['weights_sha256'])[:16]}"
-    print(f"  {sent}; {weights}")
+    weights = "; timed only" if words.timed_only(summary) else f"; weights {str(summary['weights_sha256'])[:16]}"
+    print(f"  {sent}{'' if is_script else weights}")
     bill = [words.energy(summary["joules"]), words.price(summary["price_usd"])]
     if any(part != words.ABSENT for part in bill):
         print(f"  {', '.join(part for part in bill if part != words.ABSENT)} for all devices")

@@ -25,6 +25,9 @@ from simcluster.experiment.read.fit import a_replica, report_settings
 from simcluster.overlays import World
 from simcluster.process.generators import seeded, turn
 from simcluster.rng import seed_sequence
+from simcluster.scripts.rank.rank_start import ScriptRun
+from simcluster.scripts.run_script import NAME as SCRIPT
+from simcluster.scripts.run_script import no_workload, script_for
 from simcluster.topology import Topology
 from simcluster.topology import load as load_topology
 from simcluster.topology.read.overrides import ALL
@@ -79,12 +82,13 @@ def _placed(problem: Problem, reading: Reading, source: object) -> Problem:
 
 
 def read_algorithm(
-    reading: Reading, cluster: Topology | None, seed: int
+    reading: Reading, cluster: Topology | None, seed: int, script: ScriptRun
 ) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
     """Return (the algorithm, its block resolved, its validated settings) for a run on *cluster*, if known."""
     before = len(reading.problems)
     world = World(reading.folder, tuple(cluster.workers), seed) if cluster is not None else None
-    function, block, settings = _function(reading, "algorithm", ALGORITHMS, seed, {"world": world})
+    known = ALGORITHMS | {SCRIPT: script_for(script)}
+    function, block, settings = _function(reading, "algorithm", known, seed, {"world": world})
     if function is not None:
         reading.collect(lambda: check_algorithm(function, "algorithm"))
     if cluster is not None and len(reading.problems) == before:
@@ -141,7 +145,7 @@ def _with_unit(reading: Reading, samples: int, seed: int) -> tuple[Workload | No
 
 def _read_workload(reading: Reading, seed: int) -> tuple[Workload | None, dict[str, Any]]:
     before = len(reading.problems)
-    function, block, settings = _function(reading, "workload", WORKLOADS, seed)
+    function, block, settings = _function(reading, "workload", {**WORKLOADS, SCRIPT: no_workload}, seed)
     if function is not None:
         reading.problems += catch_alls(function, "workload")
     if function is None or len(reading.problems) > before:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from simcluster.documents.limits import MOST_STEPS
 from simcluster.experiment.read.keys import CheckpointSettings, ObserveBlock
 from simcluster.fault_plans.kinds import Fault
+from simcluster.runs.calls import SCRIPT
 from simcluster.topology import Topology
 from simcluster.workloads import Workload
 from simcluster.workloads.workload import Numerics
@@ -47,6 +49,11 @@ class Experiment:
     @property
     def algorithm_name(self) -> str:
         return str(self.document["algorithm"].get("name") or self.document["algorithm"]["path"])
+
+    @property
+    def planned_steps(self) -> int | None:
+        """The steps of each rank; None for a script that ends by itself."""
+        return self.steps if self.steps < MOST_STEPS or self.algorithm_name != SCRIPT else None
 
     @property
     def own_code(self) -> list[str]:

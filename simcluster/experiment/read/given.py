@@ -6,7 +6,7 @@ import copy
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ AnyTopology: TypeAlias = "str | Path | Mapping[str, Any] | Topology | networkx.G
 AnyAlgorithm: TypeAlias = "str | Callable[..., Any] | Mapping[str, Any]"
 AnyWorkload: TypeAlias = "str | Callable[..., Any] | Mapping[str, Any] | Workload"
 AnyExperiment: TypeAlias = "str | Path | Mapping[str, Any]"
+AnyScript: TypeAlias = "str | Path | Mapping[str, Any]"
 
 KNOWN: Mapping[str, Mapping[str, Callable[..., Any]]] = {"algorithm": ALGORITHMS, "workload": WORKLOADS}
 
@@ -54,6 +55,19 @@ def block_of(key: str, given: Any) -> Any:
         inner = given.get("path")
         return {**block_of(key, inner), **_without(given, "path")} if callable(inner) else dict(given)
     return _of_function(key, given) if callable(given) else given
+
+
+def script_keys(script: AnyScript | None, args: Sequence[object]) -> dict[str, Any]:
+    """Return the experiment's key `script` for a program with *args*; empty for None.
+
+    Raise UsageError for arguments without a program.
+    """
+    if script is None:
+        if args:
+            raise UsageError(Problem("args", repr(args), "script=..., whose arguments they are"))
+        return {}
+    block = dict(script) if isinstance(script, Mapping) else {"file": str(Path(script).absolute())}
+    return {"script": {**block, "args": list(args)} if args else block}
 
 
 def experiment_value(given: Any) -> Any:

@@ -74,9 +74,7 @@ class StopBlock(Block):
 
 
 class CheckpointSettings(Block):
-    """A checkpoint *every* that many steps and at the last one; the *keep* newest and the *best* by validation are
-    kept.
-    """
+    """A checkpoint *every* that many steps and at the last; the *keep* newest stay, and the *best* by validation."""
 
     mapping = "a mapping: every, keep, best"
     every: Annotated[int, whole(1, MOST_STEPS, f"a whole number of steps, from 1 to {MOST_STEPS}")]
@@ -109,6 +107,7 @@ class ExperimentBlock(Block):
     topology: Any = None
     algorithm: Any = None
     workload: Any = None
+    script: Any = None
     stop: Annotated[StopBlock, block(StopBlock)] = StopBlock(epochs=1)
     evaluate_every: Steps | None = None
     evaluate_consensus: Flag = False

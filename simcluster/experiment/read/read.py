@@ -34,6 +34,7 @@ from simcluster.experiment.read.given import (
     value_at,
 )
 from simcluster.experiment.read.keys import KEYS, ExperimentBlock, meant_key
+from simcluster.experiment.read.script import ends_by_itself, expand_script, script_run
 from simcluster.fault_plans.read import read_faults
 from simcluster.process.intra_op import one_thread
 from simcluster.process.system_randomness import system_draws_noticed
@@ -53,7 +54,7 @@ WRITTEN_OUT = 4096
 
 
 _OTHERS = {
-    ".py": ("a Python file", "an experiment that uses it: quickstart --algorithm {algorithm}"),
+    ".py": ("a Python file", "an experiment that uses it: quickstart --algorithm {algorithm}; or --script {file}"),
     ".zip": ("an archive", "an experiment; a run is shown by its folder: unpack it first"),
 }
 """Files that are taken for an experiment, and where they belong."""
@@ -132,7 +133,9 @@ def _open(source: AnyExperiment) -> tuple[Document, Path]:
         path = shipped
     if path.suffix in _OTHERS and path.is_file():
         kind, expected = _OTHERS[path.suffix]
-        raise UsageError(Problem("experiment", f"{path}, {kind}", expected.format(algorithm=spelling(str(path)))))
+        raise UsageError(
+            Problem("experiment", f"{path}, {kind}", expected.format(algorithm=spelling(str(path)), file=path))
+        )
     document = yaml_lines.load(path)
     if document.data is None:
         expected = "an experiment; `simcluster new DIR` writes one to begin with"
@@ -186,18 +189,26 @@ def _override(reading: Reading, options: Mapping[str, Any], overrides: Mapping[s
 
 def _write_out(document: Document) -> None:
     """Expand `algorithm: edp`, short for `algorithm: {name: edp}`, everywhere; a path has a colon."""
+    if isinstance(document.data.get("script"), str):
+        document.data["script"] = {"file": document.data["script"]}
     for key in NAMED:
         if isinstance(document.data.get(key), str):
             document.data[key] = {"path" if ":" in document.data[key] else "name": document.data[key]}
 
 
 def _read(reading: Reading, of_topology: Mapping[str, Any], home: Home | None) -> Experiment:
+    ends_by_itself(reading)
     top = reading.read(ExperimentBlock.read, ()) or ExperimentBlock()
+    if reading.document.data.get("script") is not None:  # of which *top* has nothing if another key is wrong
+        of_topology = {**expand_script(reading), **of_topology}
+        if reading.problems:
+            raise UsageError(reading.problems)
+        top = reading.read(ExperimentBlock.read, ()) or ExperimentBlock()
     if home is not None:
         reading.home = lambda: home(_name(reading, top), _algorithm_in(reading), top.backend, top.seed)
     by_topology = _by_topology(reading.document)
     cluster = read_topology(reading, of_topology)
-    function, algorithm_block, settings = read_algorithm(reading, cluster, top.seed)
+    function, algorithm_block, settings = read_algorithm(reading, cluster, top.seed, script_run(top, cluster))
     if cluster is not None:
         put_numbers(algorithm_block, settings, cluster, function)
     workload, workload_block = read_workload(reading, cluster, top.numerics, top.seed)

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from simcluster.errors import UsageError
+from simcluster.runs.calls import SCRIPT, CallTotals, call_totals, step_s
 from simcluster.runs.comparison.prediction import Predicted, PredictedMemory, links, memory, phases
 from simcluster.runs.comparison.settings import ABSENT, Setting, differences
 from simcluster.runs.folder import topology_of
@@ -188,6 +189,23 @@ class Pair:
         return links(*both, topology) if both[0].summary["nodes"].keys() == both[1].summary["nodes"].keys() else {}
 
     @cached_property
+    def calls(self) -> dict[str, dict[str, dict[str, CallTotals]]]:
+        """Node -> operation -> {"a": totals, "b": totals} of a script's calls, without a side that made none."""
+        found: dict[str, dict[str, dict[str, CallTotals]]] = {}
+        for side, run in (("a", self.a), ("b", self.b)):
+            totals = call_totals(run.calls) if run.summary["algorithm"] == SCRIPT else {}
+            for name, node in run.summary["nodes"].items():
+                for operation, one in totals.get(node["rank"], {}).items():
+                    found.setdefault(name, {}).setdefault(operation, {})[side] = one
+        return found
+
+    @property
+    def step_s(self) -> tuple[float, float] | None:
+        """The median times of a script's step in a and b; None unless both have steps."""
+        a, b = (step_s(run.calls) if run.summary["algorithm"] == SCRIPT else None for run in (self.a, self.b))
+        return (a, b) if a is not None and b is not None else None
+
+    @cached_property
     def metrics(self) -> MetricsCompared:
         # pandas takes half a second to import, so only comparisons pay for it.
         import pandas as pd
@@ -232,6 +250,13 @@ class Pair:
             },
             "nodes": _beside(a["nodes"], b["nodes"], NODE_NUMBERS),
             "links": _beside(a["links"], b["links"], ("bytes", "busy_fraction")),
+            "step_s": None if self.step_s is None else dict(zip("ab", self.step_s, strict=True)),
+            "calls": {
+                node: {
+                    operation: {side: one._asdict() for side, one in sides.items()} for operation, sides in of.items()
+                }
+                for node, of in self.calls.items()
+            },
             "phases": {
                 node: {phase: pair._asdict() for phase, pair in times.items()} for node, times in self.phases.items()
             },

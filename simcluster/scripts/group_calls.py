@@ -1,0 +1,115 @@
+"""A call of a script, made on the cluster by the library's own collectives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from simcluster.collectives import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    barrier,
+    broadcast,
+    gather,
+    reduce,
+    reduce_scatter,
+    scatter,
+)
+from simcluster.scripts.messages import CallIssued
+from simcluster.transport import ANY, Transport
+
+POINT_TO_POINT = ("send", "recv")
+_SUMS = ("sum", "avg")
+_ELEMENTWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "product": torch.mul,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "band": torch.bitwise_and,
+    "bor": torch.bitwise_or,
+    "bxor": torch.bitwise_xor,
+}
+
+
+class ClusterCall(NamedTuple):
+    """The call *asked* in the *group*, under *tag*: it takes *inputs*, and leaves its results in *outputs*."""
+
+    group: Transport
+    asked: CallIssued
+    tag: str
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+
+
+async def make_call(call: ClusterCall) -> int:
+    """Make *call*; return the source of a message, and -1 of anything else."""
+    group, asked, tag, inputs, outputs = call
+    source = -1
+    results: list[Tensor | None] = []
+    match asked.operation:
+        case "all_reduce" | "reduce":
+            results += [await _reduced(call, place) for place in range(len(inputs))]
+        case "broadcast":
+            results += await broadcast(group, inputs, tag, asked.root)
+        case "all_gather":
+            results += await all_gather(group, inputs[0], tag)
+        case "gather":
+            results += await gather(group, inputs[0], tag, asked.root)
+        case "scatter":
+            results += [await scatter(group, inputs, tag, asked.root)]
+        case "reduce_scatter":
+            results += [await _reduced_part(call)]
+        case "all_to_all":
+            results += await all_to_all(group, inputs, tag)
+        case "barrier":
+            await barrier(group, tag)
+        case "send":
+            await group.send(asked.peer, tag, inputs)
+        case "recv":
+            message = await group.recv(asked.peer if asked.peer >= 0 else ANY, tag)
+            source, results = message.source, [*message.tensors]
+    for out, value in zip(outputs, results, strict=True):
+        if value is not None:
+            out.copy_(value.view(out.shape))
+    return source
+
+
+async def _reduced(call: ClusterCall, place: int) -> Tensor | None:
+    """Return the reduction of every rank's input number *place*; None if it is only for another rank."""
+    tensor, tag, reduction = call.inputs[place], f"{call.tag}/{place}", call.asked.reduction
+    if call.asked.operation == "all_reduce":
+        return await _reduced_everywhere(call.group, tensor, tag, reduction)
+    if reduction in _SUMS:
+        total = await reduce(call.group, tensor, tag, call.asked.root)
+        return total / call.group.size if total is not None and reduction == "avg" else total
+    everyones = await gather(call.group, tensor, tag, call.asked.root)
+    return functools.reduce(_ELEMENTWISE[reduction], everyones) if everyones else None
+
+
+async def _reduced_everywhere(group: Transport, tensor: Tensor, tag: str, reduction: str) -> Tensor:
+    """Return the reduction of every rank's *tensor*, on every rank.
+
+    Sums go through the ring. Others are made of parts: each rank reduces one part, then all gather them, which moves as
+    many bytes as the ring.
+    """
+    if reduction in _SUMS:
+        return await all_reduce(group, tensor, tag, divisor=group.size if reduction == "avg" else 1)
+    parts = await all_to_all(group, [part.clone() for part in tensor.reshape(-1).tensor_split(group.size)], f"{tag}/a")
+    own = functools.reduce(_ELEMENTWISE[reduction], parts)
+    return torch.cat(await all_gather(group, own, f"{tag}/b")).view(tensor.shape)
+
+
+async def _reduced_part(call: ClusterCall) -> Tensor:
+    """Return the reduction of those inputs of every rank that are for this one."""
+    reduction = call.asked.reduction
+    sizes = {tensor.numel() for tensor in call.inputs}
+    if reduction in _SUMS and len(sizes) == 1:
+        own = await reduce_scatter(call.group, torch.cat([tensor.reshape(-1) for tensor in call.inputs]), call.tag)
+    else:
+        parts = await all_to_all(call.group, call.inputs, call.tag)
+        own = functools.reduce(_ELEMENTWISE.get(reduction, torch.add), parts)
+    return own / call.group.size if reduction == "avg" else own

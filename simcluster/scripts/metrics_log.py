@@ -1,0 +1,34 @@
+"""`simcluster.log`: what a script calls to have its metrics in the record of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import SupportsFloat
+
+from simcluster.unknown_number import UnknownNumber
+
+_takers: list[Callable[[int, Mapping[str, float]], None]] = []
+
+
+def log(*, step: int, **metrics: SupportsFloat) -> None:
+    """Record metrics of *step*, such as loss=..., in the run that this process is a rank of; elsewhere do nothing.
+
+    A metric is a number, or a tensor of one: `simcluster.log(step=step, loss=loss)`. Raises TypeError for others.
+    """
+    if not _takers:
+        return
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        try:
+            number = value.item() if hasattr(value, "item") else value
+            if not isinstance(number, UnknownNumber):  # which numerics: none gives
+                found[name] = float(number)
+        except (TypeError, ValueError, RuntimeError):
+            given = f"{type(value).__name__} {str(value)[:80]}"
+            raise TypeError(f"log({name}=...) is {given}; expected a number, or a tensor of one") from None
+    _takers[-1](int(step), found)
+
+
+def take_metrics(taker: Callable[[int, Mapping[str, float]], None]) -> None:
+    """Give *taker* the step and the metrics of each call of `log` in this process from now on."""
+    _takers.append(taker)

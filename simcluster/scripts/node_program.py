@@ -1,0 +1,182 @@
+"""The node program of a script's rank: it takes what the rank's process says, and does it on the cluster.
+
+It is an algorithm like others, so all that works on algorithms works on scripts. In the simulator the wait for a
+message of the process holds up the whole cluster, and that is what keeps it in step: no virtual time passes before
+every rank has said what it does next. Meanwhile the processes compute, on all cores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from statistics import median_low
+from typing import NamedTuple
+
+from simcluster.collectives import subgroup
+from simcluster.errors import ENDED, Left, PeerLost, ProgramFailed
+from simcluster.scripts.call_notes import CallLabel, CallNotes
+from simcluster.scripts.group_calls import POINT_TO_POINT, ClusterCall, make_call
+from simcluster.scripts.messages import (
+    Answer,
+    CallAwaited,
+    CallIssued,
+    FromRank,
+    GroupMade,
+    MetricsLogged,
+    ScriptEnded,
+    Spent,
+    TimeAsked,
+)
+from simcluster.scripts.rank_process import RankProcess
+from simcluster.transport import FREE, Cost, Transport
+
+log = logging.getLogger("simcluster.scripts")
+
+
+def nothing() -> None:
+    """Do nothing: the work was done in the process of the rank."""
+
+
+@dataclass
+class ClusterGroup:
+    """A process group of a script, among *ranks*: its *transport*, the *tag* of its messages, the calls *made* so far.
+
+    Those follow each other, as on a stream; *last* is the latest.
+    """
+
+    transport: Transport
+    ranks: tuple[int, ...]
+    tag: str
+    made: int = 0
+    last: asyncio.Task[int] | None = None
+
+
+class PendingCall(NamedTuple):
+    """A call that a script has not waited for yet; its *name* is such as "all_reduce 17"."""
+
+    name: str
+    label: CallLabel
+    task: asyncio.Task[int]
+
+
+class RankProgram:
+    """Acts for *process* on *node*."""
+
+    def __init__(self, node: Transport, process: RankProcess) -> None:
+        self._node = node
+        self._process = process
+        self._groups: dict[int, ClusterGroup] = {}
+        self._calls: dict[int, PendingCall] = {}
+        self._notes = CallNotes(node)
+        self._step = 0
+        self._rounds: Counter[str] = Counter()  # of calls, by the script's line
+
+    async def run(self) -> None:
+        """Run until the script has ended."""
+        try:
+            while True:
+                message = await self._next()
+                await self._spend(message.spent)
+                if isinstance(message, ScriptEnded):
+                    await self._end(message)
+                    return
+                await self._obey(message)
+        except EOFError:
+            raise ProgramFailed(f"its process ended with exit code {self._process.exit_code}") from None
+        finally:
+            for call in self._calls.values():
+                call.task.cancel()
+            await asyncio.gather(*[call.task for call in self._calls.values()], return_exceptions=True)
+
+    async def _next(self) -> FromRank:
+        return await self._node.compute(self._process.next, cost=FREE)
+
+    async def _spend(self, spent: Spent) -> None:
+        self._notes.note_memory(spent.peak_bytes)
+        if spent.flops or spent.memory_bytes or spent.operators:
+            cost = Cost(spent.flops, spent.memory_bytes, spent.operators)
+            await self._node.compute(nothing, cost=cost)
+
+    async def _obey(self, message: FromRank) -> None:
+        if isinstance(message, CallIssued):
+            self._issue(message)
+        elif isinstance(message, GroupMade):
+            self._make_group(message)
+        elif isinstance(message, CallAwaited):
+            self._process.answer(await self._outcome(message))
+        elif isinstance(message, TimeAsked):
+            if message.sleep_s:
+                await asyncio.sleep(message.sleep_s)
+            self._process.answer(Answer(self._now_s()))
+        elif isinstance(message, MetricsLogged):
+            self._step = max(self._step, message.step)
+            if message.ends:
+                self._notes.note_step(message.step)
+            self._node.record(step=message.step, **message.metrics)
+            if self._notes.is_to_leave and message.ends:
+                raise Left(message.step)
+
+    def _make_group(self, message: GroupMade) -> None:
+        # Groups of the same ranks, made one after another, have the same tag on all of them.
+        before = sum(group.ranks == message.ranks for group in self._groups.values())
+        tag = f"script/{'-'.join(map(str, message.ranks))}#{before}"
+        self._groups[message.number] = ClusterGroup(subgroup(self._node, message.ranks), message.ranks, tag)
+
+    def _issue(self, call: CallIssued) -> None:
+        arena, group = self._process.arena, self._groups[call.group]
+        inputs, outputs = [arena.view(one) for one in call.inputs], [arena.view(one) for one in call.outputs]
+        if call.operation in POINT_TO_POINT:
+            number, before = call.number + 1, None
+            made = ClusterCall(self._node, call, f"{group.tag}/p2p/{call.label}", inputs, outputs)
+        else:
+            number = group.made = group.made + 1
+            before = group.last
+            made = ClusterCall(group.transport, call, f"{group.tag}/{call.operation} {number}", inputs, outputs)
+        self._rounds[call.line] += 1
+        size_bytes = max(sum(tensor.nbytes for tensor in tensors) for tensors in (inputs, outputs))
+        label = CallLabel(call.operation, group.ranks, size_bytes)
+        task = asyncio.create_task(self._make(made, label, before))
+        name = "monitored_barrier" if call.label < 0 else f"{call.operation} {number}"
+        self._calls[call.number] = PendingCall(name, label, task)
+        if call.operation not in POINT_TO_POINT:
+            group.last = task
+
+    async def _make(self, call: ClusterCall, label: CallLabel, before: asyncio.Task[int] | None) -> int:
+        start_s = self._notes.now_s
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        source = await make_call(call)
+        self._notes.note("call", label, start_s, self._notes.now_s)
+        return source
+
+    async def _outcome(self, message: CallAwaited) -> Answer:
+        name, label, task = self._calls[message.number]
+        waits_at = f"{message.line} in {name}"  # noqa: F841, for the report of a deadlock
+        since_s = self._notes.now_s
+        try:
+            source = await asyncio.wait_for(asyncio.shield(task), message.timeout_s)
+        except PeerLost as lost:
+            how = f"rank {lost.rank} ({lost.name}) has ended" if lost.reason == ENDED else str(lost)
+            return Answer(self._now_s(), error=f"{message.line}: {name}: {how}")
+        except TimeoutError:
+            late = f"{message.line}: {name} timed out after {message.timeout_s:g} s"
+            return Answer(self._now_s(), is_over=False, error=late)
+        del self._calls[message.number]
+        self._notes.note("wait", label, since_s, self._notes.now_s)
+        return Answer(self._now_s(), source=-1 if source < 0 else label.ranks.index(source))
+
+    async def _end(self, message: ScriptEnded) -> None:
+        if message.code:
+            raise ProgramFailed(message.error or f"the script ended with exit code {message.code}")
+        if not self._groups and self._node.rank == 0:
+            log.warning("the script never called init_process_group: every rank ran all of it, alone")
+        # Other ranks may wait for calls that this one has made and not waited for.
+        rest = [call.task for call in self._calls.values() if call.label.operation != "recv"]
+        await asyncio.gather(*rest, return_exceptions=True)
+        if not self._step:  # without an optimizer, a step is a round of its calls
+            self._node.record(step=median_low(self._rounds.values() or [1]))
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,171 @@
+"""A call in flight, as torch's Work and Future. Nothing completes it in the background: waiting for it does."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+
+from simcluster.scripts.arena import NOWHERE, as_numbers, bytes_of
+from simcluster.scripts.messages import Answer, CallAwaited, TensorPlace
+from simcluster.scripts.rank.node_link import NodeLink
+from simcluster.scripts.rank.replacements import replace_in
+
+POLL_S, LONGEST_POLL_S = 1e-6, 1e-3
+"""How long a script that asks whether a call has ended waits for the answer, at first and at most."""
+
+Results = Sequence[tuple[TensorPlace, Tensor]]
+
+
+class CallFuture(Future[Any]):
+    """A future that is completed by *finish*, when the script waits for it.
+
+    *is_ready* says whether *finish* would return at once. The futures that `then` returns work in the same way.
+    """
+
+    def __init__(self, finish: Callable[[], object], is_ready: Callable[[], bool]) -> None:
+        super().__init__()
+        self._finish = finish
+        self._is_ready = is_ready
+
+    def wait(self) -> Any:
+        if not super().done():
+            self._finish()
+        return super().wait()
+
+    value = wait
+
+    def done(self) -> bool:
+        if not super().done() and self._is_ready():
+            self._finish()
+        return super().done()
+
+    def then(self, callback: Callable[[Future[Any]], Any]) -> CallFuture:
+        following = CallFuture(self.wait, self.done)
+
+        def call(_: object) -> None:
+            try:
+                following.set_result(callback(self))
+            except Exception as error:
+                following.set_exception(error)
+
+        self.add_done_callback(call)
+        return following
+
+
+def joined_future(futures: Sequence[Future[Any]]) -> CallFuture:
+    """Return a future of *futures* themselves, complete when all of them are."""
+
+    def finish() -> None:
+        for future in futures:
+            future.wait()
+        joined.set_result(list(futures))
+
+    joined = CallFuture(finish, lambda: all(future.done() for future in futures))
+    return joined
+
+
+def install_futures() -> None:
+    """Replace torch's functions for several futures, which wait in C++ and so would never end."""
+    replace_in(torch.futures, collect_all=joined_future, wait_all=lambda futures: [one.wait() for one in futures])
+
+
+class CallWork(dist._Work):  # type: ignore[name-defined, misc]
+    """Call *number*: its *results* are in the arena when it has ended, and are copied where the script wants them.
+
+    *places* are all that it has in the arena.
+    """
+
+    def __init__(self, link: NodeLink, number: int, places: Sequence[TensorPlace], results: Results) -> None:
+        super().__init__()
+        self._link = link
+        self._number = number
+        self._places = places
+        self._held_bytes = sum(map(bytes_of, places))
+        link.memory.hold(self._held_bytes)
+        self._results = results
+        self._future: CallFuture | None = None
+        self._source = -1
+        self._poll_s = POLL_S
+        self.is_over = False
+
+    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
+        """Return when the call has ended. Raise RuntimeError if it has failed, as gloo does if a peer is lost."""
+        if not self.is_over:
+            answer = self._ask(timeout.total_seconds() if timeout else None)
+            if answer.error:
+                raise RuntimeError(answer.error)
+        return True
+
+    synchronize = wait
+
+    def is_completed(self) -> bool:
+        """Return whether the call has ended. A script that asks in a loop waits longer each time, up to a limit."""
+        if self.is_over:
+            return True
+        limit_s, self._poll_s = self._poll_s, min(2 * self._poll_s, LONGEST_POLL_S)
+        return self._ask(limit_s).is_over
+
+    def is_success(self) -> bool:
+        return self.is_over
+
+    def result(self) -> list[Tensor]:
+        self.wait()
+        return [tensor for _, tensor in self._results]
+
+    def _source_rank(self) -> int:
+        """Return the rank of the group that a message came from."""
+        return self._source
+
+    def get_future(self) -> CallFuture:
+        """Return the future of the call's results; it is complete once somebody waits for it or for the call."""
+        future = self._future or CallFuture(self.wait, self.is_completed)
+        if self.is_over:
+            future.set_result([tensor for _, tensor in self._results])
+        else:
+            self._future = future
+        return future
+
+    def _ask(self, limit_s: float | None) -> Answer:
+        answer = self._link.ask(CallAwaited(number=self._number, timeout_s=limit_s))
+        if not answer.error:
+            self._source = answer.source
+            self._take_results()
+        return answer
+
+    def _take_results(self) -> None:
+        self.is_over = True
+        with torch.no_grad(), self._link.unmetered():
+            for place, tensor in self._results:
+                if place.segment != NOWHERE:
+                    to = as_numbers(tensor)
+                    to.copy_(self._link.arena.view(place).view(to.shape))
+        for place in self._places:
+            self._link.arena.release(place)
+        self._link.memory.hold(-self._held_bytes)
+        future, self._future = self._future, None  # which hold each other, and the tensors, until then
+        if future is not None:
+            future.set_result([tensor for _, tensor in self._results])
+
+
+class JoinedWork(dist._Work):  # type: ignore[name-defined, misc]
+    """Several calls as one."""
+
+    def __init__(self, works: Sequence[CallWork]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
+        return all(work.wait(timeout) for work in self._works)
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def get_future(self) -> CallFuture:
+        futures = [work.get_future() for work in self._works]
+        return joined_future(futures).then(lambda _: [tensor for future in futures for tensor in future.value()])

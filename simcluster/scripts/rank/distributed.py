@@ -1,0 +1,125 @@
+"""torch.distributed in a rank's process: whatever backend a script asks for, its groups are the cluster's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+from torch.distributed import distributed_c10d
+
+from simcluster.scripts.rank.call_work import install_futures
+from simcluster.scripts.rank.ddp_hooks import install_hooks
+from simcluster.scripts.rank.gloo_group import GlooGroups
+from simcluster.scripts.rank.node_link import NodeLink, script_line
+from simcluster.scripts.rank.process_group import NAME, ScriptGroup
+from simcluster.scripts.rank.refusals import install_refusals
+from simcluster.scripts.rank.replacements import around, replace_in
+from simcluster.topology.read.rank_places import RankPlace
+
+BACKENDS = ("gloo", "nccl", "xccl", "ucc", "undefined")
+"""Those that a script may ask for; "undefined" is torch's word for none in particular."""
+
+
+def install_groups(link: NodeLink, rank: int, size: int, gloo: GlooGroups | None = None) -> None:
+    """Make `init_process_group` and `new_group` give groups of the cluster, or of *gloo*, to this *rank* of *size*.
+
+    What they call is replaced, not they: parts of torch have imported them by name.
+    """
+    asked = ["undefined"]  # the backend of the default group, then of the group that is being made
+
+    def create(options: Any, _: object) -> ScriptGroup:
+        ranks = options.global_ranks_in_group or range(size)
+        if gloo is not None:
+            return gloo.make(options, ranks, asked[-1])
+        return ScriptGroup(link, options.group_rank, ranks, asked[-1])
+
+    def rendezvous(_: str, rank_given: int = -1, size_given: int = -1, **__: Any) -> Iterator[tuple[Any, int, int]]:
+        """Yield a store that nothing waits for, as the cluster knows its ranks; with gloo, the store of all ranks."""
+        store = HashStore() if gloo is None else gloo.store()
+        own_rank, own_size = (int(os.environ.get(*named)) for named in (("RANK", rank), ("WORLD_SIZE", size)))
+        yield store, own_rank if rank_given == -1 else rank_given, own_size if size_given == -1 else size_given
+
+    @around(distributed_c10d, "_new_process_group_helper")
+    def new_process_group(
+        make: Any, group_size: int, group_rank: int, ranks: Any, backend: str, store: Any, *args: Any, **how: Any
+    ) -> Any:
+        function = "new_group" if ranks else "init_process_group"
+        own = asked[0] if str(backend) == NAME else _checked_backend(function, backend)
+        if not ranks:
+            asked[:] = [own]
+            for what, given, true in (("world_size", group_size, size), ("rank", group_rank, rank)):
+                if given != true:
+                    raise ValueError(f"init_process_group({what}={given}): expected {true}, as the cluster has it")
+        asked.append(own)
+        try:
+            return make(group_size, group_rank, ranks, NAME, store, *args, **{**how, "device_id": None})
+        finally:
+            asked.pop()
+
+    @around(dist, "get_backend")
+    def get_backend(real: Any, group: Any = None) -> Any:
+        found = group or distributed_c10d._get_default_group()
+        return getattr(found, "asked_backend", None) or real(group)
+
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu", "cuda"])
+    replace_in(distributed_c10d, rendezvous=rendezvous)
+    install_refusals()
+    if gloo is not None:
+        return
+    replace_in(dist, split_group=split_group, monitored_barrier=monitored_barrier)
+    install_hooks()
+    install_futures()
+
+
+def split_group(parent_pg: Any = None, split_ranks: Any = None, *_: Any, **__: Any) -> Any:
+    """See torch.distributed: make a group of each list of the parent's ranks; return that of this rank, if any."""
+    if not split_ranks:
+        raise ValueError(f"split_group(split_ranks={split_ranks}): expected lists of ranks")
+    parent = dist.get_process_group_ranks(parent_pg or dist.group.WORLD)
+    mine = None
+    for ranks in split_ranks:
+        members = [parent[rank] for rank in ranks]
+        if dist.get_rank() in members:
+            mine = dist.new_group(members, use_local_synchronization=True)
+    return mine
+
+
+def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+    """See torch.distributed."""
+    world: Any = dist.group.WORLD
+    if group is not dist.GroupMember.NON_GROUP_MEMBER:
+        (group or world).monitored_barrier(timeout, wait_all_ranks)
+
+
+def _checked_backend(function: str, backend: str | None) -> str:
+    """Return *backend* as get_backend says it. Raise ValueError for one that torch would not have on a cluster."""
+    text = "undefined" if backend is None else str(backend).lower()
+    for part in text.split(","):
+        if part.rpartition(":")[2] not in BACKENDS:
+            known = ", ".join(BACKENDS[:-1])
+            raise ValueError(f"{script_line()}: {function}(backend={backend!r}): expected one of {known}")
+    return text
+
+
+def torchrun_variables(rank: int, size: int, place: RankPlace, restarts: tuple[int, int]) -> dict[str, str]:
+    """Return the environment variables that torchrun sets for a rank; *restarts*: those so far, and the most."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(place.local_rank),
+        "LOCAL_WORLD_SIZE": str(place.local_size),
+        "GROUP_RANK": str(place.machine),
+        "GROUP_WORLD_SIZE": str(place.machines),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(size),
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RESTART_COUNT": str(restarts[0]),
+        "TORCHELASTIC_MAX_RESTARTS": str(restarts[1]),
+        "TORCHELASTIC_RUN_ID": "simcluster",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }

@@ -1,0 +1,32 @@
+"""How parts of torch and of Python are replaced in a rank's process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+
+def replace_in(owner: Any, **instead: Any) -> None:
+    """Replace attributes of *owner*, a module or class of torch."""
+    for name, value in instead.items():
+        setattr(owner, name, value)
+
+
+def around(owner: Any, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Replace the functions *names* of *owner* by the decorated one, which takes the real one first."""
+
+    def replace(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            setattr(owner, name, _given(getattr(owner, name), function))
+        return function
+
+    return replace
+
+
+def _given(real: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(real)
+    def call(*args: Any, **how: Any) -> Any:
+        return function(real, *args, **how)
+
+    return call

@@ -1,0 +1,205 @@
+"""Timing only (`numerics: none`): a script runs with tensors that have sizes and no values, and take no memory.
+
+Integers and booleans keep their values as long as they come from integers alone: indices, tokens, seeds and lengths
+decide what a script does next. Floating-point tensors, and what is computed from them, have none. A script that prints
+such a value gets NaN; one that decides by it is refused.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.optim import optimizer
+from torch.utils import _foreach_utils
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakIdKeyDictionary
+
+from simcluster.scripts.rank.node_link import script_line
+from simcluster.scripts.rank.replacements import around
+from simcluster.scripts.rank.work_meter import holds_parts
+from simcluster.unknown_number import UNKNOWN, Undecidable
+
+_FAKE = FakeTensorMode(allow_non_fake_inputs=True)
+_DEVICE = torch.ops.prim.device.default
+_VALUE_OF = "_local_scalar_dense"
+_REMEDY = "set numerics: real, or let integers, shapes or options decide"
+_GROUP_CALLS = "_c10d_functional"
+_ON_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
+
+class ShapeMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Runs operators on shapes alone, except those of integers that have values."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._fake = _FAKE
+        # What torch remembers of conversions hangs on to tensors, and a module's `to` then refuses to exchange them.
+        self._converted = self._fake.fake_tensor_converter.meta_converter.tensor_memo
+        self._overwritten = WeakIdKeyDictionary()  # storages of integers that a tensor without values was written to
+        self._asks: list[bool] = []  # of each question of a script that may be answered by NaN: whether it was
+        self._has_warned = False
+        self.is_off = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # see WorkMeter
+
+    def has_values(self, tensor: Tensor) -> bool:
+        """Return whether the values of *tensor* are known."""
+        if isinstance(tensor, FakeTensor) or tensor.is_meta:
+            return False
+        if tensor.is_floating_point() or tensor.is_complex():
+            return False
+        return not self._overwritten or tensor.untyped_storage() not in self._overwritten
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.is_off:
+            return func(*args, **kwargs)
+        if func is _DEVICE and isinstance(args[0], FakeTensor):
+            return args[0].fake_device
+        if holds_parts(types):
+            return NotImplemented
+        given = list(_tensors_in((*args, *kwargs.values())))
+        if all(map(self._is_real, given)) if given else _takes_no_memory(func, kwargs):
+            result = func(*args, **kwargs)
+            if all(map(self._is_real, _tensors_in((result,)))):
+                return result  # otherwise integers have become floating-point numbers
+        if func.namespace == _GROUP_CALLS:  # not torch's own stand-in, which would call no group
+            return func.redispatch(_ON_CPU, *args, **kwargs)
+        if func.overloadpacket.__name__ == _VALUE_OF:
+            return self._value_of(*args)
+        if func._schema.is_mutable:
+            self._note_written(func, args, kwargs)
+        try:
+            result = self._fake.dispatch(func, types, args, kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            raise _undecidable() from None
+        self._converted.clear()
+        if not given and isinstance(result, FakeTensor) and not result.is_floating_point():
+            return func(*args, **kwargs)
+        return result
+
+    def ask(self, question: Callable[[Tensor], Any], tensor: Tensor) -> Any:
+        """Return what *question* finds in *tensor*; an unknown number, with a warning, if it has no values."""
+        self._asks.append(False)
+        try:
+            found = question(tensor)
+        finally:
+            is_unknown = self._asks.pop()
+        return UNKNOWN if is_unknown else found
+
+    def _is_real(self, tensor: Tensor) -> bool:
+        """Return whether operators may take *tensor* as it is: it has values, or a script put it on the meta device."""
+        return self.has_values(tensor) or (tensor.is_meta and not isinstance(tensor, FakeTensor))
+
+    def _value_of(self, tensor: Tensor) -> Any:
+        if isinstance(tensor, FakeTensor) and tensor.constant is not None:
+            return tensor.constant.item()
+        if not self._asks:
+            raise _undecidable()
+        self._asks[-1] = True
+        if not self._has_warned:
+            self._has_warned = True
+            print(f"{script_line()} asks for a value, which numerics: none does not compute: NaN", file=sys.stderr)
+        return 0
+
+    def _note_written(self, func: Any, args: Any, kwargs: Any) -> None:
+        """Remember the tensors with values that *func* writes to: they have none from now on."""
+        for place, argument in enumerate(func._schema.arguments):
+            if argument.is_write:
+                given = kwargs.get(argument.name) if argument.kwarg_only else args[place] if place < len(args) else None
+                for tensor in _tensors_in((given,)):
+                    if self.has_values(tensor):
+                        self._overwritten[tensor.untyped_storage()] = True
+
+
+def _tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors_in(value)
+
+
+def _takes_no_memory(func: Any, how: dict[str, Any]) -> bool:
+    """Return whether an operator without tensors makes one on the meta device, or notes something for a profiler."""
+    device = how.get("device")
+    return func.namespace == "profiler" or (device is not None and torch.device(device).type == "meta")
+
+
+def _undecidable() -> Undecidable:
+    return Undecidable(f"{script_line()} decides by a value that numerics: none does not compute; {_REMEDY}")
+
+
+def _install_files(mode: ShapeMode) -> None:
+    """Let `torch.save` write the shapes of tensors without values, and `torch.load` make them again."""
+
+    @around(FakeTensor, "__reduce_ex__")
+    def reduce(_: Any, self: FakeTensor, protocol: Any) -> Any:
+        if self.constant is not None:
+            return self.constant.__reduce_ex__(protocol)
+        return tensor_without_values, (tuple(self.shape), self.stride(), self.dtype)
+
+    @around(torch, "load")
+    def load(real: Any, *args: Any, **how: Any) -> Any:
+        mode.is_off = True
+        try:
+            return real(*args, **how)
+        finally:
+            mode.is_off = False
+
+    torch.serialization.add_safe_globals([tensor_without_values])
+
+
+def tensor_without_values(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Return such a tensor, as a file of `torch.save` asks for it."""
+    return FakeTensor(_FAKE, torch.empty_strided(shape, stride, dtype=dtype, device="meta"), torch.device("cpu"))
+
+
+def install_shapes(mode: ShapeMode) -> None:
+    """Let a script print and save tensors without values: `item`, `tolist` and format answer NaN."""
+
+    @around(Tensor, "item")
+    def item(real: Any, self: Tensor) -> Any:
+        return mode.ask(real, self)
+
+    @around(Tensor, "tolist")
+    def as_list(real: Any, self: Tensor) -> Any:
+        if mode.has_values(self):
+            return real(self)
+        return [one.tolist() for one in self] if self.dim() else self.item()
+
+    @around(Tensor, "__format__")
+    def formatted(real: Any, self: Tensor, form: str) -> Any:
+        is_number = isinstance(self, FakeTensor) and form and not self.dim()
+        return format(self.item(), form) if is_number else real(self, form)
+
+    @around(Tensor, "__repr__")
+    def written(real: Any, self: Tensor, **how: Any) -> Any:
+        is_stale = type(self) is Tensor and not self.is_floating_point() and not mode.has_values(self)
+        return f"tensor(unknown, size={tuple(self.shape)})" if is_stale else real(self, **how)
+
+    @around(Tensor, "numpy")
+    def as_numpy(real: Any, self: Tensor, **how: Any) -> Any:
+        if isinstance(self, FakeTensor) or not (self.is_floating_point() or mode.has_values(self)):
+            raise _undecidable()
+        return real(self, **how)
+
+    def step_scaled(_: object, optimizer: Any, __: object, *args: Any, **how: Any) -> Any:
+        return optimizer.step(*args, **how)  # no gradient is known to be infinite
+
+    torch.amp.GradScaler._maybe_opt_step = step_scaled  # type: ignore[method-assign]
+    for kinds in (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types):
+        kinds.append(FakeTensor)  # so that torch calls the operators that it would call with values
+    _install_files(mode)

@@ -1,0 +1,101 @@
+"""Scripts that start their ranks themselves: those are the cluster's ranks, and one of them is this process.
+
+`torch.multiprocessing.spawn(train, args=(size,), nprocs=size)` and `Process(target=train, args=(rank, size))` in a loop
+are the forms of the tutorials. Every rank's process runs the script up to there, and then only its own rank's function.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.context
+import sys
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch.distributed as dist
+import torch.multiprocessing
+
+from simcluster.scripts.rank.node_link import is_library
+
+_ENDED = SimpleNamespace(
+    pid=None, returncode=0, poll=lambda: 0, wait=lambda timeout=None: 0, terminate=int, kill=int, close=int
+)  # fmt: skip
+"""What stands for the process of another rank: it has ended well."""
+
+
+class SpawnedRanks:
+    """The ranks that a script starts in the process of *rank* of *size*."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.started = 0
+        self.is_inside = False
+
+    @property
+    def are_over(self) -> bool:
+        """Whether processes that the script starts now are no ranks, but helpers of one."""
+        return self.is_inside or (dist.is_initialized() and not self.started)
+
+    def start(self, run: Callable[[], object]) -> None:
+        """Start the next rank: *run* it here if it is this process's. Raise ValueError if it is one too many."""
+        self.started += 1
+        if self.started > self.size:
+            raise ValueError(f"the script starts more than {self.size} processes, one for each rank of the cluster")
+        if self.started == self.rank + 1:
+            self.is_inside = True
+            run()
+            self.is_inside = False
+
+    def check(self) -> None:
+        """Raise ValueError if the script has started processes, but fewer than the cluster has ranks."""
+        if 0 < self.started < self.size:
+            raise ValueError(f"the script starts {self.started} processes: expected {self.size}, as the cluster has")
+
+
+def install_spawn(rank: int, size: int) -> SpawnedRanks:
+    """Make this process, *rank* of *size*, the one that the script starts under that number."""
+    ranks = SpawnedRanks(rank, size)
+
+    def spawn(
+        fn: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, join: bool = True, daemon: bool = False,
+        start_method: str = "spawn",
+    ) -> SimpleNamespace | None:  # fmt: skip
+        """See torch.multiprocessing.spawn; the context of one that was not to wait says that its ranks have ended."""
+        if nprocs != size:
+            raise ValueError(f"spawn(nprocs={nprocs}): expected {size}, one for each rank of the cluster")
+        ranks.started = rank
+        ranks.start(lambda: fn(rank, *args))
+        ranks.started = size
+        return None if join else SimpleNamespace(join=lambda *_, **__: True, pids=list)
+
+    for name in ("torch.multiprocessing", "torch.multiprocessing.spawn"):
+        sys.modules[name].spawn = sys.modules[name].start_processes = spawn  # type: ignore[attr-defined]
+    contexts = [kind for name, kind in vars(multiprocessing.context).items() if name.endswith("Context")]
+    for owner in (multiprocessing, torch.multiprocessing, *contexts):
+        if "Process" in vars(owner):
+            owner.Process = _of_script(owner.Process, ranks)
+    for owner in (multiprocessing, torch.multiprocessing):
+        owner.set_start_method = lambda method, force=False: None  # type: ignore[attr-defined]
+    return ranks
+
+
+def _of_script(real: Any, ranks: SpawnedRanks) -> Any:
+    """Return a subclass of *real*, a class of processes: those that a script starts before it has a group are ranks."""
+
+    class ScriptProcess(real):  # type: ignore[misc]
+        def __new__(cls, *args: Any, **more: Any) -> Any:
+            code = getattr(more.get("target"), "__code__", None)
+            if cls is ScriptProcess and (code is None or is_library(code.co_filename)):
+                return real(*args, **more)  # such as a worker of a DataLoader
+            return super().__new__(cls)
+
+        def start(self) -> None:
+            if ranks.are_over:
+                super().start()
+            else:
+                self._popen, self._sentinel = _ENDED, None  # for all that the script asks of the process
+                ranks.start(self.run)
+
+    ScriptProcess.__name__ = ScriptProcess.__qualname__ = "Process"
+    return ScriptProcess

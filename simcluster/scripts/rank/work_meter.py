@@ -1,0 +1,139 @@
+"""What a script's computing costs: counted from what torch dispatches, or measured as processor time, or free."""
+
+from __future__ import annotations
+
+import time
+import timeit
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from simcluster.scripts.messages import Spent
+from simcluster.scripts.rank.memory_meter import MemoryMeter
+
+COUNTED, MEASURED, FREE = COSTS = ("counted", "measured", "free")
+
+_processor_s = time.thread_time  # of the real clock: the script's own is the cluster's
+_MATRIX, _REPEATS = 512, 7
+
+_VIEWS = frozenset({
+    "view", "_unsafe_view", "t", "transpose", "permute", "slice", "select", "expand", "unsqueeze", "squeeze", "detach",
+    "alias", "as_strided", "split", "unbind", "chunk", "narrow", "reshape", "unfold", "diagonal", "split_with_sizes",
+    "_reshape_alias", "lift_fresh", "device",
+})  # fmt: skip
+"""Operators that move no bytes and launch nothing on a device; `device` is a question to tensors without values."""
+
+
+class ProcessorMeter:
+    """Measures the processor time of the script's thread, as floating-point operations: *flops_per_s* of this machine.
+
+    The cluster's device takes as many times longer or less as its FLOP/s are fewer or more. At 0 computing is free.
+    """
+
+    is_paused = False
+
+    def __init__(self, flops_per_s: float) -> None:
+        self.memory = MemoryMeter()
+        self._flops_per_s = flops_per_s
+        self._began_s = _processor_s()
+
+    def take(self) -> Spent:
+        """Return the work since the last call."""
+        began_s, self._began_s = self._began_s, _processor_s()
+        return Spent((self._began_s - began_s) * self._flops_per_s)
+
+
+def holds_parts(types: Any) -> bool:
+    """Return whether an operator is on DTensors, which lie on several ranks in parts.
+
+    A mode leaves it to them, who know what to do: the operators on the parts come back to the mode.
+    """
+    return any(kind.__name__ == "DTensor" for kind in types)
+
+
+class WorkMeter(TorchDispatchMode):
+    """Counts the work of the script's thread, the backward pass included, unless it *is_paused*."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_paused = False
+        self.memory = MemoryMeter()
+        self.memory.is_counting = True
+        self._flops = 0.0
+        self._bytes = 0
+        self._operators = 0
+        self._known: dict[Any, tuple[float, int]] = {}
+        self._moves: dict[Any, bool] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # what torch wraps around a mode otherwise takes longer than the mode
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if types and holds_parts(types):
+            return NotImplemented
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        if not self.is_paused:
+            self.memory.see(result)
+            self._count(func, args, kwargs, result)
+        return result
+
+    def take(self) -> Spent:
+        """Return the work since the last call."""
+        spent = Spent(self._flops, self._bytes, self._operators, self.memory.peak_bytes)
+        self._flops, self._bytes, self._operators = 0.0, 0, 0
+        return spent
+
+    def _count(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        moves = self._moves.get(func)
+        if moves is None:
+            moves = self._moves[func] = func.overloadpacket.__name__ not in _VIEWS
+        if not moves:
+            return
+        named = kwargs.values() if kwargs else ()
+        key = (func, *[_kind(value) for value in (*args, *named, result)])
+        cost = self._known.get(key)
+        if cost is None:
+            cost = self._known[key] = _cost(func, args, kwargs or {}, result)
+        self._flops += cost[0]
+        self._bytes += cost[1]
+        self._operators += 1
+
+
+Meter: TypeAlias = WorkMeter | ProcessorMeter
+
+
+def meter_for(cost: str) -> Meter:
+    """Return the meter for *cost*, one of COSTS."""
+    if cost == COUNTED:
+        return WorkMeter()
+    return ProcessorMeter(_flops_per_s() if cost == MEASURED else 0.0)
+
+
+def _flops_per_s() -> float:
+    """Return the rate of one thread of this machine, from products of two matrices; the quickest counts."""
+    matrix = torch.ones(_MATRIX, _MATRIX)
+    products_s = timeit.repeat(lambda: torch.mm(matrix, matrix), timer=_processor_s, number=1, repeat=_REPEATS)
+    return 2 * _MATRIX**3 / min(products_s)
+
+
+def _kind(value: Any) -> Any:
+    """Return what the cost of an operator depends on, of one of its arguments or of its result."""
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype
+    if isinstance(value, (list, tuple)):
+        return tuple([_kind(each) for each in value])
+    return value if isinstance(value, int) else None
+
+
+def _cost(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> tuple[float, int]:
+    """Return the floating-point operations and the bytes of one call of *func*."""
+    counted: Callable[..., Any] | None = flop_registry.get(func.overloadpacket)
+    flops = counted(*args, **kwargs, out_val=result) if counted is not None else 0
+    tensors = [leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, Tensor)]
+    return float(flops), sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,0 +1,150 @@
+"""The process of a rank, as its node program sees it: started, listened to, answered, ended."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from simcluster.process.signals import kill_group
+from simcluster.process.starting import way_to_start
+from simcluster.scripts.arena import SharedArena
+from simcluster.scripts.messages import Answer, FromRank
+from simcluster.scripts.rank.rank_start import RankStart
+
+END_S = 5.0
+SILENT_S, ANSWER_S = 30.0, 2.0
+"""A rank that has not called for this long is reported, with the line of its script."""
+
+_LEAST_PRELOADED = ["simcluster.scripts.rank_process", "simcluster.scripts.rank.main"]
+_PRELOADED = [
+    *_LEAST_PRELOADED,
+    "simcluster.scripts.rank.cuda_stand_in",
+    "simcluster.scripts.rank.shape_mode",
+    "torch._dynamo",
+    "torch.nn.parallel",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "torch.fx.experimental.symbolic_shapes",
+]
+"""What the ranks of most scripts need: loaded once, it takes time and memory once.
+
+A real node has one rank, and loads the least.
+"""
+
+log = logging.getLogger("simcluster.scripts")
+
+
+class RankProcess:
+    """A process that runs a script; forked, where that is safe, from one that has loaded torch."""
+
+    def __init__(self, start: RankStart) -> None:
+        self._start = start
+        self._memory: Path | None = None
+        context = _context(loads_all=start.run.is_simulated or start.meeting is not None)
+        self._asked, asking = context.Pipe(duplex=False)
+        answers, self._answering = context.Pipe(duplex=False)
+        lifeline, self._lifeline = context.Pipe(duplex=False)
+        self._places, places = context.Pipe(duplex=False)
+        self._process = context.Process(
+            target=_run_rank, args=(start, asking, answers, lifeline, places), name="script"
+        )
+        with _without_main():
+            self._process.start()
+        for end in (asking, answers, lifeline, places, start.output):
+            end.close()
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode: Callable[[bytes], FromRank] = msgspec.msgpack.Decoder(FromRank).decode
+
+    @cached_property
+    def arena(self) -> SharedArena:
+        """The memory that the process shares, once it has called."""
+        assert self._memory is not None, "a call comes after the first message"
+        return SharedArena(self._memory)
+
+    def next(self) -> FromRank:
+        """Wait for the next message. Raise EOFError if the process has ended without one."""
+        if self._memory is None:
+            self._memory = Path(os.fsdecode(self._asked.recv_bytes()))
+        if not self._asked.poll(SILENT_S):
+            self._warn_of_silence()
+        return self._decode(self._asked.recv_bytes())
+
+    def _warn_of_silence(self) -> None:
+        where = "a place that it does not tell"
+        with suppress(OSError, EOFError):  # it has just ended
+            self._lifeline.send_bytes(b"where")
+            if self._places.poll(ANSWER_S):
+                where = self._places.recv_bytes().decode() or where
+        log.warning("rank %d has not called for %g s: it is at %s", self._start.rank, SILENT_S, where)
+
+    def answer(self, answer: Answer) -> None:
+        """Answer a question. A process that has ended hears nothing."""
+        with suppress(OSError):
+            self._answering.send_bytes(self._encode(answer))
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code; negative: the signal that ended the process."""
+        self._process.join(END_S)
+        code: int | None = self._process.exitcode
+        return code
+
+    def end(self) -> None:
+        """Kill the process with those that it has started, and remove its memory."""
+        if self._process.pid is not None:
+            kill_group(self._process.pid)
+        self._process.kill()  # it may have no group yet
+        self._process.join()
+        with suppress(EOFError, OSError):
+            while self._memory is None:
+                self._memory = Path(os.fsdecode(self._asked.recv_bytes()))
+        for pipe in (self._asked, self._answering, self._lifeline, self._places):
+            pipe.close()
+        if self._memory is not None:
+            shutil.rmtree(self._memory, ignore_errors=True)
+
+
+def _run_rank(start: RankStart, *pipes: Connection) -> None:
+    """Run the script in this process; never return. Only such a process loads all that this needs."""
+    from simcluster.scripts.rank.main import run_rank
+
+    run_rank(start, *pipes)
+
+
+def get_ready(*, loads_all: bool) -> None:
+    """Load torch in the process that ranks are forked from, and wait for it; *loads_all*: for several ranks."""
+    if way_to_start() == "fork":
+        with _without_main():
+            nothing = _context(loads_all=loads_all).Process()
+            nothing.start()
+        nothing.join()
+
+
+def _context(*, loads_all: bool) -> Any:
+    forks = way_to_start() == "fork"
+    if forks:
+        forkserver.set_forkserver_preload(_PRELOADED if loads_all else _LEAST_PRELOADED)
+    return multiprocessing.get_context("forkserver" if forks else "spawn")
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the main module meanwhile: a process started by multiprocessing would run it, too."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

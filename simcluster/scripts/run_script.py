@@ -1,0 +1,146 @@
+"""The algorithm `script`: each rank runs a torch.distributed program in a process of its own.
+
+    script: {file: train.py, args: [--lr, 0.1]}
+
+in an experiment is short for this algorithm and a workload without data: the program has its own model and data.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from simcluster.algorithms.facts import Facts
+from simcluster.documents.script_code import place_here, root_of
+from simcluster.runs.calls import SCRIPT
+from simcluster.scripts.gloo_program import run_with_gloo
+from simcluster.scripts.node_program import RankProgram
+from simcluster.scripts.printed_lines import RankOutput, own_output, shown_meanwhile
+from simcluster.scripts.rank.rank_start import RankStart, ScriptRun
+from simcluster.scripts.rank.script_files import remove_links
+from simcluster.scripts.rank_process import RankProcess
+from simcluster.transport import Transport
+from simcluster.workloads import Replica, Workload, sgd
+
+NAME = SCRIPT
+MOST_RANKS = 4096
+LOGS, FILES = "logs", "files"
+"""In the folder of a run: what ranks print, and what they write to relative paths."""
+
+
+def script_attempts(document: Mapping[str, Any], folder: Path, most: int, prints: bool) -> Iterator[str]:
+    """Yield the configuration of each attempt of a run that has the resolved *document*, with at most *most* restarts.
+
+    Settings of the algorithm tell every node the run's *folder*, the number of restarts so far, and whether rank 0
+    *prints* on the terminal.
+    """
+    for restarts in itertools.count():
+        attempt = {"folder": str(folder.resolve()), "restarts": restarts, "max_restarts": most, "prints": prints}
+        yield json.dumps({**document, "algorithm": {**document["algorithm"], **attempt}})
+
+
+def script_for(run: ScriptRun) -> Callable[..., Coroutine[Any, Any, None]]:
+    """Return the algorithm `script` for *run*."""
+
+    @Facts(has_model=False, running="none")
+    async def script(
+        node: Transport,
+        replica: Replica,
+        *,
+        file: str,
+        module: str = "",
+        args: Sequence[str] = (),
+        cost: Literal["counted", "measured", "free"] = "counted",
+        loader: Literal["free", "measured"] = "free",
+        pass_local_rank: bool = False,
+        seed: int | None = None,
+        folder: str = "",
+        restarts: int = 0,
+        max_restarts: int = 0,
+        prints: bool = True,
+    ) -> None:
+        """Run the program *file* with *args*; it is the module *module* if that is given.
+
+        *cost*, in the simulator: what it computes is `counted` (FLOPs, bytes and operators, for the device of the
+        topology), `measured` (processor time here, by this machine's FLOP/s), or `free`. *loader*: the batches of a
+        DataLoader's workers are `free` or `measured` (their processor time here).
+        *pass_local_rank*: with the argument --local-rank=N, as torch.distributed.launch does. *seed*: that of random,
+        numpy and torch; otherwise they keep their own. *folder* is that of the run, *restarts* the number so far. Rank
+        0 *prints* on the terminal, too.
+        """
+        here = place_here(Path(file))
+        output = _output(run, node, folder, is_first=not restarts, is_shown=prints and node.rank == 0)
+        start = RankStart(
+            run=run,
+            rank=node.rank,
+            script=str(here),
+            module=module,
+            root=root_of(here, module),
+            args=((f"--local-rank={run.places[node.rank].local_rank}",) if pass_local_rank else ())
+            + (*map(str, args),),
+            folder=Path.cwd(),
+            environment=dict(os.environ),
+            files=_files(folder),
+            output=output.writer,
+            seed=seed,
+            restarts=(restarts, max_restarts),
+            cost=cost,
+            loader=loader,
+        )
+        if run.is_gloo:
+            await run_with_gloo(node, start)
+            return
+        process = RankProcess(start)
+        try:
+            await RankProgram(node, process).run()
+        finally:
+            process.end()
+            output.end()
+
+    return script
+
+
+def _files(folder: str) -> Path | None:
+    """Return where ranks write; None if this machine does not have *folder*, the run's."""
+    return Path(folder) / FILES if folder and Path(folder).is_dir() else None
+
+
+@contextmanager
+def files_kept(block: Mapping[str, Any], folder: Path, shown: str | None) -> Iterator[None]:
+    """Keep only files that a script has written in *folder*, a run's; meanwhile show what the real node *shown* prints.
+
+    *block* is the run's algorithm; for any other, do nothing.
+    """
+    if block.get("name") != NAME:
+        yield
+        return
+    shutil.rmtree(folder / FILES, ignore_errors=True)  # an earlier run's, which this one would find first
+    try:
+        with shown_meanwhile(folder / LOGS / f"{shown}.log") if shown is not None else nullcontext():
+            yield
+    finally:
+        remove_links(folder / FILES)
+
+
+def _output(run: ScriptRun, node: Transport, folder: str, *, is_first: bool, is_shown: bool) -> RankOutput:
+    """Return where the rank of *node* prints: a real node's own output is its log already, but for rank 0 with gloo."""
+    is_here = run.is_simulated or (run.is_gloo and node.rank == 0)
+    if not is_here or not folder:
+        return RankOutput([own_output(1)])
+    is_first = is_first and run.is_simulated  # a real node's log has lines already
+    return RankOutput.to_log(Path(folder) / LOGS / f"{node.name}.log", is_new=is_first, is_shown=is_shown)
+
+
+def no_workload() -> Workload:
+    """Return a workload that nothing is asked of."""
+    data = (torch.zeros(MOST_RANKS, 1), torch.zeros(MOST_RANKS, dtype=torch.long))
+    return Workload(lambda: nn.Linear(1, 1), nn.functional.cross_entropy, data, sgd(0.1), 1)
