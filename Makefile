@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 # Enough steps that neither the first ones nor a pause of the machine decide the time; evaluated at the end only.
 DEMO := --topology runs/this-machine.yaml --set stop.steps=3000 --set evaluate_every=3000
 
-.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity fidelity-serving figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory schemas docs docs-links gallery screenshots slurm notebooks notebooks-check
+.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity fidelity-scripts fidelity-serving figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory schemas docs docs-links gallery screenshots slurm notebooks notebooks-check
 
 install: $(STAMP)
 
@@ -97,6 +97,9 @@ replay: $(STAMP)
 
 fidelity: $(STAMP)
 	$(BIN)/python -m tests.netns
+
+fidelity-scripts: $(STAMP)
+	$(BIN)/python -m tests.netns.scripts
 
 fidelity-serving: $(STAMP)
 	$(BIN)/python -m tests.netns.serving

@@ -110,9 +110,18 @@ def test_one_that_restarts_before_it_has_begun_loses_nothing() -> None:
 
 def test_one_that_joins_when_its_server_has_ended_trains_for_no_one() -> None:
     """It takes five steps of its own before it asks for weights; they are lost, all five."""
-    join = {"kind": "join", "node": "n2", "at": "1 s"}
-    samples = run({"name": "edp", "pull_interval": 5}, {"steps": 5}, join)
+    algorithm, stop = {"name": "edp", "pull_interval": 5}, {"steps": 5}
+    alone = {"topology": {**STAR, "workers": 3}, "workload": BOWL, "algorithm": algorithm, "stop": stop}
+    late = {"kind": "join", "node": "n2", "at": "1 s"}
+    whole_s = float(counted({**alone, "faults": [late]}).summary["elapsed_s"])
+    # The server's end takes 200 us to arrive: the other worker has not ended.
+    samples = run(algorithm, stop, {**late, "at": f"{whole_s - 1e-4:.9f} s"})
     assert samples == {"used": 2 * 5 * 4, "lost": 5 * 4, "repeated": 0}
+
+
+def test_one_that_joins_when_all_others_have_ended_does_not_train() -> None:
+    samples = run({"name": "edp", "pull_interval": 5}, {"steps": 5}, {"kind": "join", "node": "n2", "at": "1 s"})
+    assert samples == {"used": 2 * 5 * 4, "lost": 0, "repeated": 0}
 
 
 def test_a_rank_that_was_let_by_in_a_round_has_not_trained_in_it() -> None:

@@ -104,6 +104,21 @@ def test_a_run_whose_server_began_again_without_its_model_fails(name: str, back:
     assert again.summary["samples"]["lost"] == 0
 
 
+def test_a_server_that_comes_back_without_its_model_is_lost_where_a_worker_has_the_result(tmp_path: Path) -> None:
+    """It is gone from 13 to 13.07 ms; its worker would hear of that at 16 ms, and the time is up at 15 ms."""
+    run = simcluster.run(
+        topology=Topology.chain(2, bandwidth="1 Gbps", latency="3 ms", device="raspberry-pi-4"),
+        algorithm="k_sync",
+        workload={"name": "quadratic", "batch_size": 8},
+        stop={"steps": 2, "time": "15 ms"},
+        faults=[{"kind": "restart", "node": "n0", "at": "13 ms", "after": "70 us"}],
+        out=tmp_path / "out",
+        report=False,
+    )
+    assert run.summary["lost"] == {"n0": "it came back without what it had trained"}
+    assert run.summary["weights_sha256"] == run.summary["nodes"]["n1"]["weights_sha256"]
+
+
 def test_a_gossiping_rank_that_came_back_to_no_neighbour_has_no_model_of_the_run(tmp_path: Path) -> None:
     faults = [
         {"kind": "restart", "node": "n0", "at": "50 ms", "after": "15 ms"},

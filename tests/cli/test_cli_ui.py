@@ -39,7 +39,8 @@ def test_off_loopback_it_wants_tls_or_a_word_that_it_goes_without(tmp_path: Path
 
 def test_what_it_cannot_serve_or_listen_at_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "expected a folder with runs" in refused(str(tmp_path / "file"))
+    assert "expected a folder, or a name that is free" in refused(str(tmp_path / "file"))
+    assert f"but {tmp_path / 'file'} is a file" in refused(str(tmp_path / "file" / "runs"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "is in use" in refused(str(tmp_path / "runs"), "--port", str(taken.getsockname()[1]))
 

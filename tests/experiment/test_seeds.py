@@ -89,6 +89,46 @@ def test_sockets_equal_the_simulator(tmp_path: Path) -> None:
     assert len(weights) == 1
 
 
+DRAWING_LOSS = """
+import {module}
+import torch
+from torch import nn
+from simcluster import Workload
+from simcluster.workloads import sgd
+
+def noisy(outputs, targets):
+    scale = 1 + float({draw}) if outputs.requires_grad else 1
+    return scale * nn.functional.cross_entropy(outputs, targets)
+
+def make():
+    inputs = torch.randn(64, 6)
+    model = lambda: nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 2))
+    return Workload(model, noisy, (inputs, (inputs[:, 0] > 0).long()), sgd(0.1), 8)
+"""
+
+
+@pytest.mark.parametrize("algorithm", ["zero", "pipeline", "tensor_parallel"])
+@pytest.mark.parametrize("draw", ["random.random()", "numpy.random.rand()", "torch.rand(())"])
+def test_a_loss_may_draw_in_a_model_that_is_used_layer_by_layer(algorithm: str, draw: str, tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(DRAWING_LOSS.format(module=draw.partition(".")[0], draw=draw))
+    before = copied()
+    weights = set()
+    for number in range(2):
+        run = simcluster.run(
+            {
+                "topology": star(2, device="mac-mini-m4", bandwidth="1 Gbps", latency="50 us").document,
+                "algorithm": {"name": algorithm},
+                "workload": {"path": f"{tmp_path / 'work.py'}:make"},
+                "stop": {"steps": 2},
+            },
+            out=tmp_path / str(number),
+            report=False,
+        )
+        weights.add(run.summary["weights_sha256"])
+    assert len(weights) == 1
+    assert copied() == before
+
+
 def test_another_seed_makes_other_samples_and_other_module_level_numbers(tmp_path: Path) -> None:
     first, other, again = (read_experiment(experiment(tmp_path, seed=seed)).workload for seed in (0, 1, 0))
     assert first.digests == again.digests

@@ -49,7 +49,7 @@ def test_the_sentences_name_what_ran_the_slowest_node_the_link_and_what_next(fol
 @pytest.mark.parametrize("computed", [0.5, 0.0])
 def test_a_trace_without_any_computing_does_not_speak_for_the_run(folder: Path, computed: float) -> None:
     whole = explain_run(folder)
-    run: Any = SimpleNamespace(folder=folder, summary=whole.run.summary, config=whole.run.config, warnings=[])
+    run: Any = SimpleNamespace(folder=folder, summary=whole.run.summary, config=whole.run.config, warnings=[], calls=[])
     run.rests = {0: None}
     text = " ".join(replace(whole, run=run, uses=shares(a=computed, b=computed), covered_s=1e-6).sentences())
     assert ("what the end of the first " in text) == bool(computed)

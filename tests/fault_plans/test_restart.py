@@ -222,6 +222,32 @@ def test_whoever_comes_back_when_all_others_have_ended_is_lost_and_fails_nothing
     assert outcome(cluster) == (None, {"n1": "crashed by the fault plan, and came back too late"})
 
 
+def test_a_node_does_not_begin_again_once_all_others_have_ended() -> None:
+    lives = []
+
+    async def body(node: Transport) -> None:
+        lives.append((node.rank, now()))
+        await asyncio.sleep(2 if node.rank else 0.5)
+
+    cluster = cluster_of(2, "kind: restart, node: n1, at: 400 ms, after: 100.001 ms")
+    cluster.run([body, body])
+    assert outcome(cluster) == (None, {"n1": "crashed by the fault plan, and came back too late"})
+    assert lives == [(0, 0.0), (1, 0.0)]
+
+
+def test_a_node_begins_again_where_all_others_are_lost() -> None:
+    lives = []
+
+    async def body(node: Transport) -> None:
+        lives.append((node.rank, now()))
+        await asyncio.sleep(1)
+
+    cluster = cluster_of(2, "kind: crash, node: n0, at: 200 ms", "kind: restart, node: n1, at: 400 ms, after: 1 s")
+    cluster.run([body, body])
+    assert outcome(cluster) == (None, {"n0": "crashed by the fault plan"})
+    assert lives == [(0, 0.0), (1, 0.0), (1, 1.4)]
+
+
 def test_a_node_that_had_ended_does_not_come_back() -> None:
     lives = []
 

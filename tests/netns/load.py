@@ -1,4 +1,4 @@
-"""Busy loops beside a comparison: a background load, or loops of idle priority that keep the cores awake."""
+"""Busy loops during a comparison: a background load, or loops of idle priority that keep the cores awake."""
 
 from __future__ import annotations
 

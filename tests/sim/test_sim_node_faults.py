@@ -132,3 +132,17 @@ def test_work_takes_its_time_whether_or_not_a_fault_may_suspend_a_node(tmp_path:
     ]
     assert len(runs[0].spans) > 200
     assert runs[0].spans == runs[1].spans
+
+
+@pytest.mark.parametrize("crash", ["1 s", "1.05 s", "1.2 s"])
+def test_the_end_of_a_node_that_has_just_joined_is_heard_of_by_one_that_waits_for_any(crash: str) -> None:
+    # The news of its return travels for 100 ms. It may be gone again before that has come.
+    async def hears_of_two_ends(node: Transport) -> float:
+        for _ in range(2):
+            with pytest.raises(PeerLost):
+                await node.recv()
+        return now()
+
+    faults = ("kind: join, node: n1, at: 1 s", f"kind: crash, node: n1, at: {crash}")
+    heard_s = run([hears_of_two_ends, idle_for(9)], *faults)[0]
+    assert heard_s == pytest.approx(float(crash.split()[0]) + 0.1, rel=0, abs=1e-9)

@@ -16,7 +16,7 @@ SLOPE, NORMED, DRAWING = (f"{HERE}/{name}" for name in ("slope.py:slope", "model
 NOISY = f"{HERE}/noisy.py:noisy"
 """An algorithm that only a swarm has, which promises what KIN does."""
 KIN = "all_reduce_dp"
-OWN = (("workload", "path"), ("algorithm", "name"))
+OWN = (("workload", "path"), ("algorithm", "path"))
 """Keys with such a file."""
 
 
@@ -31,12 +31,11 @@ class Case:
     @property
     def algorithm(self) -> str:
         """The algorithm with the promises of this case's."""
-        name = str(self.document["algorithm"]["name"])
-        return KIN if ":" in name else name
+        return str(self.document["algorithm"].get("name", KIN))
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {key: value for key, value in self.document["algorithm"].items() if key != "name"}
+        return {key: value for key, value in self.document["algorithm"].items() if key not in ("name", "path")}
 
     @property
     def faults(self) -> list[dict[str, Any]]:
@@ -56,6 +55,11 @@ class Case:
     def is_normed(self) -> bool:
         """Whether the model has a running mean."""
         return self._has(NORMED)
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the algorithm draws from global generators."""
+        return bool(self.document["algorithm"].get("path") == NOISY)
 
     @property
     def batch_sizes(self) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any, Final
 
-from tests.swarm.case import DRAWING, NOISY, NORMED, Case
+from tests.swarm.case import DRAWING, NORMED, Case
 from tests.swarm.draw.case import LAYERED, MOST, SIZES
 from tests.swarm.draw.faults import KINDS, LOSING
 from tests.swarm.draw.topology import IN_PARTS, ODD_SHAPES
@@ -74,7 +74,7 @@ def _drawn(case: Case) -> Iterator[str]:
         yield "running mean"
     if workload.get("path") == DRAWING:
         yield "global draws of a workload"
-    if case.document["algorithm"]["name"] == NOISY:
+    if case.is_noisy:
         yield "global draws of an algorithm"
     if SIZES[-1] < len(case.workers) <= MOST:
         yield "nine to twelve nodes"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import torch
 
 from simcluster.algorithms import steps
-from simcluster.collectives import all_reduce
+from simcluster.collectives import all_reduce, flatten, unflatten
 from simcluster.regroup import in_step
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -18,8 +16,8 @@ from simcluster.workloads import Replica
 async def noisy(node: Transport, replica: Replica) -> None:
     async for step, batch in steps(replica):
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-        noise = float(torch.rand(())) + np.random.rand() + random.random()  # as users do
-        summed = await all_reduce(node, [gradient * (1.0 + noise) for gradient in gradients], f"gradients/{step}")
-        mean = [gradient / node.size for gradient in summed]
+        noise = float(torch.rand(())) + np.random.rand()  # as users do; `import random` is refused
+        summed = await all_reduce(node, flatten(gradients) * (1.0 + noise), f"gradients/{step}")
+        mean = unflatten(summed / node.size, gradients)
         await node.compute(replica.apply, mean, cost=replica.apply_cost())
         node.record(step=step, loss=loss)

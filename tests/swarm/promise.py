@@ -50,8 +50,10 @@ def restores_bits(case: Case, hits: Hits) -> bool:
     """Whether *case*, begun again from a checkpoint, ends with the bits of an undisturbed run.
 
     Not where it may have continued without a node before it was kept, as gossip does. Where the mean of all is needed,
-    a checkpoint has every rank's part, of its first life.
+    a checkpoint has every rank's part, of its first life. Global generators are seeded again when a run resumes.
     """
+    if case.is_noisy:
+        return False
     if case.algorithm in GOSSIP:
         return is_exact(case) and (needs_all(case) or not hits.may_be_lost)
     server = hits.plan.topology.workers[0]

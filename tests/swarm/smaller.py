@@ -41,8 +41,8 @@ def _fewer_settings(case: Case) -> Iterator[Case]:
         if key in case.document:
             yield replace(case, document={name: value for name, value in case.document.items() if name != key})
     for key in case.settings:
-        settings = {name: value for name, value in case.settings.items() if name != key}
-        yield case.with_document(algorithm={"name": case.document["algorithm"]["name"], **settings})
+        block = case.document["algorithm"]
+        yield case.with_document(algorithm={name: value for name, value in block.items() if name != key})
     for key in case.options:
         yield replace(case, options={name: value for name, value in case.options.items() if name != key})
     if "time" in case.document["stop"]:

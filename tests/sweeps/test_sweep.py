@@ -245,7 +245,10 @@ def test_a_target_that_no_point_reaches_is_noted(command: Any) -> None:
             {"options": {"limt_s": 3}, "backend": "sockets"},
             "unknown option of the sockets backend; did you mean",
         ),
-        ({"options": {"stuck_s": -1}, "backend": "torch"}, "stuck_s: found -1, expected a number of seconds"),
+        (
+            {"options": {"stuck_s": -1}, "backend": "torch"},
+            "stuck_s: found -1, expected a number of seconds from 1e-06",
+        ),
         ({"target": {"accuracy": 2}}, "accuracy=2, expected a number above 0, at most 1"),
         ({"target": {"loss": math.inf}}, "loss=inf, expected a finite number"),
     ],

@@ -90,6 +90,26 @@ def test_a_setting_of_a_generator_for_a_topology_with_nodes_says_what_has_it() -
     assert len(load({"generator": "star", "workers": 2}, overrides={"workers": 9}).workers) == 9
 
 
+def test_a_key_of_all_links_changes_each_of_them() -> None:
+    topology = load("star-8-gigabit", overrides={"links.*.bandwidth": "10 Mbps", "links.n3-sw.bandwidth": "1 Mbps"})
+    assert [link.bandwidth_Bps for link in topology.links] == [1.25e6] * 3 + [1.25e5] + [1.25e6] * 4
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("bandwidth", "links.*.bandwidth, for all links"),
+        ("links.bandwidth", "links.*.bandwidth, for all of them"),
+        ("nodes.device", "nodes.*.device, for all of them"),
+        ("links.*.bandwith", "did you mean 'bandwidth'?"),
+    ],
+)
+def test_a_key_without_a_name_says_how_it_is_spelt_for_all(key: str, expected: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        load("star-8-gigabit", overrides={key: "1 Mbps"})
+    assert str(refused.value.problems[0]).endswith(expected)
+
+
 def test_a_misspelt_setting_of_a_generator_says_so_too() -> None:
     with pytest.raises(UsageError, match="found 'wrkers', similar to 'workers', a setting of generators, expected a"):
         load("smolcluster", overrides={"wrkers": 9})

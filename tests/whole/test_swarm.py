@@ -19,7 +19,7 @@ from tests.mutants.trial import ROOT
 from tests.support.root import TESTS
 from tests.swarm import shrink as shrinking
 from tests.swarm import soak as soaking
-from tests.swarm.case import Case, read_case
+from tests.swarm.case import DRAWING, NOISY, NORMED, SLOPE, Case, read_case
 from tests.swarm.draw.case import MOST, draw_case
 from tests.swarm.draw.faults import KINDS, Clock, draw_faults, kinds_of
 from tests.swarm.draw.topology import IN_PARTS, ODD_SHAPES
@@ -70,6 +70,17 @@ def test_a_seed_draws_the_same_every_time_and_almost_always_what_can_be_run() ->
         except UsageError:
             refused += 1
     assert refused <= 4
+
+
+@pytest.mark.parametrize("file", [SLOPE, NORMED, DRAWING, NOISY])
+def test_a_file_that_only_a_swarm_has_runs(file: str, tmp_path: Path) -> None:
+    blocks = {seed: draw_case(seed).document for seed in range(1200)}
+    seed = next(
+        seed for seed, it in blocks.items() if file in (it["algorithm"].get("path"), it["workload"].get("path"))
+    )
+    verdict = try_seed(seed, tmp_path)
+    assert not verdict.refused
+    assert verdict.runs[0].is_done
 
 
 def test_every_algorithm_and_kind_of_fault_is_drawn_and_each_is_left_out_now_and_then() -> None:

@@ -163,10 +163,29 @@ def test_one_that_comes_when_its_neighbours_have_gone_ahead_does_not_train_alone
     assert ran.records[1].steps == 0
 
 
-@pytest.mark.parametrize("settings", [{"overlay": "exponential"}, {"output": "mean"}, {"consensus_every": 3}], ids=str)
+@pytest.mark.parametrize("name", ["d_psgd", "gradient_tracking", "choco_sgd"])
+def test_a_rank_that_begins_after_a_late_one_does_not_wait_for_it(name: str) -> None:
+    # n1 has begun without n2. n0 hangs from the start and then finds n2, which waits for n1's first round for ever.
+    faults = ("kind: join, node: n2, at: 80 ms", "kind: hang, node: n0, at: 0 s, for: 600 ms")
+    ran = run(name, 3, faults=faults, fails=True, steps=5)
+    assert ran.results[:2] == [None] * 2
+    assert [record.steps for record in ran.records[:2]] == [5] * 2
+    assert isinstance(ran.results[2], (PeerLost, ExceptionGroup))
+
+
+@pytest.mark.parametrize("settings", [{"overlay": "exponential"}, {"output": "mean"}, {"consensus_every": 60}], ids=str)
 def test_where_all_are_needed_a_loss_ends_it(settings: dict[str, Any]) -> None:
     ran = run("d_psgd", 5, faults=("kind: crash, node: n4, at: 1 ms",), fails=True, steps=100, **settings)
     assert all(isinstance(result, (PeerLost, ExceptionGroup)) for result in ran.results[:4])
+    assert max(record.steps for record in ran.records) < 40, "and not only at the end, or when the mean is next taken"
+
+
+@pytest.mark.parametrize("name", ["sgp", "choco_sgd", "gradient_tracking"])
+@pytest.mark.parametrize("settings", [{"output": "mean"}, {"consensus_every": 60}], ids=str)
+def test_so_it_does_in_the_other_algorithms(name: str, settings: dict[str, Any]) -> None:
+    ran = run(name, 5, faults=("kind: crash, node: n4, at: 1 ms",), fails=True, steps=100, **settings)
+    assert all(isinstance(result, (PeerLost, ExceptionGroup)) for result in ran.results[:4])
+    assert max(record.steps for record in ran.records) < 40
 
 
 @pytest.mark.parametrize("settings", [{}, {"order": "step_then_mix", "consensus_every": 3, "output": "mean"}], ids=str)

@@ -74,4 +74,4 @@ def test_help_is_as_wide_as_the_terminal_up_to_120_columns_and_has_examples(
         assert code == 0
         assert widest - 15 < max(map(len, shown.splitlines())) <= widest
         examples = shown.split("Examples:")[1].split("simcluster run ")[1:]
-        assert len(examples) == 4
+        assert len(examples) == 5

@@ -92,7 +92,7 @@ def test_a_node_started_by_hand_joins_one_that_was_not(tmp_path: Path) -> None:
 # runs that end badly
 
 
-def test_a_killed_worker_is_the_error_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_killed_worker_is_the_error_and_nothing_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reported: Counter[int] = Counter()
     running = Running(
         job(
@@ -109,6 +109,7 @@ def test_a_killed_worker_is_the_error_and_nothing_is_left(tmp_path: Path) -> Non
     record = running.result()
     assert isinstance(record.error, PeerLost)
     assert (record.error.rank, record.error.name) == (1, "b")
+    assert "rank 1 (b): its process ended with exit code -9" in caplog.messages, "what ended it, which no peer can tell"
     assert all(gone(pid) for pid in pids.values())
     assert all(node.metrics for node in record.nodes), "what was noted before the loss must be kept"
     assert record.nodes[1].sent_to, "what the dead node had sent must be kept"

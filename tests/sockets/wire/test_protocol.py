@@ -27,6 +27,7 @@ WIRE = {
     5: "2dfa104e67314d7a",
     6: "d1fbf608c9559447",
     7: "06788f0a10f39727",
+    8: "8d51b7f0a0c26b84",
 }
 """A digest of everything that crosses the wire, by version."""
 

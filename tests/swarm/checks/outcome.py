@@ -82,16 +82,21 @@ def _check_done(played: Played, hits: Hits) -> Found:
 
 
 def _came_in_time(played: Played, hits: Hits) -> Iterator[tuple[str, float]]:
-    """Yield (name, time) of each node that joins a re-forming run once, before half of it has passed."""
+    """Yield (name, time) of each node that joins a re-forming run once, and has asked to be let in before its end.
+
+    Its first message takes two latencies, as docs/faults.md says. A quarter of the run is for jitter and full links.
+    """
     others = [fault for fault in hits.happened if not isinstance(fault, (Restart, Join))]
     if others or "restarts" in played.summary or way_of(played.case, hits) != "re-forms":
         return
-    names, nodes = hits.plan.topology.workers, played.summary["nodes"]
+    topology, nodes = hits.plan.topology, played.summary["nodes"]
     end_s = min((nodes[name]["finished_s"] or 0.0 for name in hits.core), default=0.0)
     for name in hits.comers:
-        absences = [fault for fault in hits.of(Restart, Join) if names[fault.rank] == name]
+        absences = [fault for fault in hits.of(Restart, Join) if topology.workers[fault.rank] == name]
         came_s = absences[0].spells[0][1]
-        if len(absences) == len(absences[0].spells) == 1 and came_s < end_s / 2:
+        routes = [topology.route(name, other) for other in hits.core]
+        latency_s = max((sum(hop.link.latency_s for hop in route) for route in routes), default=0.0)
+        if len(absences) == len(absences[0].spells) == 1 and came_s + 2 * latency_s < 0.75 * end_s:
             yield name, came_s
 
 

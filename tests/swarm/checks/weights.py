@@ -81,6 +81,8 @@ def same_bits(played: Played, hits: Hits) -> bool:
 def _same_slope(played: Played, hits: Hits) -> bool:
     """Whether a run whose gradients are all the same must end with the weights of the undisturbed one."""
     case = played.case
+    if case.is_noisy:
+        return False  # the noise of each rank is another one
     if are_unequal(hits) and hits.may_be_lost:
         return False  # d_psgd scales each step by its share of the joined batch
     if not is_exact(case) or case.settings.get("compression", "none") != "none" or "epochs" in case.document["stop"]:

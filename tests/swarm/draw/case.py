@@ -46,7 +46,7 @@ def draw_case(seed: int) -> Case:
     chosen = {"name": algorithm, **_settings(dice, algorithm, size, features)}
     facts = facts_of(ALGORITHMS[algorithm])
     if algorithm == KIN and "global draws" in features and dice.chance("own algorithm", 0.4):
-        chosen, facts = {"name": NOISY}, Facts()
+        chosen, facts = {"path": NOISY}, Facts()
     is_uneven = False
     topology = draw_topology(dice.below("topology"), size, features)
     workload = _workload(dice.below("workload"), algorithm, size, features)

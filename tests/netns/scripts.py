@@ -1,0 +1,196 @@
+"""`python -m tests.netns.scripts`: scripts on a real network, under gloo and on sockets, and what the simulator says.
+
+Every network is calibrated once. Folders of runs are kept, and what is there is not made again. Gloo's schedules are
+other ones than the simulator's, which are those of `simcluster.collectives`; so only the column of sockets is held to
+the same schedules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import yaml
+
+import simcluster
+from simcluster.results import Run, load_run
+from simcluster.runs.calls import step_s
+from simcluster.topology import load
+from tests.netns.fidelity import is_run
+from tests.netns.hosts import Hosts, hosts_of, missing
+from tests.netns.scenarios import Network
+from tests.netns.trial import PATIENCE_S, SIMCLUSTER, launch, make_key
+from tests.support.root import ROOT
+
+SCRIPTS = ("ddp_mlp", "fsdp_meta", "collectives")
+RATES = ("50 Mbps", "200 Mbps", "1 Gbps")
+NODES = ("n0", "n1", "n2")
+BACKENDS = ("torch", "sockets")
+KEPT = ROOT / "runs" / "fidelity-scripts"
+PORT = 52301
+UNPACED = dict.fromkeys(NODES, 0.0)
+
+
+def network_of(rate: str) -> Network:
+    """Three nodes around a switch, with links of *rate*."""
+    links = tuple((node, "sw", rate, "0 s") for node in NODES)
+    return Network(rate.replace(" ", "").lower(), UNPACED, links, ("sw",))
+
+
+def time_of(run: Run) -> float:
+    """The median time of a step or, of a script without an optimizer, from one barrier to the next."""
+    found = step_s(run.calls)
+    if found is not None:
+        return found
+    ends_s = [span.end_s for rank, span in run.calls if rank == 0 and span.tag == "barrier all" and span.kind == "call"]
+    return median(later - earlier for earlier, later in itertools.pairwise(ends_s))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A network that is up, and where its files go."""
+
+    folder: Path
+    network: Network
+    hosts: Hosts
+
+    def calibrate(self) -> Path:
+        """Return the topology as it was measured."""
+        measured = self.folder / f"{self.network.name}-measured.yaml"
+        if not measured.is_file():
+            launch(
+                self.hosts, UNPACED, make_key(self.folder), "calibrate", str(self._topology()), "--out", str(measured)
+            )
+        return measured
+
+    def predict(self, script: str, measured: Path) -> Run:
+        """Run *script* in the simulator."""
+        out = self.folder / f"{self.network.name}-{script}-sim"
+        if not is_run(out):
+            how = {"options": {"replicas": 0}, "report": False}  # no interval: it would run the script many times
+            simcluster.run({"script": str(_file(script))}, topology=measured, backend="sim", out=out, **how)
+        return load_run(out)
+
+    def measure(self, script: str, backend: str, repeat: int) -> Run:
+        """Run *script* on the network."""
+        out = self.folder / f"{self.network.name}-{script}-{backend}-{repeat}"
+        if is_run(out):
+            return load_run(out)
+        command = ["run", "--script", str(_file(script)), "--topology", str(self._topology()), "--backend", backend]
+        command += ["--out", str(out), "--no-report"]
+        if backend == "sockets":
+            launch(self.hosts, UNPACED, make_key(self.folder), *command)
+        else:
+            self._launch_like_torchrun(command)
+        return load_run(out)
+
+    def _launch_like_torchrun(self, command: list[str]) -> None:
+        """Run *command* on every node, each told its rank. Raises RuntimeError with what rank 0 said if it fails."""
+        meeting = {"MASTER_ADDR": self.hosts.addresses[NODES[0]], "MASTER_PORT": str(PORT), "GLOO_SOCKET_IFNAME": "lo"}
+        with ExitStack() as stack:
+            started = []
+            for rank, name in enumerate(NODES):
+                # A host's own address is on its loopback device, where gloo takes the first that there is.
+                shell = ["sh", "-c", 'ip address del 127.0.0.1/8 dev lo 2>&-; exec "$@"', "sh"]
+                process = subprocess.Popen(
+                    self.hosts.command(name, *shell, *SIMCLUSTER, *command),
+                    cwd=ROOT, env={**os.environ, **meeting, "RANK": str(rank), "WORLD_SIZE": str(len(NODES))},
+                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                )  # fmt: skip
+                stack.callback(process.communicate)
+                stack.callback(process.kill)
+                started.append(process)
+            _, said = started[0].communicate(timeout=PATIENCE_S)
+            for process in started[1:]:
+                process.communicate(timeout=PATIENCE_S)
+        if started[0].returncode:
+            raise RuntimeError(f"simcluster {' '.join(command)}: {said.strip()}")
+
+    def _topology(self) -> Path:
+        file = self.folder / f"{self.network.name}.yaml"
+        file.write_text(yaml.safe_dump(self.network.document(dict(self.hosts.addresses)), sort_keys=False))
+        return file
+
+
+def _file(script: str) -> Path:
+    return ROOT / "experiments" / "scripts" / f"{script}.py"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A script on a network: the predicted time of a step, and the measured ones by backend."""
+
+    script: str
+    rate: str
+    predicted_s: float
+    measured_s: dict[str, list[float]]
+
+    def error(self, backend: str) -> float:
+        """Of the prediction, relative to the median of what was measured on *backend*."""
+        return self.predicted_s / median(self.measured_s[backend]) - 1
+
+
+def compare_all(folder: Path, rates: list[str], scripts: list[str], repeats: int) -> Iterator[Row]:
+    """Yield a row for each script on each network; repeats and backends are interleaved."""
+    for rate in rates:
+        network = network_of(rate)
+        with hosts_of(load(network.document())) as hosts:
+            bench = Bench(folder, network, hosts)
+            measured = bench.calibrate()
+            for script in scripts:
+                predicted_s = time_of(bench.predict(script, measured))
+                found: dict[str, list[float]] = {backend: [] for backend in BACKENDS}
+                for repeat in range(repeats):
+                    for backend in BACKENDS:
+                        found[backend].append(time_of(bench.measure(script, backend, repeat)))
+                yield Row(script, rate, predicted_s, found)
+
+
+def table(rows: list[Row]) -> list[str]:
+    """Rows of Markdown: predicted and measured times of a step, and at the end the median and the worst error."""
+    cells = [cell for backend in BACKENDS for cell in (backend, "off by")]
+    lines = [f"| script | network | predicted | {' | '.join(cells)} |", f"| --- | --- {'| ---: ' * 5}|"]
+    for row in rows:
+        cells = [
+            cell
+            for backend in BACKENDS
+            for cell in (f"{median(row.measured_s[backend]) * 1e3:.1f} ms", f"{row.error(backend):+.1%}")
+        ]
+        lines.append(f"| {row.script} | {row.rate} | {row.predicted_s * 1e3:.1f} ms | {' | '.join(cells)} |")
+    for name, least in (("median", median), ("worst", max)):
+        errors = [cell for backend in BACKENDS for cell in ("", f"{least([abs(r.error(backend)) for r in rows]):.1%}")]
+        lines.append(f"| {name} | | | {' | '.join(errors)} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.netns.scripts", description=__doc__)
+    parser.add_argument("--script", action="append", choices=SCRIPTS, help="only these")
+    parser.add_argument("--rate", action="append", choices=RATES, help="only these")
+    parser.add_argument("--repeats", type=int, default=3, help="measured runs of each")
+    parser.add_argument("--fresh", action="store_true", help="remove what is kept, and begin again")
+    parser.add_argument("--keep", type=Path, default=KEPT, help="what is in this directory is not made again")
+    given = parser.parse_args()
+    if reason := missing():
+        print(f"skipped: {reason}")
+        return
+    if given.fresh:
+        shutil.rmtree(given.keep, ignore_errors=True)
+    given.keep.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for row in compare_all(given.keep, given.rate or list(RATES), given.script or list(SCRIPTS), given.repeats):
+        rows.append(row)
+        print(table(rows)[len(rows) + 1], flush=True)
+    print("\n".join(table(rows)))
+
+
+if __name__ == "__main__":
+    main()
