@@ -15,7 +15,7 @@ import simcluster
 GROUPS = {  # of `simcluster`'s public names, in the order of the page
     "Write an algorithm": "Transport Replica Message Payload Cost pack ANY FREE",
     "Describe what to train, and where": "Workload Topology faults",
-    "Run": "run resume replay sweep whatif verify",
+    "Run": "run resume replay sweep whatif verify log",
     "Read results": "Run compare load_run load_sweep save_figure",
     "Errors": "SimclusterError UsageError RunError NodeFailed PeerLost Deadlock NeverFinished",
 }
