@@ -1,14 +1,19 @@
 """Plain collectives and messages, without a model: a mean, a ring of messages, objects and groups."""
 
+import argparse
+
 import torch
 import torch.distributed as dist
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--numbers", type=int, default=1000)
+    options = parser.parse_args()
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     for step in range(5):
-        value = torch.arange(1000, dtype=torch.float32) * (rank + 1 + step)
+        value = torch.arange(options.numbers, dtype=torch.float32) * (rank + 1 + step)
         work = dist.all_reduce(value, async_op=True)
         received = torch.zeros(10)
         sending = dist.isend(torch.full((10,), float(rank)), (rank + 1) % size)

@@ -18,13 +18,15 @@ def samples(count: int) -> TensorDataset:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--lr", type=float, default=0.1)
     options = parser.parse_args()
 
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(0)
-    model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)))
+    layers = nn.Sequential(nn.Linear(64, options.hidden), nn.ReLU(), nn.Linear(options.hidden, 10))
+    model = DistributedDataParallel(layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)
     data = samples(8192)
     sampler = DistributedSampler(data, seed=1)

@@ -24,10 +24,11 @@ class Layer(nn.Module):
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--width", type=int, default=96)
     options = parser.parse_args()
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
-    width = 96
+    width = options.width
     with torch.device("meta"):
         model = nn.Sequential(*[Layer(width) for _ in range(3)], nn.Linear(width, 10))
     policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)

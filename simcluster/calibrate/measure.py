@@ -25,6 +25,7 @@ from simcluster.calibrate import samples
 from simcluster.calibrate.rehearsal import MOST_STEPS, pattern_of, rehearse
 from simcluster.calibrate.samples import BOTH, BURST, FILL, ROUND, SENDS, STREAM, SWAP_MESSAGES, sample_name
 from simcluster.compute import HOST, OnDevice, device_of
+from simcluster.compute.matrix_product import MATRIX_PRODUCT, PRODUCT_FLOPS, matrix_product_s
 from simcluster.experiment.node import preloads as preloads_of_experiment
 from simcluster.experiment.node import prepare as prepare_experiment
 from simcluster.experiment.read.experiment import Experiment
@@ -33,7 +34,7 @@ from simcluster.payload import pack
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.topology.model.compute import CPU
-from simcluster.transport import ANY, Cost, Transport
+from simcluster.transport import ANY, FREE, Cost, Transport
 
 SIZES = (0, 1024, 4 * 1024, 16 * 1024, 64 * 1024, 256 * 1024, 1024**2, 4 * 1024**2)
 ROUND_S = 0.25
@@ -216,6 +217,9 @@ class _Meter:
         )
         largest = max(sizes.values(), default=0)
         device = replica.parameters[0].device
+        if device.type == CPU and self._real:
+            product_s = await self.node.compute(matrix_product_s, cost=FREE)
+            self._note(samples.PRODUCT, MATRIX_PRODUCT, PRODUCT_FLOPS, product_s)
         if device.type != CPU:
             self._note(samples.ON, device.type, device.index or 0, 1.0)
         self._note(samples.SWAP, pattern, largest, swap_s)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from simcluster.calibrate import fit
 from simcluster.calibrate.fit import Value, WayFit, fit_way, middle, quartiles
 from simcluster.calibrate.handling import factor_of_handling
 from simcluster.calibrate.rounds import Rounds, undisturbed
-from simcluster.calibrate.samples import Row, accelerator_of, pairs_of, rows_of, work_of
+from simcluster.calibrate.samples import PRODUCT, Row, accelerator_of, pairs_of, rows_of, work_of
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.compute import check_compute
 from simcluster.experiment.job import ClusterJob, places
@@ -47,7 +47,7 @@ class NodeFit:
     """A measured node: seconds by kind of work and FLOPs; overheads per message, None without a peer.
 
     *send_buffer_bytes* is a lower bound on what it can send at once, to all peers together. *accelerator* is the kind
-    of the one that did its work; "" for the CPU.
+    of the one that did its work; "" for the CPU. *product*: a product of matrices in processor time, in the same form.
     """
 
     name: str
@@ -56,6 +56,12 @@ class NodeFit:
     recv_overhead_s: Value | None
     send_buffer_bytes: float = 0.0
     accelerator: str = ""
+    product: Mapping[str, Mapping[int, Value]] = field(default_factory=dict)
+
+    @property
+    def profile(self) -> Mapping[str, Mapping[int, Value]]:
+        """All measured kinds of work."""
+        return {**self.work, **self.product}
 
 
 @dataclass(frozen=True)
@@ -174,11 +180,13 @@ def _links(topology: Topology, ways: tuple[WayFit, ...]) -> dict[int, LinkFit]:
 def _node(name: str, rank: int, rows: Sequence[Row], ways: tuple[WayFit, ...]) -> NodeFit:
     """Fit one node; its overheads are between those found on its paths."""
     own = [(way, 0 if way.a == rank else 1) for way in ways if rank in (way.a, way.b)]
-    taken = work_of(rows, rank).items()
-    work = {kind: {flops: quartiles(seconds) for flops, seconds in samples.items()} for kind, samples in taken}
+    work, product = (
+        {kind: {flops: quartiles(seconds) for flops, seconds in samples.items()} for kind, samples in taken.items()}
+        for taken in (work_of(rows, rank), work_of(rows, rank, PRODUCT))
+    )
     accelerator = accelerator_of(rows, rank)
     if not own:
-        return NodeFit(name, work, None, None, accelerator=accelerator)
+        return NodeFit(name, work, None, None, accelerator=accelerator, product=product)
     return NodeFit(
         name,
         work,
@@ -186,4 +194,5 @@ def _node(name: str, rank: int, rows: Sequence[Row], ways: tuple[WayFit, ...]) -
         middle([way.recv_overheads_s[end].value for way, end in own]),
         min(way.send_buffers_bytes[end] for way, end in own),
         accelerator,
+        product,
     )

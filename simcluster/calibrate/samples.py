@@ -14,7 +14,7 @@ PairSamples: TypeAlias = dict[str, Samples]
 """The samples of one node with another, by what was measured: one of OF_PAIRS."""
 
 ROUND, STREAM, BURST, SENDS, BOTH, FILL, WORK = "round", "stream", "burst", "sends", "both", "fill", "work"
-STEP, SWAP, HANDLED, LATE, STOLEN, ON = "step", "swap", "handled", "late", "stolen", "on"
+STEP, SWAP, HANDLED, LATE, STOLEN, ON, PRODUCT = "step", "swap", "handled", "late", "stolen", "on", "product"
 OF_PAIRS = (ROUND, STREAM, BURST, SENDS, BOTH, FILL)
 """The first word of a sample's name. "work" and the words after it are not of pairs.
 
@@ -31,6 +31,7 @@ OF_PAIRS = (ROUND, STREAM, BURST, SENDS, BOTH, FILL)
 - late: the longest delay of the node's event loop in a round.
 - stolen: CPU time stolen by the host of a virtual machine in a round.
 - on: 1, for the accelerator of this kind and number N that did a round's work; absent if the CPU did.
+- product: of two matrices, N FLOPs, in processor time; only on a real node that computes on its CPU.
 """
 
 STREAM_MESSAGES = 3
@@ -80,12 +81,12 @@ def pairs_of(rows: Iterable[Row]) -> dict[tuple[int, int], PairSamples]:
     return dict(sorted(pairs.items()))
 
 
-def work_of(rows: Iterable[Row], rank: int) -> dict[str, Samples]:
+def work_of(rows: Iterable[Row], rank: int, measured: str = WORK) -> dict[str, Samples]:
     """Return the samples of node *rank*'s work: kind of work -> FLOPs -> seconds of every repetition."""
     work: dict[str, Samples] = {}
     for row in rows:
         what, kind, flops = row.parts
-        if what == WORK and row.rank == rank:
+        if what == measured and row.rank == rank:
             work.setdefault(kind, {}).setdefault(flops, []).append(row.seconds)
     return work
 

@@ -82,8 +82,8 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
         elif node.send_overhead_s is not None:
             block.pop("send_buffer", None)
         if node.work:
-            work = node.work.items()
-            measured = {kind: {flops: _rounded(s.value) for flops, s in points.items()} for kind, points in work}
+            taken = node.profile.items()
+            measured = {kind: {flops: _rounded(s.value) for flops, s in points.items()} for kind, points in taken}
             _put_profile(block, calibration, node, profile_block(measured))
             block.pop("straggler", None)
         block.pop("spread", None)
@@ -195,7 +195,7 @@ def describe(calibration: Calibration) -> list[str]:
         rate = _rate(link.bandwidth_Bps) if link.is_bottleneck else least
         lines.append(f"link {link.name}: {format_latency(_rounded(link.latency_s))}, {rate}")
     for node in calibration.nodes.values():
-        for kind, points in node.work.items():
+        for kind, points in node.profile.items():
             lines += [f"node {node.name}: {kind} of {flops} FLOPs {_seconds(value)}" for flops, value in points.items()]
         if node.send_overhead_s is not None and node.recv_overhead_s is not None:
             sends, receives = _seconds(node.send_overhead_s), _seconds(node.recv_overhead_s)

@@ -23,6 +23,9 @@ from simcluster.collectives import (
 from simcluster.scripts.messages import CallIssued
 from simcluster.transport import ANY, Transport
 
+OWN, GLOO = "own", "gloo"
+"""Whose schedules the calls have."""
+
 POINT_TO_POINT = ("send", "recv")
 _SUMS = ("sum", "avg")
 _ELEMENTWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -36,18 +39,22 @@ _ELEMENTWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class ClusterCall(NamedTuple):
-    """The call *asked* in the *group*, under *tag*: it takes *inputs*, and leaves its results in *outputs*."""
+    """The call *asked* in the *group*, under *tag*: it takes *inputs*, and leaves its results in *outputs*.
+
+    Its *schedules* are the library's OWN, or those of GLOO.
+    """
 
     group: Transport
     asked: CallIssued
     tag: str
     inputs: list[Tensor]
     outputs: list[Tensor]
+    schedules: str = OWN
 
 
 async def make_call(call: ClusterCall) -> int:
     """Make *call*; return the source of a message, and -1 of anything else."""
-    group, asked, tag, inputs, outputs = call
+    group, asked, tag, inputs, outputs, _ = call
     source = -1
     results: list[Tensor | None] = []
     match asked.operation:
@@ -107,6 +114,11 @@ async def _reduced_part(call: ClusterCall) -> Tensor:
     """Return the reduction of those inputs of every rank that are for this one."""
     reduction = call.asked.reduction
     sizes = {tensor.numel() for tensor in call.inputs}
+    if call.schedules == GLOO:
+        # Gloo has no reduce-scatter: torch reduces everything on every rank, which moves twice as many bytes.
+        whole = torch.cat([tensor.reshape(-1) for tensor in call.inputs])
+        reduced = await _reduced_everywhere(call.group, whole, call.tag, reduction)
+        return torch.split(reduced, [tensor.numel() for tensor in call.inputs])[call.group.rank]
     if reduction in _SUMS and len(sizes) == 1:
         own = await reduce_scatter(call.group, torch.cat([tensor.reshape(-1) for tensor in call.inputs]), call.tag)
     else:

@@ -17,13 +17,14 @@ from simcluster.runs.spans import SpanKind
 class Spent(msgspec.Struct, array_like=True, frozen=True):
     """The work of a script since its last message: floating-point operations, bytes of memory, operators.
 
-    *peak_bytes*: the most memory that its tensors have taken so far.
+    *peak_bytes*: the most memory that its tensors have taken so far. *kind*: of work that a device has measured.
     """
 
     flops: float = 0.0
     memory_bytes: float = 0.0
     operators: int = 0
     peak_bytes: int = 0
+    kind: str = ""
 
 
 class TensorPlace(msgspec.Struct, array_like=True, frozen=True):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from simcluster.collectives import subgroup
 from simcluster.errors import ENDED, Left, PeerLost, ProgramFailed
 from simcluster.scripts.call_notes import CallLabel, CallNotes
-from simcluster.scripts.group_calls import POINT_TO_POINT, ClusterCall, make_call
+from simcluster.scripts.group_calls import OWN, POINT_TO_POINT, ClusterCall, make_call
 from simcluster.scripts.messages import (
     Answer,
     CallAwaited,
@@ -62,10 +62,11 @@ class PendingCall(NamedTuple):
 
 
 class RankProgram:
-    """Acts for *process* on *node*."""
+    """Acts for *process* on *node*; its calls have these *schedules*."""
 
-    def __init__(self, node: Transport, process: RankProcess) -> None:
+    def __init__(self, node: Transport, process: RankProcess, schedules: str = OWN) -> None:
         self._node = node
+        self._schedules = schedules
         self._process = process
         self._groups: dict[int, ClusterGroup] = {}
         self._calls: dict[int, PendingCall] = {}
@@ -96,7 +97,7 @@ class RankProgram:
     async def _spend(self, spent: Spent) -> None:
         self._notes.note_memory(spent.peak_bytes)
         if spent.flops or spent.memory_bytes or spent.operators:
-            cost = Cost(spent.flops, spent.memory_bytes, spent.operators)
+            cost = Cost(spent.flops, spent.memory_bytes, spent.operators, spent.kind)
             await self._node.compute(nothing, cost=cost)
 
     async def _obey(self, message: FromRank) -> None:
@@ -133,7 +134,8 @@ class RankProgram:
         else:
             number = group.made = group.made + 1
             before = group.last
-            made = ClusterCall(group.transport, call, f"{group.tag}/{call.operation} {number}", inputs, outputs)
+            tag = f"{group.tag}/{call.operation} {number}"
+            made = ClusterCall(group.transport, call, tag, inputs, outputs, self._schedules)
         self._rounds[call.line] += 1
         size_bytes = max(sum(tensor.nbytes for tensor in tensors) for tensors in (inputs, outputs))
         label = CallLabel(call.operation, group.ranks, size_bytes)

@@ -61,6 +61,7 @@ def script_for(run: ScriptRun) -> Callable[..., Coroutine[Any, Any, None]]:
         args: Sequence[str] = (),
         cost: Literal["counted", "measured", "free"] = "counted",
         loader: Literal["free", "measured"] = "free",
+        schedules: Literal["own", "gloo"] = "own",
         pass_local_rank: bool = False,
         seed: int | None = None,
         folder: str = "",
@@ -72,7 +73,8 @@ def script_for(run: ScriptRun) -> Callable[..., Coroutine[Any, Any, None]]:
 
         *cost*, in the simulator: what it computes is `counted` (FLOPs, bytes and operators, for the device of the
         topology), `measured` (processor time here, by this machine's FLOP/s), or `free`. *loader*: the batches of a
-        DataLoader's workers are `free` or `measured` (their processor time here).
+        DataLoader's workers are `free` or `measured` (their processor time here). *schedules*: those of the calls are
+        the library's `own`, or as torch's are with `gloo`, whose reduce-scatter moves as many bytes as its all-reduce.
         *pass_local_rank*: with the argument --local-rank=N, as torch.distributed.launch does. *seed*: that of random,
         numpy and torch; otherwise they keep their own. *folder* is that of the run, *restarts* the number so far. Rank
         0 *prints* on the terminal, too.
@@ -101,7 +103,7 @@ def script_for(run: ScriptRun) -> Callable[..., Coroutine[Any, Any, None]]:
             return
         process = RankProcess(start)
         try:
-            await RankProgram(node, process).run()
+            await RankProgram(node, process, schedules).run()
         finally:
             process.end()
             output.end()

@@ -17,6 +17,7 @@ from simcluster.calibrate import Calibration, calibrate
 from simcluster.calibrate.rehearsal import RING, rehearse
 from simcluster.calibrate.run import PROGRAM, evaluate
 from simcluster.calibrate.write import calibrated_document, calibrated_text
+from simcluster.compute.matrix_product import MATRIX_PRODUCT, PRODUCT_FLOPS
 from simcluster.errors import NeverFinished, UsageError
 from simcluster.experiment import read_experiment
 from simcluster.experiment.job import ClusterJob
@@ -183,9 +184,16 @@ def test_on_sockets_every_way_and_device_gets_samples(tmp_path: Path) -> None:
     assert all(way.bandwidth_Bps.value > 0 and way.startup_s.value > 0 for way in found.ways)
     for node in found.nodes.values():
         assert set(node.work) == {"quadratic/gradient", "quadratic/apply"}
+        assert 0 < node.product[MATRIX_PRODUCT][PRODUCT_FLOPS].value < 1
         assert node.send_overhead_s is not None
         assert node.send_overhead_s.value > 0
     measured = load(calibrated_document(found))
+    device = measured.nodes["a"].device
+    assert device is not None
+    assert device.profile is not None
+    assert device.profile.seconds(MATRIX_PRODUCT, PRODUCT_FLOPS) == pytest.approx(
+        found.nodes["a"].product[MATRIX_PRODUCT][PRODUCT_FLOPS].value, rel=1e-3
+    )
     assert all(link.latency_s != 5e-3 for link in measured.links), "measured, not taken from the file"
     assert {name: machine.cores for name, machine in measured.machines.items()} == {"this-machine": usable_cores()}
     assert measured.is_one_machine

@@ -19,7 +19,7 @@ ARGUMENTS = {
     "gpt_cuda": ("--steps", "2", *SMALL, "--device", "cpu", "--dtype", "float32"),
     "fsdp_meta": ("--steps", "2"),
     "gpt_7b": ("--steps", "2", *SMALL, "--hidden", "64", "--words", "50"),
-    "collectives": (),
+    "collectives": ("--numbers", "100"),
     "accelerate_mlp": ("--steps", "2", "--cpu"),
     "ddp_spawn": (),  # last: what starts its own ranks is a whole script
 }

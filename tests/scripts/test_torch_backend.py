@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import simcluster
+from simcluster.compute.matrix_product import MATRIX_PRODUCT, PRODUCT_FLOPS
 from simcluster.errors import NodeFailed, UsageError
 from simcluster.explain.run import explain_run
 from simcluster.results import Run
@@ -102,3 +103,35 @@ def test_log_does_nothing_elsewhere_and_takes_numbers(monkeypatch: pytest.Monkey
     assert taken == [(2, {"loss": 0.5})]
     with pytest.raises(TypeError, match=r"log\(loss=...\) is str text; expected a number"):
         simcluster.log(step=3, loss="text")
+
+
+def test_with_gloos_schedules_a_reduce_scatter_takes_as_long_as_an_all_reduce(tmp_path: Path) -> None:
+    text = (
+        "import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "part = torch.empty(2)\ndist.reduce_scatter_tensor(part, torch.arange(4.0) * (1 + dist.get_rank()))\n"
+        "print(part.tolist())\n"
+    )
+    (tmp_path / "script.py").write_text(text)
+    took_s = {}
+    for schedules in ("own", "gloo"):
+        block = {"schedules": schedules, "cost": "free"}
+        run = run_script(tmp_path / "script.py", tmp_path / schedules, pair(bandwidth="1 kbps"), block=block)
+        took_s[schedules] = call_totals(run.calls)[0]["reduce_scatter"].seconds
+        # 0 1 2 3, and twice that: the first and the last half of the sums.
+        assert [printed(tmp_path / schedules, node)[-1] for node in "ab"] == ["[0.0, 3.0]", "[6.0, 9.0]"]
+    # Half of 16 bytes once at 1 kbps, and in the second round of an all-reduce once more.
+    assert took_s == pytest.approx({"own": 8 * 8 / 1e3, "gloo": 2 * 8 * 8 / 1e3}, rel=0, abs=1e-9)
+
+
+def test_measured_processor_time_counts_in_products_of_matrices_as_a_calibration_timed_them(tmp_path: Path) -> None:
+    text = "import torch\nfor _ in range(100):\n    torch.ones(100, 100) @ torch.ones(100, 100)\n"
+    (tmp_path / "script.py").write_text(text)
+    elapsed_s = {}
+    for product in ("1 s", "1000 s"):
+        topology = pair(nodes="a")
+        topology["nodes"]["a"]["profile"] = {MATRIX_PRODUCT: {f"{PRODUCT_FLOPS} FLOP": product}}
+        folder = tmp_path / product
+        run = run_script(tmp_path / "script.py", folder, topology, block={"cost": "measured"})
+        elapsed_s[product] = run.summary["elapsed_s"]
+    # A thousand times as long, but for how much longer one of two equal scripts takes on a busy machine.
+    assert elapsed_s["1000 s"] > 30 * elapsed_s["1 s"] > 0.0

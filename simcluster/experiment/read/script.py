@@ -22,7 +22,7 @@ KEY = "script"
 
 
 OF_REPLICAS = ("checkpoint", "observe", "evaluate_every", "evaluate_consensus")
-KNOWN = ("file", "module", "args", "cost", "loader", "nproc_per_node", "pass_local_rank", "seed")
+KNOWN = ("file", "module", "args", "cost", "loader", "nproc_per_node", "pass_local_rank", "schedules", "seed")
 
 
 def expand_script(reading: Reading) -> dict[str, Any]:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
-import timeit
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from simcluster.compute.matrix_product import MATRIX_PRODUCT, PRODUCT_FLOPS, matrix_product_s
 from simcluster.scripts.messages import Spent
 from simcluster.scripts.rank.memory_meter import MemoryMeter
 
 COUNTED, MEASURED, FREE = COSTS = ("counted", "measured", "free")
 
 _processor_s = time.thread_time  # of the real clock: the script's own is the cluster's
-_MATRIX, _REPEATS = 512, 7
 
 _VIEWS = frozenset({
     "view", "_unsafe_view", "t", "transpose", "permute", "slice", "select", "expand", "unsqueeze", "squeeze", "detach",
@@ -30,9 +28,9 @@ _VIEWS = frozenset({
 
 
 class ProcessorMeter:
-    """Measures the processor time of the script's thread, as floating-point operations: *flops_per_s* of this machine.
+    """Measures the processor time of the script's thread, as products of matrices: *flops_per_s* of this machine.
 
-    The cluster's device takes as many times longer or less as its FLOP/s are fewer or more. At 0 computing is free.
+    The cluster's device takes as many times longer or less as it does for the product. At 0 computing is free.
     """
 
     is_paused = False
@@ -45,7 +43,7 @@ class ProcessorMeter:
     def take(self) -> Spent:
         """Return the work since the last call."""
         began_s, self._began_s = self._began_s, _processor_s()
-        return Spent((self._began_s - began_s) * self._flops_per_s)
+        return Spent((self._began_s - began_s) * self._flops_per_s, kind=MATRIX_PRODUCT)
 
 
 def holds_parts(types: Any) -> bool:
@@ -112,14 +110,7 @@ def meter_for(cost: str) -> Meter:
     """Return the meter for *cost*, one of COSTS."""
     if cost == COUNTED:
         return WorkMeter()
-    return ProcessorMeter(_flops_per_s() if cost == MEASURED else 0.0)
-
-
-def _flops_per_s() -> float:
-    """Return the rate of one thread of this machine, from products of two matrices; the quickest counts."""
-    matrix = torch.ones(_MATRIX, _MATRIX)
-    products_s = timeit.repeat(lambda: torch.mm(matrix, matrix), timer=_processor_s, number=1, repeat=_REPEATS)
-    return 2 * _MATRIX**3 / min(products_s)
+    return ProcessorMeter(PRODUCT_FLOPS / matrix_product_s() if cost == MEASURED else 0.0)
 
 
 def _kind(value: Any) -> Any:
