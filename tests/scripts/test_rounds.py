@@ -1,0 +1,61 @@
+"""Steps of scripts without an optimizer: rounds of collectives, known while they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import simcluster
+from tests.scripts.running import pair, printed, run_script
+
+ROUNDS = """
+import sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for _ in range(4):
+    dist.broadcast(torch.ones(2), 0)
+for step in range(1, 6):
+    told = [None] * 2
+    dist.all_gather_object(told, "two calls of one line")
+    dist.all_reduce(torch.ones(2))
+    print("round", step)
+"""
+
+OPTIMIZED = """
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(7):
+    dist.all_reduce(torch.ones(2))
+    optimizer.step()
+"""
+
+
+@pytest.fixture
+def rounds(tmp_path: Path) -> Path:
+    (tmp_path / "rounds.py").write_text(ROUNDS)
+    return tmp_path / "rounds.py"
+
+
+@pytest.mark.parametrize("backend", ["sim", "torch"])
+def test_a_step_without_an_optimizer_is_a_round_of_collectives_on_every_backend(
+    backend: str, rounds: Path, tmp_path: Path
+) -> None:
+    run = run_script(rounds, tmp_path / "run", pair(), backend=backend)
+    assert run.summary["steps"] == 5  # neither the 4 broadcasts nor the 10 calls of all_gather_object
+
+
+def test_faults_at_a_step_and_the_end_of_steps_act_on_rounds(rounds: Path, tmp_path: Path) -> None:
+    with simcluster.faults() as plan:
+        plan.hang("b", at_step=2, for_s=0.5)
+        run = run_script(rounds, tmp_path / "run", pair(), stop={"steps": 3})
+    assert printed(tmp_path / "run") == ["round 1", "round 2", "round 3"]
+    assert run.summary["steps"] == 3
+    (hang,) = run.summary["faults"]
+    assert hang["plan"]["at_step"] == 2
+    assert run.summary["elapsed_s"] >= 0.5  # the third round waited for it
+
+
+def test_an_optimizer_that_is_made_later_has_the_steps(rounds: Path, tmp_path: Path) -> None:
+    rounds.write_text(ROUNDS + OPTIMIZED)
+    run = run_script(rounds, tmp_path / "run", pair())
+    assert run.summary["steps"] == 7  # not the 4 rounds that had ended before
