@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 import simcluster
+from simcluster.scripts.rank.gloo_group import CallTrace, GlooGroup
 from tests.scripts.running import pair, printed, run_script
 
 ROUNDS = """
@@ -36,12 +43,22 @@ def rounds(tmp_path: Path) -> Path:
     return tmp_path / "rounds.py"
 
 
-@pytest.mark.parametrize("backend", ["sim", "torch"])
-def test_a_step_without_an_optimizer_is_a_round_of_collectives_on_every_backend(
-    backend: str, rounds: Path, tmp_path: Path
-) -> None:
-    run = run_script(rounds, tmp_path / "run", pair(), backend=backend)
+def test_a_step_without_an_optimizer_is_a_round_of_collectives(rounds: Path, tmp_path: Path) -> None:
+    run = run_script(rounds, tmp_path / "run", pair())
     assert run.summary["steps"] == 5  # neither the 4 broadcasts nor the 10 calls of all_gather_object
+
+
+def test_calls_under_gloo_are_counted_before_they_are_made() -> None:
+    counted: list[str] = []
+    link: Any = SimpleNamespace(tell=lambda message: None, on_call=counted.append)
+    options = SimpleNamespace(store=HashStore(), group_rank=0, group_size=1, timeout=timedelta(seconds=60))
+    group = GlooGroup(link, CallTrace(link), options, [0], is_local=True)
+    group.broadcast([torch.ones(2)], dist.BroadcastOptions()).wait()
+    group.allreduce([torch.ones(2)], dist.AllreduceOptions()).wait()
+    assert counted == ["broadcast", "all_reduce"]
+    with pytest.raises(TypeError):
+        group.allgather()
+    assert counted[2:] == ["all_gather"]
 
 
 def test_faults_at_a_step_and_the_end_of_steps_act_on_rounds(rounds: Path, tmp_path: Path) -> None:

@@ -43,13 +43,13 @@ class StepCount:
 
         @around(Optimizer, "__init__")
         def init(real: Any, *args: Any, **how: Any) -> None:
-            self._has_rounds = False
+            self._end_rounds()
             real(*args, **how)
 
     def end(self) -> None:
-        """Tell of the last round, as the script ends now."""
-        if self._has_rounds and (self._lines or not self._reached):
-            self._link.tell(MetricsLogged(step=self._reached + 1, ends=True))
+        """Tell of the last round, or of the only step of a script that has told of none, as the script ends now."""
+        if self._lines or not self._reached:
+            self._tell(self._reached + 1)
 
     def _count(self, optimizer: Optimizer, *_: object) -> None:
         count = self._optimizers[id(optimizer)] = self._optimizers.get(id(optimizer), 0) + 1
@@ -73,12 +73,16 @@ class StepCount:
                 _end()
         self._lines.add(line)
 
+    def _end_rounds(self) -> None:
+        self._has_rounds = False
+        self._lines.clear()
+
     def _tell(self, step: int) -> None:
         self._reached = step
         self._link.tell(MetricsLogged(step=step, ends=True))
 
     def _log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._has_rounds = False
+        self._end_rounds()
         self._link.tell(MetricsLogged(step=step, metrics=dict(metrics)))
         if not self._optimizers and step >= self._most > 0:
             _end()
