@@ -6,20 +6,18 @@ Only a script knows its samples, so nothing is said of losses and weights that w
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import RunError
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.run import run
 from simcluster.results import Run
 from simcluster.runs import words
 
-log = logging.getLogger("simcluster.baseline")
+ALONE = "alone"
+"""Where the run of one rank is, in the folder of that of all."""
 
 SAMPLES = "Only the script knows its samples, and one rank may have had others: neither weights nor losses are judged."
 
@@ -73,16 +71,17 @@ class ScriptBaseline:
     def sentences(self) -> list[str]:
         """Return the comparison in words."""
         summary, together, alone = self.run.summary, self.together, self.alone
+        cluster = f"{words.plural(self.nodes, 'node')} of {summary['topology']}"
         found = [
-            f"{summary['name']} on {words.plural(self.nodes, 'node')} of {summary['topology']} takes {_took(together)}; "
-            f"with {self.node} as its only rank it takes {_took(alone)}."
+            f"{summary['name']} on {cluster} takes {_took(together)}. "
+            f"With {self.node} as its only rank it takes {_took(alone)}, in {self.run.folder / ALONE}."
         ]
         if self.work is None or self.speed_up is None:
             found.append("Computing takes no time (`cost: free`), so there is no speed-up.")
         else:
             found.append(
                 f"{self.node} computes for {words.seconds(together.step_compute_s)} of a step, alone for "
-                f"{words.seconds(alone.step_compute_s)}. If all ranks do, a step of theirs has "
+                f"{words.seconds(alone.step_compute_s)}. If all ranks compute as much, a step of theirs has "
                 f"{words.number(self.work)} times the work: the speed-up is {words.number(self.speed_up)}, and the "
                 f"efficiency is {words.share(self.speed_up / self.nodes)}."
             )
@@ -94,7 +93,12 @@ class ScriptBaseline:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON has it."""
-        found = {"run": str(self.run.folder), "node": self.node, "nodes": self.nodes}
+        found = {
+            "run": str(self.run.folder),
+            "alone_run": str(self.run.folder / ALONE),
+            "node": self.node,
+            "nodes": self.nodes,
+        }
         for name, one in (("together", self.together), ("alone", self.alone)):
             found |= {f"{name}_s": one.elapsed_s, f"{name}_steps": one.steps, f"{name}_step_s": one.step_s}
             found |= {f"{name}_compute_s": one.compute_s, f"{name}_loss": one.loss}
@@ -106,11 +110,15 @@ class ScriptBaseline:
 def script_baseline(plan: Experiment, done: Run, node: str | None) -> ScriptBaseline:
     """Compare *done*, a run of the script of *plan*, with one of *node* alone, by default the first of the fastest."""
     names = plan.topology.workers
-    alone = node if node is not None else max(names, key=lambda name: plan.topology.nodes[name].device.flops_per_s)
-    with TemporaryDirectory(prefix="simcluster-baseline-") as home:
-        log.info("the script begins with %s as its only rank", alone)
-        by_itself = run(on_one_node(plan.document, alone), report=False, out=Path(home) / "run")
-        return ScriptBaseline(done, alone, len(names), _of_run(done, names[0], alone), _of_run(by_itself, alone, alone))
+    devices = {name: plan.topology.nodes[name].device for name in names}
+    rates = {name: device.flops_per_s for name, device in devices.items() if device is not None}
+    alone = node if node is not None else max(rates, key=rates.__getitem__)
+    try:
+        by_itself = run(on_one_node(plan.document, alone), report=False, out=done.folder / ALONE)
+    except RunError as error:
+        error.add_note(f"this was the run with {alone} as its only rank")
+        raise
+    return ScriptBaseline(done, alone, len(names), _of_run(done, names[0], alone), _of_run(by_itself, alone, alone))
 
 
 def _of_run(done: Run, first: str, node: str) -> OneScript:

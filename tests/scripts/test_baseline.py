@@ -40,8 +40,9 @@ def test_the_speed_up_is_of_what_the_ranks_compute(batch: str, step_s: float, wo
 
 
 def test_a_script_that_needs_its_ranks_ends_with_its_own_error(tmp_path: Path) -> None:
-    with pytest.raises(NodeFailed, match=r"rank 0 \(b\) failed: AssertionError: this script needs two ranks"):
+    with pytest.raises(NodeFailed, match=r"rank 0 \(b\) failed: AssertionError: this script needs two ranks") as end:
         baseline(asked(tmp_path, "two"), node="b", out=tmp_path / "run")
+    assert "this was the run with b as its only rank" in end.value.__notes__
 
 
 def test_what_has_no_baseline_is_refused_before_anything_runs(tmp_path: Path) -> None:

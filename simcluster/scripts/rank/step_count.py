@@ -35,15 +35,14 @@ class StepCount:
         self._link, self._most = link, most
         self._reached = 0
         self._optimizers: dict[int, int] = {}
-        self._has_rounds = True  # until the script makes an optimizer, or names its steps
-        self._lines: set[str] = set()  # of this round
+        self._lines: set[str] | None = set()  # of this round; None once an optimizer or `log` has the steps
         register_optimizer_step_post_hook(self._count)
         take_metrics(self._log)
         link.on_call = self._count_call
 
         @around(Optimizer, "__init__")
         def init(real: Any, *args: Any, **how: Any) -> None:
-            self._end_rounds()
+            self._lines = None
             real(*args, **how)
 
     def end(self) -> None:
@@ -60,7 +59,7 @@ class StepCount:
                 register_optimizer_step_pre_hook(_end)
 
     def _count_call(self, operation: str) -> None:
-        if not self._has_rounds or operation in _UNCOUNTED:
+        if self._lines is None or operation in _UNCOUNTED:
             return
         line, called = script_place(sys._getframe(1))
         if called is None or called.f_trace is _counted:
@@ -73,16 +72,12 @@ class StepCount:
                 _end()
         self._lines.add(line)
 
-    def _end_rounds(self) -> None:
-        self._has_rounds = False
-        self._lines.clear()
-
     def _tell(self, step: int) -> None:
         self._reached = step
         self._link.tell(MetricsLogged(step=step, ends=True))
 
     def _log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._end_rounds()
+        self._lines = None
         self._link.tell(MetricsLogged(step=step, metrics=dict(metrics)))
         if not self._optimizers and step >= self._most > 0:
             _end()
