@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import Any, Final
 
 import torch
 
-from simcluster.errors import Problem, UsageError, nearest, raise_all
+from simcluster.errors import Problem, nearest, raise_all
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.run import run
+from simcluster.explain.script_baseline import ScriptBaseline, on_one_node, script_baseline
 from simcluster.process.intra_op import one_thread
 from simcluster.results import Run
 from simcluster.runs import words
@@ -121,13 +121,17 @@ class Baseline:
         }
 
 
-def baseline(experiment: Any, *, node: str | None = None, out: str | Path | None = None, **changes: Any) -> Baseline:
-    """Run *experiment* in the simulator, and its samples on *node* alone, by default the fastest.
+def baseline(
+    experiment: Any, *, node: str | None = None, out: str | Path | None = None, **changes: Any
+) -> Baseline | ScriptBaseline:
+    """Run *experiment* in the simulator, and its samples on *node* alone, by default the fastest; or its script there.
 
     *changes* are other arguments of `simcluster.run`; *out* is the folder of the run. Raise UsageError.
     """
     plan = read_experiment(experiment, backend="sim", **changes)
     _check(plan, node)
+    if plan.algorithm_name == SCRIPT:
+        return script_baseline(plan, run(experiment, backend="sim", out=out, report=False, **changes), node)
     rates = _rates(plan)
     alone = node if node is not None else max(rates, key=rates.__getitem__)
     sizes = plan.workload.sizes(len(rates))
@@ -145,11 +149,13 @@ def _check(plan: Experiment, node: str | None) -> None:
     names = plan.topology.workers
     if node is not None and node not in names:
         problems.append(Problem("--node", repr(node), f"a worker of the topology: {nearest(node, names)}"))
+    if plan.algorithm_name == SCRIPT:
+        if plan.document["faults"]:
+            problems.append(Problem("faults", words.plural(len(plan.document["faults"]), "fault"), "none: faults=[]"))
+        raise_all(problems)
+        return
     if plan.time_s is not None:
         problems.append(Problem("stop.time", f"{plan.time_s:g} s", "steps or epochs: the samples must be known"))
-    if plan.algorithm_name == SCRIPT:
-        expected = "an algorithm: only a script knows its samples; run it on a topology of one node, and compare"
-        raise UsageError(Problem("script", plan.name, expected))
     if "batch_size" not in plan.document["workload"]:
         problems.append(Problem("workload", "no setting batch_size", "one: one node gets the samples of all"))
     if plan.algorithm_settings.get("server_trains") is False:
@@ -171,20 +177,12 @@ def _rates(plan: Experiment) -> dict[str, float]:
 
 def _alone(document: Mapping[str, Any], node: str, samples: int) -> dict[str, Any]:
     """Return the experiment of *document* on *node* alone, timed only: all other workers forward messages."""
-    found = copy.deepcopy(dict(document))
-    nodes = found["topology"]["nodes"]
-    for name, block in nodes.items():
-        if name != node and (block or {}).get("kind", "worker") == "worker":
-            nodes[name] = {"kind": "host"}
-    for key in ("checkpoint", "observe", "regroup", "evaluate_consensus"):
-        found.pop(key, None)
+    found = on_one_node(document, node)
     found["workload"] = {**found["workload"], "batch_size": samples}
     return found | {
         "algorithm": {"name": "all_reduce_dp"},
-        "faults": [],
         "numerics": "none",
         "check_memory": False,
-        "backend": "sim",
     }
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from dataclasses import dataclass
-from statistics import median_low
 from typing import NamedTuple
 
 from simcluster.collectives import subgroup
@@ -71,8 +69,6 @@ class RankProgram:
         self._groups: dict[int, ClusterGroup] = {}
         self._calls: dict[int, PendingCall] = {}
         self._notes = CallNotes(node)
-        self._step = 0
-        self._rounds: Counter[str] = Counter()  # of calls, by the script's line
 
     async def run(self) -> None:
         """Run until the script has ended."""
@@ -112,7 +108,6 @@ class RankProgram:
                 await asyncio.sleep(message.sleep_s)
             self._process.answer(Answer(self._now_s()))
         elif isinstance(message, MetricsLogged):
-            self._step = max(self._step, message.step)
             if message.ends:
                 self._notes.note_step(message.step)
             self._node.record(step=message.step, **message.metrics)
@@ -136,7 +131,6 @@ class RankProgram:
             before = group.last
             tag = f"{group.tag}/{call.operation} {number}"
             made = ClusterCall(group.transport, call, tag, inputs, outputs, self._schedules)
-        self._rounds[call.line] += 1
         size_bytes = max(sum(tensor.nbytes for tensor in tensors) for tensors in (inputs, outputs))
         label = CallLabel(call.operation, group.ranks, size_bytes)
         task = asyncio.create_task(self._make(made, label, before))
@@ -177,8 +171,6 @@ class RankProgram:
         # Other ranks may wait for calls that this one has made and not waited for.
         rest = [call.task for call in self._calls.values() if call.label.operation != "recv"]
         await asyncio.gather(*rest, return_exceptions=True)
-        if not self._step:  # without an optimizer, a step is a round of its calls
-            self._node.record(step=median_low(self._rounds.values() or [1]))
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()

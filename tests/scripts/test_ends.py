@@ -80,6 +80,17 @@ def test_a_script_may_catch_the_loss_of_a_rank(tmp_path: Path) -> None:
     assert printed(tmp_path / "run") == [told]
 
 
+def test_ctrl_c_says_where_the_files_of_the_script_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(job: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simcluster_backends.sim.run_cluster", interrupted)
+    with pytest.raises(KeyboardInterrupt) as end:
+        run_script(script("", tmp_path), tmp_path / "run", pair())
+    told = f"this run has no results; what its ranks printed and wrote is in {tmp_path / 'run'}"
+    assert getattr(end.value, "__notes__", []) == [told]
+
+
 def test_forks_are_no_ranks_and_processes_that_stay_end_with_their_rank(tmp_path: Path) -> None:
     run_script(script(ODD, tmp_path), tmp_path / "run", pair())
     told = f"{tmp_path / 'script.py'}:9: a process that the script has forked is no rank of the cluster"

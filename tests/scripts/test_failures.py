@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from simcluster.errors import Deadlock, NodeFailed, RunError, UsageError
+from simcluster.experiment.read.read import read_experiment
 from tests.scripts.running import pair, printed, run_script
 
 BEGIN = "import os, sys, torch, torch.distributed as dist\ndist.init_process_group('gloo')\nrank = dist.get_rank()\n"
@@ -75,3 +76,8 @@ def test_a_file_that_is_not_there_is_refused_before_anything_is_written(tmp_path
     with pytest.raises(UsageError, match="no such file, expected a Python file"):
         run_script(tmp_path / "nothing.py", tmp_path / "run", pair())
     assert not (tmp_path / "run").exists()
+
+
+def test_the_workload_of_scripts_is_none_for_an_algorithm() -> None:
+    with pytest.raises(UsageError, match="found 'script', expected the workload: one of gpt, mnist_mlp, quadratic"):
+        read_experiment("quickstart", workload="script")

@@ -28,9 +28,10 @@ def baseline(
     out: Annotated[Path | None, options.named("DIR", "The folder of the run on all nodes.", None, OUTPUT)] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare an experiment with the same samples on one node.
+    """Compare an experiment with the same samples on one node, or a script with itself as the only rank.
 
-    The speed-up, the efficiency, and whether the weights are the same or how far from it; in the simulator.
+    The speed-up and the efficiency; for an algorithm, also whether the weights are the same or how far from it. In the
+    simulator.
     """
     with torch_loads():
         from simcluster.explain.baseline import baseline as compare

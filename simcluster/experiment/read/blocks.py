@@ -87,13 +87,18 @@ def read_algorithm(
     """Return (the algorithm, its block resolved, its validated settings) for a run on *cluster*, if known."""
     before = len(reading.problems)
     world = World(reading.folder, tuple(cluster.workers), seed) if cluster is not None else None
-    known = ALGORITHMS | {SCRIPT: script_for(script)}
+    known = ALGORITHMS | _of_script(reading, script_for(script))
     function, block, settings = _function(reading, "algorithm", known, seed, {"world": world})
     if function is not None:
         reading.collect(lambda: check_algorithm(function, "algorithm"))
     if cluster is not None and len(reading.problems) == before:
         report_settings(reading, lambda: facts_of(function).world(len(cluster.workers), settings))
     return function, block, settings
+
+
+def _of_script(reading: Reading, function: Function) -> dict[str, Function]:
+    """Return *function* under the name of a script's algorithm and workload, if the experiment runs a script."""
+    return {SCRIPT: function} if reading.document.get(("algorithm", "name")) == SCRIPT else {}
 
 
 def read_workload(
@@ -145,7 +150,7 @@ def _with_unit(reading: Reading, samples: int, seed: int) -> tuple[Workload | No
 
 def _read_workload(reading: Reading, seed: int) -> tuple[Workload | None, dict[str, Any]]:
     before = len(reading.problems)
-    function, block, settings = _function(reading, "workload", {**WORKLOADS, SCRIPT: no_workload}, seed)
+    function, block, settings = _function(reading, "workload", {**WORKLOADS, **_of_script(reading, no_workload)}, seed)
     if function is not None:
         reading.problems += catch_alls(function, "workload")
     if function is None or len(reading.problems) > before:

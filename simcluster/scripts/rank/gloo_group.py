@@ -207,6 +207,7 @@ class GlooGroup(ScriptGroup):
 
 def _traced(verb: str, operation: str) -> Callable[..., TracedWork]:
     def call(self: GlooGroup, *args: Any, **more: Any) -> TracedWork:
+        self._link.on_call(operation)
         # The reducer of DistributedDataParallel calls from C++, so that the caller is the engine of the backward pass.
         by_reducer = sys._getframe(1).f_code.co_filename == torch.autograd.graph.__file__
         noted = TracedCall(self._number, operation, max((_bytes_of(one) for one in args), default=0))

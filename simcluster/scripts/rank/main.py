@@ -35,7 +35,7 @@ from simcluster.scripts.rank.node_link import NodeLink, end_with_node, is_librar
 from simcluster.scripts.rank.rank_start import RankStart
 from simcluster.scripts.rank.script_files import ScriptFiles, install_files
 from simcluster.scripts.rank.spawned_ranks import SpawnedRanks, install_spawn
-from simcluster.scripts.rank.step_count import count_steps
+from simcluster.scripts.rank.step_count import StepCount
 from simcluster.scripts.rank.work_meter import FREE, MEASURED, Meter, meter_for
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def run_rank(
     os.environ |= torchrun_variables(start.rank, start.size, start.place, start.restarts)
     gloo = None if start.meeting is None else GlooGroups(link, start.meeting)
     install_groups(link, start.rank, start.size, gloo)
-    count_steps(link, start.run.steps)
+    steps = StepCount(link, start.run.steps)
     ranks = install_spawn(start.rank, start.size)
     modes: list[Mode] = []
     if start.run.is_simulated:
@@ -85,6 +85,8 @@ def run_rank(
     if gloo is not None:
         gloo.trace.flush()
     if link.is_ranks:
+        if not ended.code:
+            steps.end()
         link.tell(ended)
     os._exit(ended.code)
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from multiprocessing.connection import Connection
@@ -37,6 +37,7 @@ class NodeLink:
     def __init__(self, asking: Connection, answers: Connection, arena: SharedArena, meter: Meter) -> None:
         self.arena = arena
         self.memory = meter.memory
+        self.on_call: Callable[[str], None]  # is given the operation of a call before it is made
         self._owner = os.getpid()
         self._asking, self._answers = asking, answers
         self._meter = meter
@@ -95,10 +96,17 @@ def end_with_node(memory: Path) -> NoReturn:
 
 def script_line(innermost: FrameType | None = None) -> str:
     """Return "file.py:12", the line of the script in the stack of *innermost*, by default of the caller."""
-    for frame, line in walk_stack(innermost or sys._getframe(1)):
+    return script_place(innermost or sys._getframe(1))[0]
+
+
+def script_place(innermost: FrameType) -> tuple[str, FrameType | None]:
+    """Return the line of the script in the stack of *innermost*, and the frame of what that line calls, if any."""
+    called = None
+    for frame, line in walk_stack(innermost):
         if not is_library(frame.f_code.co_filename):
-            return f"{frame.f_code.co_filename}:{line}"
-    return ""
+            return f"{frame.f_code.co_filename}:{line}", called
+        called = frame
+    return "", None
 
 
 @lru_cache(maxsize=4096)

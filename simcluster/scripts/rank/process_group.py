@@ -195,6 +195,7 @@ class ScriptGroup(_Group):  # type: ignore[misc]
         self, operation: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor] | None, factor: Any = None, **how: Any
     ) -> CallWork:
         """Issue a call; it is in place if *outputs* is None. Inputs are multiplied by *factor* before."""
+        self._link.on_call(operation)
         for tensor in (*inputs, *(outputs or ())):
             check_dtype(tensor)
         arena = self._link.arena
