@@ -7,10 +7,10 @@ import multiprocessing
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -29,19 +29,11 @@ SILENT_S, ANSWER_S = 30.0, 2.0
 """A rank that has not called for this long is reported, with the line of its script."""
 
 _LEAST_PRELOADED = ["simcluster.scripts.rank_process", "simcluster.scripts.rank.main"]
-_PRELOADED = [
-    *_LEAST_PRELOADED,
-    "simcluster.scripts.rank.cuda_stand_in",
-    "simcluster.scripts.rank.shape_mode",
-    "torch._dynamo",
-    "torch.nn.parallel",
-    "torch.distributed.fsdp",
-    "torch.distributed.tensor",
-    "torch.fx.experimental.symbolic_shapes",
-]
+PRELOADED = [*_LEAST_PRELOADED, "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor"]
+_SIMULATED = ["simcluster.scripts.rank.cuda_stand_in", "simcluster.scripts.rank.shape_mode"]
 """What the ranks of most scripts need: loaded once, it takes time and memory once.
 
-A real node has one rank, and loads the least.
+A real node that is not forked from another process has one rank, and loads the least.
 """
 
 log = logging.getLogger("simcluster.scripts")
@@ -53,7 +45,7 @@ class RankProcess:
     def __init__(self, start: RankStart) -> None:
         self._start = start
         self._memory: Path | None = None
-        context = _context(loads_all=start.run.is_simulated or start.meeting is not None)
+        context = _context(is_simulated=start.run.is_simulated)
         self._asked, asking = context.Pipe(duplex=False)
         answers, self._answering = context.Pipe(duplex=False)
         lifeline, self._lifeline = context.Pipe(duplex=False)
@@ -124,19 +116,44 @@ def _run_rank(start: RankStart, *pipes: Connection) -> None:
     run_rank(start, *pipes)
 
 
-def get_ready(*, loads_all: bool) -> None:
-    """Load torch in the process that ranks are forked from, and wait for it; *loads_all*: for several ranks."""
+def get_ready(*, is_simulated: bool) -> None:
+    """Start the process that ranks are forked from, and wait until it has loaded torch."""
     if way_to_start() == "fork":
         with _without_main():
-            nothing = _context(loads_all=loads_all).Process()
+            nothing = _context(is_simulated=is_simulated).Process()
             nothing.start()
         nothing.join()
 
 
-def _context(*, loads_all: bool) -> Any:
+def before_threads() -> None:
+    """Make that process a fork of this one, which has loaded torch: it is safe as long as this one has no threads."""
+    if way_to_start() == "fork":
+        resource_tracker.ensure_running()
+        start, util.spawnv_passfds = util.spawnv_passfds, _fork
+        try:
+            forkserver.ensure_running()
+        finally:
+            util.spawnv_passfds = start
+
+
+def _fork(_: object, command: Sequence[Any], kept: Sequence[int]) -> int:
+    """Run the Python code that *command* ends with in a fork, with the descriptors *kept*; return its process id."""
+    number = os.fork()
+    if number == 0:
+        try:
+            for descriptor in {*map(int, os.listdir("/dev/fd"))} - {0, 1, 2, *kept}:
+                with suppress(OSError):  # the one that listed them
+                    os.close(descriptor)
+            exec(command[-1])  # noqa: S102, the standard library's own command
+        finally:
+            os._exit(0)
+    return number
+
+
+def _context(*, is_simulated: bool) -> Any:
     forks = way_to_start() == "fork"
     if forks:
-        forkserver.set_forkserver_preload(_PRELOADED if loads_all else _LEAST_PRELOADED)
+        forkserver.set_forkserver_preload([*PRELOADED, *_SIMULATED] if is_simulated else _LEAST_PRELOADED)
     return multiprocessing.get_context("forkserver" if forks else "spawn")
 
 
