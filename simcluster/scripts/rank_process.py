@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from multiprocessing import forkserver, resource_tracker, util
-from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,8 +20,8 @@ import msgspec
 from simcluster.process.signals import kill_group
 from simcluster.process.starting import way_to_start
 from simcluster.scripts.arena import SharedArena
-from simcluster.scripts.messages import Answer, FromRank
-from simcluster.scripts.rank.rank_start import RankStart
+from simcluster.scripts.messages import Answer, FromRank, RankStart
+from simcluster.scripts.rank.main import run_rank
 
 END_S = 5.0
 SILENT_S, ANSWER_S = 30.0, 2.0
@@ -48,14 +47,11 @@ class RankProcess:
         context = _context(is_simulated=start.run.is_simulated)
         self._asked, asking = context.Pipe(duplex=False)
         answers, self._answering = context.Pipe(duplex=False)
-        lifeline, self._lifeline = context.Pipe(duplex=False)
-        self._places, places = context.Pipe(duplex=False)
-        self._process = context.Process(
-            target=_run_rank, args=(start, asking, answers, lifeline, places), name="script"
-        )
+        lifeline, self._lifeline = context.Pipe()
+        self._process = context.Process(target=run_rank, args=(start, asking, answers, lifeline), name="script")
         with _without_main():
             self._process.start()
-        for end in (asking, answers, lifeline, places, start.output):
+        for end in (asking, answers, lifeline, start.output):
             end.close()
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode: Callable[[bytes], FromRank] = msgspec.msgpack.Decoder(FromRank).decode
@@ -78,8 +74,8 @@ class RankProcess:
         where = "a place that it does not tell"
         with suppress(OSError, EOFError):  # it has just ended
             self._lifeline.send_bytes(b"where")
-            if self._places.poll(ANSWER_S):
-                where = self._places.recv_bytes().decode() or where
+            if self._lifeline.poll(ANSWER_S):
+                where = self._lifeline.recv_bytes().decode() or where
         log.warning("rank %d has not called for %g s: it is at %s", self._start.rank, SILENT_S, where)
 
     def answer(self, answer: Answer) -> None:
@@ -91,8 +87,7 @@ class RankProcess:
     def exit_code(self) -> int | None:
         """The exit code; negative: the signal that ended the process."""
         self._process.join(END_S)
-        code: int | None = self._process.exitcode
-        return code
+        return self._process.exitcode  # type: ignore[no-any-return]
 
     def end(self) -> None:
         """Kill the process with those that it has started, and remove its memory."""
@@ -103,17 +98,10 @@ class RankProcess:
         with suppress(EOFError, OSError):
             while self._memory is None:
                 self._memory = Path(os.fsdecode(self._asked.recv_bytes()))
-        for pipe in (self._asked, self._answering, self._lifeline, self._places):
+        for pipe in (self._asked, self._answering, self._lifeline):
             pipe.close()
         if self._memory is not None:
             shutil.rmtree(self._memory, ignore_errors=True)
-
-
-def _run_rank(start: RankStart, *pipes: Connection) -> None:
-    """Run the script in this process; never return. Only such a process loads all that this needs."""
-    from simcluster.scripts.rank.main import run_rank
-
-    run_rank(start, *pipes)
 
 
 def get_ready(*, is_simulated: bool) -> None:
@@ -136,15 +124,16 @@ def before_threads() -> None:
             util.spawnv_passfds = start
 
 
-def _fork(_: object, command: Sequence[Any], kept: Sequence[int]) -> int:
-    """Run the Python code that *command* ends with in a fork, with the descriptors *kept*; return its process id."""
+def _fork(path: object, args: Sequence[Any], passfds: Sequence[int]) -> int:
+    """Run the Python code that the command *args* ends with in a fork; return its process id."""
+    assert sys.platform != "win32", "there nothing is forked"
     number = os.fork()
     if number == 0:
         try:
-            for descriptor in {*map(int, os.listdir("/dev/fd"))} - {0, 1, 2, *kept}:
+            for descriptor in {*map(int, os.listdir("/dev/fd"))} - {0, 1, 2, *passfds}:
                 with suppress(OSError):  # the one that listed them
                     os.close(descriptor)
-            exec(command[-1])  # noqa: S102, the standard library's own command
+            exec(args[-1])  # noqa: S102, the standard library's own command
         finally:
             os._exit(0)
     return number
