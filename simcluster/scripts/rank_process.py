@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from simcluster.process.platforms import need_unix
 from simcluster.process.signals import kill_group
 from simcluster.process.starting import way_to_start
 from simcluster.scripts.arena import SharedArena
@@ -126,7 +127,7 @@ def before_threads() -> None:
 
 def _fork(path: object, args: Sequence[Any], passfds: Sequence[int]) -> int:
     """Run the Python code that the command *args* ends with in a fork; return its process id."""
-    assert sys.platform != "win32", "there nothing is forked"
+    need_unix("forks")
     number = os.fork()
     if number == 0:
         try:
