@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -43,7 +44,9 @@ class ClusterJob:
     awaits with *config_json* verbatim. If its module has a function `prepare(config_json)`, each node's process calls
     it first, and the clock starts once all have finished: reading data is not part of a run. It may return hashes of
     what all nodes must hold alike, see `unlike`. A function
-    `preloads(config_json)` names other modules that every node imports. *faults* count time from the clock's start.
+    `preloads(config_json)` names other modules that every node imports; where one has a function `before_threads()`,
+    a node's process that is started for the run calls that before anything else. *faults* count time from the clock's
+    start.
     *time_s*, if given, is when every node must have ended its algorithm by itself; in real time, a backend drops nodes
     that have not some time later. *options* are the backend's own settings; it reports unknown ones. *on_progress* is
     called with (rank, its last step); a *watcher* sees much more, a *follower* every row that nodes record. *rests*:
@@ -71,6 +74,16 @@ class ClusterJob:
     watcher: Watcher | None = None
     follower: Follower | None = None
     rests: bool = False
+
+    @property
+    def preloads(self) -> list[str]:
+        """The modules that every node imports, none of them the user's."""
+        name = self.program.partition(":")[0]
+        if not name.startswith("simcluster."):
+            return []
+        module: Any = importlib.import_module(name)
+        more: Callable[[str], list[str]] = getattr(module, "preloads", lambda _: [])
+        return [name, *more(self.config_json)]
 
 
 HELD = ("samples", "held-out samples")

@@ -30,7 +30,7 @@ from simcluster.rng import seed_sequence
 from simcluster.runs.doubts import SYSTEM
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
-from simcluster.scripts.rank_process import get_ready
+from simcluster.scripts.rank_process import PRELOADED, get_ready
 from simcluster.scripts.run_script import NAME as SCRIPT
 from simcluster.transport import Transport
 from simcluster.unknown_number import Undecidable
@@ -67,11 +67,13 @@ def prepare(config_json: str) -> list[str]:
     """Read the experiment with its code and data, and count costs, before the clock starts; see `ClusterJob`. Return
     hashes of the samples.
     """
-    warm_up(with_compiler=needs_compiler(json.loads(config_json)))
+    document = json.loads(config_json)
+    if document["algorithm"].get("name") != SCRIPT:  # which trains in another process
+        warm_up(with_compiler=needs_compiler(document))
     _empty_bytes[:] = [rss_bytes()]
     experiment = _experiment(config_json)
     if experiment.algorithm_name == SCRIPT:
-        get_ready(loads_all=experiment.backend != "sockets")
+        get_ready(is_simulated=experiment.backend == "sim")
     size = len(experiment.topology.workers)
     if experiment.backend != "sim" and in_parts(experiment, size):
         return_freed_memory()
@@ -87,8 +89,11 @@ def prepare(config_json: str) -> list[str]:
 
 
 def preloads(config_json: str) -> list[str]:
-    """Return the modules, besides this one, that `prepare` imports."""
-    return [COMPILER] if needs_compiler(json.loads(config_json)) else []
+    """Return the modules, besides this one, that `prepare` imports, or the rank of a script does."""
+    document = json.loads(config_json)
+    if document["algorithm"].get("name") == SCRIPT:
+        return PRELOADED
+    return [COMPILER] if needs_compiler(document) else []
 
 
 async def run_node(

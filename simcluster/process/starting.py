@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from simcluster.errors import Problem, UsageError
@@ -28,6 +28,12 @@ def way_to_start(environment: Mapping[str, str] = os.environ) -> Way:
     if wanted or sys.platform in ("darwin", "win32") or _accelerator_was_initialised():
         return "spawn"
     return "fork"
+
+
+def begin_process(modules: Sequence[str]) -> None:
+    """Let those of *modules* that are loaded and have a function `before_threads` do what this process needs first."""
+    for name in modules:
+        getattr(sys.modules.get(name), "before_threads", lambda: None)()
 
 
 def _accelerator_was_initialised() -> bool:

@@ -13,10 +13,9 @@ from torch._C._distributed_c10d import TCPStore  # typed only there
 
 from simcluster.collectives import broadcast
 from simcluster.scripts.call_notes import CallLabel
-from simcluster.scripts.messages import CallsTraced, FromRank
+from simcluster.scripts.messages import CallsTraced, FromRank, RankStart
 from simcluster.scripts.node_program import RankProgram
 from simcluster.scripts.rank.gloo_group import LOOPBACK
-from simcluster.scripts.rank.rank_start import RankStart
 from simcluster.scripts.rank_process import RankProcess
 from simcluster.transport import OWN_TAGS, Transport
 

@@ -7,41 +7,33 @@ import multiprocessing
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from multiprocessing import forkserver
-from multiprocessing.connection import Connection
+from multiprocessing import forkserver, resource_tracker, util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import msgspec
 
+from simcluster.process.platforms import need_unix
 from simcluster.process.signals import kill_group
 from simcluster.process.starting import way_to_start
 from simcluster.scripts.arena import SharedArena
-from simcluster.scripts.messages import Answer, FromRank
-from simcluster.scripts.rank.rank_start import RankStart
+from simcluster.scripts.messages import Answer, FromRank, RankStart
+from simcluster.scripts.rank.main import run_rank
 
 END_S = 5.0
 SILENT_S, ANSWER_S = 30.0, 2.0
 """A rank that has not called for this long is reported, with the line of its script."""
 
 _LEAST_PRELOADED = ["simcluster.scripts.rank_process", "simcluster.scripts.rank.main"]
-_PRELOADED = [
-    *_LEAST_PRELOADED,
-    "simcluster.scripts.rank.cuda_stand_in",
-    "simcluster.scripts.rank.shape_mode",
-    "torch._dynamo",
-    "torch.nn.parallel",
-    "torch.distributed.fsdp",
-    "torch.distributed.tensor",
-    "torch.fx.experimental.symbolic_shapes",
-]
+PRELOADED = [*_LEAST_PRELOADED, "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor"]
+_SIMULATED = ["simcluster.scripts.rank.cuda_stand_in", "simcluster.scripts.rank.shape_mode"]
 """What the ranks of most scripts need: loaded once, it takes time and memory once.
 
-A real node has one rank, and loads the least.
+A real node that is not forked from another process has one rank, and loads the least.
 """
 
 log = logging.getLogger("simcluster.scripts")
@@ -53,17 +45,14 @@ class RankProcess:
     def __init__(self, start: RankStart) -> None:
         self._start = start
         self._memory: Path | None = None
-        context = _context(loads_all=start.run.is_simulated or start.meeting is not None)
+        context = _context(is_simulated=start.run.is_simulated)
         self._asked, asking = context.Pipe(duplex=False)
         answers, self._answering = context.Pipe(duplex=False)
-        lifeline, self._lifeline = context.Pipe(duplex=False)
-        self._places, places = context.Pipe(duplex=False)
-        self._process = context.Process(
-            target=_run_rank, args=(start, asking, answers, lifeline, places), name="script"
-        )
+        lifeline, self._lifeline = context.Pipe()
+        self._process = context.Process(target=run_rank, args=(start, asking, answers, lifeline), name="script")
         with _without_main():
             self._process.start()
-        for end in (asking, answers, lifeline, places, start.output):
+        for end in (asking, answers, lifeline, start.output):
             end.close()
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode: Callable[[bytes], FromRank] = msgspec.msgpack.Decoder(FromRank).decode
@@ -86,8 +75,8 @@ class RankProcess:
         where = "a place that it does not tell"
         with suppress(OSError, EOFError):  # it has just ended
             self._lifeline.send_bytes(b"where")
-            if self._places.poll(ANSWER_S):
-                where = self._places.recv_bytes().decode() or where
+            if self._lifeline.poll(ANSWER_S):
+                where = self._lifeline.recv_bytes().decode() or where
         log.warning("rank %d has not called for %g s: it is at %s", self._start.rank, SILENT_S, where)
 
     def answer(self, answer: Answer) -> None:
@@ -99,8 +88,7 @@ class RankProcess:
     def exit_code(self) -> int | None:
         """The exit code; negative: the signal that ended the process."""
         self._process.join(END_S)
-        code: int | None = self._process.exitcode
-        return code
+        return self._process.exitcode  # type: ignore[no-any-return]
 
     def end(self) -> None:
         """Kill the process with those that it has started, and remove its memory."""
@@ -111,32 +99,51 @@ class RankProcess:
         with suppress(EOFError, OSError):
             while self._memory is None:
                 self._memory = Path(os.fsdecode(self._asked.recv_bytes()))
-        for pipe in (self._asked, self._answering, self._lifeline, self._places):
+        for pipe in (self._asked, self._answering, self._lifeline):
             pipe.close()
         if self._memory is not None:
             shutil.rmtree(self._memory, ignore_errors=True)
 
 
-def _run_rank(start: RankStart, *pipes: Connection) -> None:
-    """Run the script in this process; never return. Only such a process loads all that this needs."""
-    from simcluster.scripts.rank.main import run_rank
-
-    run_rank(start, *pipes)
-
-
-def get_ready(*, loads_all: bool) -> None:
-    """Load torch in the process that ranks are forked from, and wait for it; *loads_all*: for several ranks."""
+def get_ready(*, is_simulated: bool) -> None:
+    """Start the process that ranks are forked from, and wait until it has loaded torch."""
     if way_to_start() == "fork":
         with _without_main():
-            nothing = _context(loads_all=loads_all).Process()
+            nothing = _context(is_simulated=is_simulated).Process()
             nothing.start()
         nothing.join()
 
 
-def _context(*, loads_all: bool) -> Any:
+def before_threads() -> None:
+    """Make that process a fork of this one, which has loaded torch: it is safe as long as this one has no threads."""
+    if way_to_start() == "fork":
+        resource_tracker.ensure_running()
+        start, util.spawnv_passfds = util.spawnv_passfds, _fork
+        try:
+            forkserver.ensure_running()
+        finally:
+            util.spawnv_passfds = start
+
+
+def _fork(path: object, args: Sequence[Any], passfds: Sequence[int]) -> int:
+    """Run the Python code that the command *args* ends with in a fork; return its process id."""
+    need_unix("forks")
+    number = os.fork()
+    if number == 0:
+        try:
+            for descriptor in {*map(int, os.listdir("/dev/fd"))} - {0, 1, 2, *passfds}:
+                with suppress(OSError):  # the one that listed them
+                    os.close(descriptor)
+            exec(args[-1])  # noqa: S102, the standard library's own command
+        finally:
+            os._exit(0)
+    return number
+
+
+def _context(*, is_simulated: bool) -> Any:
     forks = way_to_start() == "fork"
     if forks:
-        forkserver.set_forkserver_preload(_PRELOADED if loads_all else _LEAST_PRELOADED)
+        forkserver.set_forkserver_preload([*PRELOADED, *_SIMULATED] if is_simulated else _LEAST_PRELOADED)
     return multiprocessing.get_context("forkserver" if forks else "spawn")
 
 

@@ -23,9 +23,9 @@ from simcluster.algorithms.facts import Facts
 from simcluster.documents.script_code import place_here, root_of
 from simcluster.runs.calls import SCRIPT
 from simcluster.scripts.gloo_program import run_with_gloo
+from simcluster.scripts.messages import RankStart, ScriptRun
 from simcluster.scripts.node_program import RankProgram
 from simcluster.scripts.printed_lines import RankOutput, own_output, shown_meanwhile
-from simcluster.scripts.rank.rank_start import RankStart, ScriptRun
 from simcluster.scripts.rank.script_files import remove_links
 from simcluster.scripts.rank_process import RankProcess
 from simcluster.transport import Transport
@@ -91,7 +91,7 @@ def script_for(run: ScriptRun) -> Callable[..., Coroutine[Any, Any, None]]:
             + (*map(str, args),),
             folder=Path.cwd(),
             environment=dict(os.environ),
-            files=_files(folder),
+            files=Path(folder) / FILES if folder else None,
             output=output.writer,
             seed=seed,
             restarts=(restarts, max_restarts),
@@ -109,11 +109,6 @@ def script_for(run: ScriptRun) -> Callable[..., Coroutine[Any, Any, None]]:
             output.end()
 
     return script
-
-
-def _files(folder: str) -> Path | None:
-    """Return where ranks write; None if this machine does not have *folder*, the run's."""
-    return Path(folder) / FILES if folder and Path(folder).is_dir() else None
 
 
 @contextmanager

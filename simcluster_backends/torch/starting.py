@@ -23,6 +23,7 @@ from simcluster.errors import RunError
 from simcluster.experiment.job import ClusterJob
 from simcluster.logs import setup as logs
 from simcluster.paths.inside import append_to, remove
+from simcluster.process.starting import begin_process
 from simcluster.runs.record import RunRecord
 from simcluster_backends.common.narrator import log as lines
 from simcluster_backends.torch.group import Place, store_of_ours
@@ -145,10 +146,11 @@ def obey() -> int:
     """Run a started process from start to end; return its exit code."""
     line = os.fdopen(os.dup(0), "rb").readline()
     order = msgspec.json.decode(line, type=Order)
+    job = ClusterJob(order.names, order.config_json, order.seed, program=order.program)
+    begin_process(job.preloads)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     options = msgspec.convert(order.options, type=Options)
     place = Place(order.rank, len(order.names), loopback=True)
-    job = ClusterJob(order.names, order.config_json, order.seed, program=order.program)
     form, level, loki, title = order.log
     logging.basicConfig(level=logging.INFO, format=logs.TEXT)
     logs.log_as_node(logs.LogSettings(form, level, loki, "node", title, order.rank))

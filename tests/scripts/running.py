@@ -23,7 +23,7 @@ from simcluster.results import Run
 from simcluster.scripts import rank_process
 from tests.support.root import ROOT
 
-rank_process._PRELOADED += ["torch.distributed.checkpoint", "torch.distributed.pipelining", "torch.distributed.optim"]
+rank_process.PRELOADED += ["torch.distributed.checkpoint", "torch.distributed.pipelining", "torch.distributed.optim"]
 """What the ranks of several tests need, too: loaded once."""
 
 SHIPPED = ROOT / "experiments" / "scripts"
@@ -54,6 +54,7 @@ def run_script(
     **keys: Any,
 ) -> Run:
     """Run *script* with *args* on *topology* into *folder*; *block* has more keys of `script`, *keys* the others."""
+    rank_process.get_ready(is_simulated=True)  # whatever the backend: the ranks of all tests are forked from there
     given = {"file": str(script), "args": list(args), **(block or {})}
     experiment = {"script": given, "topology": topology, **keys}
     return simcluster.run(
@@ -88,7 +89,7 @@ def under_gloo(script: Path, folder: Path, size: int, *args: str) -> list[list[s
         places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
         variables = {**launched, **{name: str(place) for name, place in places.items()}} if size > 1 else {}
         with rank_process._without_main():
-            context = rank_process._context(loads_all=True)
+            context = rank_process._context(is_simulated=True)
             ranks.append(context.Process(target=_be_rank, args=(script, args, variables, log)))
             ranks[-1].start()
     for process in ranks:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import torch.distributed.run
+
+from simcluster.scripts import rank_process
 from tests.scripts.running import pair, run_script
 
 SCRIPT = Path(__file__).with_name("launched.py")
@@ -22,15 +23,22 @@ def found_in(folder: Path) -> list[dict[str, Any]]:
     return [json.loads((folder / f"found{rank}").read_text()) for rank in range(2)]
 
 
+def _launch(folder: Path) -> None:
+    """Be torchrun, in a process that has loaded torch."""
+    os.environ.pop("OMP_NUM_THREADS", None)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    torch.distributed.run.main(["--standalone", "--nproc-per-node=2", str(SCRIPT), str(folder)])
+
+
 def test_a_rank_finds_what_torchrun_gives_it(tmp_path: Path) -> None:
     real, simulated = tmp_path / "real", tmp_path / "simulated"
     real.mkdir()
     simulated.mkdir()
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    subprocess.run(
-        [*command, str(SCRIPT), str(real)], env=environment, stdin=subprocess.DEVNULL, check=True, timeout=300
-    )
+    with rank_process._without_main():
+        launcher = rank_process._context(is_simulated=True).Process(target=_launch, args=(real,))
+        launcher.start()
+    launcher.join()
+    assert launcher.exitcode == 0
     topology = pair(nodes="a") | {"launch": {"nproc_per_node": 2}}
     run_script(SCRIPT, tmp_path / "run", topology, str(simulated))
 

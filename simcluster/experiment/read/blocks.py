@@ -25,7 +25,7 @@ from simcluster.experiment.read.fit import a_replica, report_settings
 from simcluster.overlays import World
 from simcluster.process.generators import seeded, turn
 from simcluster.rng import seed_sequence
-from simcluster.scripts.rank.rank_start import ScriptRun
+from simcluster.scripts.messages import ScriptRun
 from simcluster.scripts.run_script import NAME as SCRIPT
 from simcluster.scripts.run_script import no_workload, script_for
 from simcluster.topology import Topology

@@ -12,7 +12,7 @@ from simcluster.documents.script_code import module_file, wrong_script
 from simcluster.errors import nearest
 from simcluster.experiment.read.experiment import NAMED
 from simcluster.experiment.read.keys import ExperimentBlock
-from simcluster.scripts.rank.rank_start import ScriptRun
+from simcluster.scripts.messages import ScriptRun
 from simcluster.scripts.rank.work_meter import MEASURED
 from simcluster.scripts.run_script import NAME as SCRIPT
 from simcluster.topology import Topology

@@ -14,7 +14,6 @@ from torch.futures import Future
 from simcluster.scripts.arena import NOWHERE, as_numbers, bytes_of
 from simcluster.scripts.messages import Answer, CallAwaited, TensorPlace
 from simcluster.scripts.rank.node_link import NodeLink
-from simcluster.scripts.rank.replacements import replace_in
 
 POLL_S, LONGEST_POLL_S = 1e-6, 1e-3
 """How long a script that asks whether a call has ended waits for the answer, at first and at most."""
@@ -68,11 +67,6 @@ def joined_future(futures: Sequence[Future[Any]]) -> CallFuture:
 
     joined = CallFuture(finish, lambda: all(future.done() for future in futures))
     return joined
-
-
-def install_futures() -> None:
-    """Replace torch's functions for several futures, which wait in C++ and so would never end."""
-    replace_in(torch.futures, collect_all=joined_future, wait_all=lambda futures: [one.wait() for one in futures])
 
 
 class CallWork(dist._Work):  # type: ignore[name-defined, misc]

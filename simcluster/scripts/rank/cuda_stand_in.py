@@ -22,8 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from simcluster.scripts.rank.cuda_training import CPU, number_on_cpu, on_cpu, take_over_training
 from simcluster.scripts.rank.memory_meter import MemoryMeter
-from simcluster.scripts.rank.refusals import refuse
-from simcluster.scripts.rank.replacements import replace_in
+from simcluster.scripts.rank.node_link import refuse
 
 CUDA_VERSION, NCCL_VERSION = "12.8", (2, 27, 3)
 """What scripts hear that ask whether theirs are new enough: the versions that torch 2.9 came with."""
@@ -106,15 +105,14 @@ def install_cuda(device: StandInDevice, count: int, index: int, memory: MemoryMe
     """Make `torch.cuda` and `torch.accelerator` speak of *count* such devices, *index* being this rank's."""
     importlib.import_module("torch._dynamo")  # which lists the functions that are replaced here
     of_both = {**_of_both(count), **_of_memory(device, memory)}
-    replace_in(torch.cuda, **of_both, **_of_cuda(device, count, index))
-    replace_in(torch.accelerator, **of_both, **_of_accelerator(index), get_memory_info=of_both["mem_get_info"])
+    vars(torch.cuda).update(of_both | _of_cuda(device, count, index))
+    vars(torch.accelerator).update(of_both | _of_accelerator(index), get_memory_info=of_both["mem_get_info"])
     profiled = ("range_push", "range_pop", "mark", "range_start", "range_end")
-    replace_in(torch.cuda.nvtx, **dict.fromkeys(profiled, _nothing))
-    replace_in(torch.cuda.nccl, version=lambda: NCCL_VERSION)
-    replace_in(torch.version, cuda=CUDA_VERSION)
-    for module in (dist, distributed_c10d):
-        replace_in(module, is_nccl_available=lambda: True)
-    replace_in(distributed_c10d, _get_default_timeout=lambda _: dist.default_pg_timeout)
+    vars(torch.cuda.nvtx).update(dict.fromkeys(profiled, _nothing))
+    torch.cuda.nccl.version = lambda: NCCL_VERSION
+    torch.version.cuda = CUDA_VERSION
+    dist.is_nccl_available = distributed_c10d.is_nccl_available = lambda: True
+    distributed_c10d._get_default_timeout = lambda _: dist.default_pg_timeout
     take_over_training()
 
 

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from simcluster.scripts.rank.node_link import note_once
-from simcluster.scripts.rank.replacements import around, replace_in
+from simcluster.scripts.rank.replacements import around
 
 CPU = torch.device("cpu")
 
@@ -40,13 +40,14 @@ def take_over_training() -> None:
     """Replace what torch would refuse without cuda."""
     _replace_arguments(DistributedDataParallel, device_ids=_no_device, output_device=_no_device)
     _replace_arguments(FullyShardedDataParallel, device_id=lambda _: CPU)
-    replace_in(nn.SyncBatchNorm, forward=synchronized_forward)
-    replace_in(DistributedDataParallel, _passing_sync_batchnorm_handle=lambda self, module: None)
+    nn.SyncBatchNorm.forward = synchronized_forward
+    DistributedDataParallel._passing_sync_batchnorm_handle = lambda self, module: None
     _replace_arguments(DeviceMesh, device_type=_mesh_on_cpu)
     _replace_arguments(torch.amp.autocast_mode.autocast, device_type=on_cpu)
     _replace_arguments(torch.amp.GradScaler, device=on_cpu)
-    replace_in(torch.cuda.amp, autocast=_autocast, GradScaler=functools.partial(torch.amp.GradScaler, "cpu"))
-    replace_in(torch, compile=_as_it_is, Generator=CpuGenerator)
+    torch.cuda.amp.autocast = _autocast
+    torch.cuda.amp.GradScaler = functools.partial(torch.amp.GradScaler, "cpu")
+    torch.compile, torch.Generator = _as_it_is, CpuGenerator
 
     @around(torch, "load")
     def load(real: Any, file: Any, map_location: Any = "cpu", **how: Any) -> Any:

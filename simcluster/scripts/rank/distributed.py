@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch.distributed as dist
+from torch import futures
 from torch._C._distributed_c10d import HashStore
-from torch.distributed import distributed_c10d
+from torch.distributed import autograd, distributed_c10d, rpc
 
-from simcluster.scripts.rank.call_work import install_futures
+from simcluster.scripts.rank.call_work import joined_future
 from simcluster.scripts.rank.ddp_hooks import install_hooks
 from simcluster.scripts.rank.gloo_group import GlooGroups
-from simcluster.scripts.rank.node_link import NodeLink, script_line
+from simcluster.scripts.rank.node_link import NodeLink, refuse, script_line
 from simcluster.scripts.rank.process_group import NAME, ScriptGroup
-from simcluster.scripts.rank.refusals import install_refusals
-from simcluster.scripts.rank.replacements import around, replace_in
+from simcluster.scripts.rank.replacements import around
 from simcluster.topology.read.rank_places import RankPlace
 
 BACKENDS = ("gloo", "nccl", "xccl", "ucc", "undefined")
@@ -65,13 +66,26 @@ def install_groups(link: NodeLink, rank: int, size: int, gloo: GlooGroups | None
         return getattr(found, "asked_backend", None) or real(group)
 
     dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu", "cuda"])
-    replace_in(distributed_c10d, rendezvous=rendezvous)
-    install_refusals()
+    distributed_c10d.rendezvous = rendezvous
+    _install_refusals()
     if gloo is not None:
         return
-    replace_in(dist, split_group=split_group, monitored_barrier=monitored_barrier)
+    dist.split_group, dist.monitored_barrier = split_group, monitored_barrier
     install_hooks()
-    install_futures()
+    # Those of torch wait in C++, and so would never end.
+    futures.collect_all, futures.wait_all = joined_future, lambda given: [one.wait() for one in given]
+
+
+def _install_refusals() -> None:
+    """Let every function that needs another way of communication refuse."""
+    instead = "expected collectives, or send and recv"
+    for name in ("init_rpc", "rpc_sync", "rpc_async", "remote", "get_worker_info"):
+        setattr(rpc, name, partial(refuse, f"torch.distributed.rpc.{name}", instead))
+    for name in ("context", "backward", "get_gradients"):
+        setattr(autograd, name, partial(refuse, f"torch.distributed.autograd.{name}", instead))
+    for name in ("TCPStore", "FileStore"):
+        stores = "expected init_process_group without a store, and object collectives"
+        setattr(dist, name, partial(refuse, f"torch.distributed.{name}", stores))
 
 
 def split_group(parent_pg: Any = None, split_ranks: Any = None, *_: Any, **__: Any) -> Any:

@@ -22,8 +22,8 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore  # typed only there
 
 from simcluster.scripts.messages import CallsTraced, TracedSpan
-from simcluster.scripts.rank.node_link import NodeLink
-from simcluster.scripts.rank.process_group import ScriptGroup, refuse
+from simcluster.scripts.rank.node_link import NodeLink, refuse
+from simcluster.scripts.rank.process_group import ScriptGroup
 
 _OPERATIONS = {
     "all_reduce": "allreduce allreduce_coalesced",

@@ -26,13 +26,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from simcluster.process.intra_op import use_one_thread
 from simcluster.scripts.arena import SharedArena, memory_folder
-from simcluster.scripts.messages import ScriptEnded
+from simcluster.scripts.messages import RankStart, ScriptEnded
 from simcluster.scripts.rank.cluster_clock import install_clock
 from simcluster.scripts.rank.distributed import install_groups, torchrun_variables
 from simcluster.scripts.rank.gloo_group import GlooGroups
 from simcluster.scripts.rank.loader_time import install_loader
 from simcluster.scripts.rank.node_link import NodeLink, end_with_node, is_library, script_line
-from simcluster.scripts.rank.rank_start import RankStart
 from simcluster.scripts.rank.script_files import ScriptFiles, install_files
 from simcluster.scripts.rank.spawned_ranks import SpawnedRanks, install_spawn
 from simcluster.scripts.rank.step_count import StepCount
@@ -47,15 +46,13 @@ UNSTATED_BYTES = 80 << 30
 """The memory that `torch.cuda` speaks of where the topology states none."""
 
 
-def run_rank(
-    start: RankStart, asking: Connection, answers: Connection, lifeline: Connection, places: Connection
-) -> None:
+def run_rank(start: RankStart, asking: Connection, answers: Connection, lifeline: Connection) -> None:
     """Run the script; never return."""
     gc.freeze()  # the collector leaves what came with the fork alone, so that its memory stays shared
     if sys.platform != "win32":
         os.setsid()  # a Ctrl-C is the node program's, and processes of the script end with it
     memory = memory_folder()
-    threading.Thread(target=_hear_node, args=(lifeline, places, memory), daemon=True).start()
+    threading.Thread(target=_hear_node, args=(lifeline, memory), daemon=True).start()
     asking.send_bytes(os.fsencode(memory))
     for number in (1, 2):
         os.dup2(start.output.fileno(), number)
@@ -118,7 +115,7 @@ def _run(start: RankStart, modes: Sequence[Mode], ranks: SpawnedRanks) -> Script
     sys.argv = [start.script, *start.args]
     try:
         os.chdir(start.folder)
-        if start.files is not None:
+        if start.files is not None and start.files.parent.is_dir():  # this machine may not have it
             install_files(ScriptFiles(start.files, start.folder))
         with ExitStack() as entered:
             for mode in modes:
@@ -161,13 +158,13 @@ def _of_script(error: BaseException) -> TracebackType | None:
     return trace or error.__traceback__
 
 
-def _hear_node(lifeline: Connection, places: Connection, memory: Path) -> None:
+def _hear_node(lifeline: Connection, memory: Path) -> None:
     """Tell the node program the script's line whenever it asks; end with it, even if it was killed."""
     script = threading.main_thread().ident or 0
     with suppress(OSError, EOFError):
         while True:
             lifeline.recv_bytes()
-            places.send_bytes(script_line(sys._current_frames().get(script)).encode())
+            lifeline.send_bytes(script_line(sys._current_frames().get(script)).encode())
     end_with_node(memory)
 
 

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from traceback import walk_stack
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import torch
@@ -79,6 +79,11 @@ class NodeLink:
             yield
         finally:
             self._meter.is_paused = before
+
+
+def refuse(what: str, expected: str, *_: Any, **__: Any) -> NoReturn:
+    """Raise NotImplementedError for *what*, with the script's line."""
+    raise NotImplementedError(f"{script_line()}: {what} is not there in a cluster of simcluster; {expected}")
 
 
 @cache

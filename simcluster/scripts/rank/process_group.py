@@ -19,8 +19,7 @@ from simcluster.payload import DTYPE_NAMES, DTYPES
 from simcluster.scripts.arena import as_numbers
 from simcluster.scripts.messages import CallIssued, GroupMade
 from simcluster.scripts.rank.call_work import CallWork, JoinedWork
-from simcluster.scripts.rank.node_link import NodeLink
-from simcluster.scripts.rank.refusals import refuse
+from simcluster.scripts.rank.node_link import NodeLink, refuse
 
 NAME = "simcluster"
 REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
@@ -49,8 +48,6 @@ class ScriptGroup(_Group):  # type: ignore[misc]
         self._number = next(_group_numbers)
         self._coalesced: list[CallWork] | None = None
         link.tell(GroupMade(number=self._number, ranks=self._ranks))
-
-    # collectives
 
     def allreduce(self, tensors: Any, opts: Any = None, *_: Any) -> CallWork:
         return self._reduce("all_reduce", _listed(tensors), None, opts)
@@ -144,8 +141,6 @@ class ScriptGroup(_Group):  # type: ignore[misc]
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
-    # point to point
-
     def send(self, tensors: Any, dst: int, tag: int = 0) -> CallWork:
         return self._call("send", _listed(tensors), [], peer=self._ranks[dst], label=tag)
 
@@ -180,8 +175,6 @@ class ScriptGroup(_Group):  # type: ignore[misc]
         return str(dist.distributed_c10d._world.pg_names[self])
 
     group_name = pg_name
-
-    # internal
 
     def _reduce(
         self, operation: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor] | None, opts: Any, root: int = 0

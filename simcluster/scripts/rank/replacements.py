@@ -7,12 +7,6 @@ from functools import wraps
 from typing import Any
 
 
-def replace_in(owner: Any, **instead: Any) -> None:
-    """Replace attributes of *owner*, a module or class of torch."""
-    for name, value in instead.items():
-        setattr(owner, name, value)
-
-
 def around(owner: Any, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Replace the functions *names* of *owner* by the decorated one, which takes the real one first."""
 

@@ -26,7 +26,7 @@ from simcluster.process.intra_op import use_one_thread
 from simcluster.process.loading import compiler_loads, torch_loads
 from simcluster.process.platforms import need_unix
 from simcluster.process.signals import kill_group
-from simcluster.process.starting import way_to_start
+from simcluster.process.starting import begin_process, way_to_start
 from simcluster_backends.sockets.launcher.logs import log_file
 
 SignalName: TypeAlias = Literal["SIGKILL", "SIGSTOP", "SIGCONT"]
@@ -113,7 +113,7 @@ def _obey(
         pid = os.fork()
         if pid == 0:
             selector.close()
-            _become_node(private, **request)
+            _become_node(private, preloads, **request)
     children[pid] = number
     _answer(private[0], {"of": number, "pid": pid})
 
@@ -143,10 +143,12 @@ def _spawn(request: dict[str, Any]) -> int:
 
 def live(request: dict[str, Any]) -> None:
     """Be the node of *request* in this fresh interpreter; never return."""
-    _become_node([], **request)
+    _become_node([], [], **request)
 
 
-def _become_node(private: list[int], here: dict[str, Any], log_file: str | None, key: str, **request: Any) -> None:
+def _become_node(
+    private: list[int], preloads: list[str], here: dict[str, Any], log_file: str | None, key: str, **request: Any
+) -> None:
     """Run the child; never return."""
     need_unix("nodes")
     code = 1
@@ -167,6 +169,7 @@ def _become_node(private: list[int], here: dict[str, Any], log_file: str | None,
         os.dup2(output, 2)
         if _NODE not in sys.modules:
             _load()
+        begin_process(preloads)
         faulthandler.enable()
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         code = importlib.import_module(_NODE).join(key=bytes.fromhex(key), **request)

@@ -102,13 +102,17 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, frozen=True, tag="order"):
-    """Launcher to machine: start *nodes*. *files* holds user code and *secrets* TLS files, by path."""
+    """Launcher to machine: start *nodes*, which need modules *preloads*.
+
+    *files* holds user code and *secrets* TLS files, by path.
+    """
 
     rendezvous: str
     key: str
     nodes: list[Place]
     files: dict[str, bytes]
     secrets: dict[str, bytes]
+    preloads: list[str] = []
 
     def __repr__(self) -> str:
         return f"Order({self.rendezvous!r}, {self.nodes!r})"

@@ -139,6 +139,7 @@ class _Launched:
             log_file=str(pipe.path),
             files=files,
             tls=tls,
+            preloads=order.preloads,
         )
         start.add_done_callback(lambda start: self._call(lambda: self._started(place.name, start)))
 

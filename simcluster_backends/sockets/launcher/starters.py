@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import importlib
 import logging
 import urllib.parse
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob
@@ -97,7 +95,7 @@ class Starters:
             tls = self._tls  # the certificates of the group, and those to check its peers
             secrets = {path for member in group for path in files_for(tls, member.name)} if tls is not None else set()
             contents = {path.name: path.read_bytes() for path in secrets}
-            return Order(rendezvous, self._key.hex(), places, self._files, contents)
+            return Order(rendezvous, self._key.hex(), places, self._files, contents, self._job.preloads)
 
         await self._there.start([member for member in members if member.remote is not None], order)
         here = [member for member in members if member.remote is None and not member.by_hand]
@@ -126,7 +124,7 @@ class Starters:
     async def _fork(self, members: Sequence[Member], rendezvous: str) -> None:
         """Fork a node for each of *members*. Raise RunError if the fork server is gone."""
         self._server = fork_server()
-        preloads, starts = _preloads(self._job), []
+        preloads, starts = self._job.preloads, []
         for member in members:
             member.exited = False
             start = self._server.spawn(
@@ -175,13 +173,3 @@ def _contents(job: ClusterJob) -> dict[str, bytes]:
     if size_bytes > ORDER_LIMIT_BYTES // 2:
         raise UsageError(Problem("own code", f"{size_bytes} bytes", f"at most {ORDER_LIMIT_BYTES // 2} to be sent"))
     return contents
-
-
-def _preloads(job: ClusterJob) -> list[str]:
-    """Return the modules that every node of *job* imports, none of them the user's."""
-    name = job.program.partition(":")[0]
-    if not name.startswith("simcluster."):
-        return []
-    module: Any = importlib.import_module(name)
-    more: Callable[[str], list[str]] = getattr(module, "preloads", lambda _: [])
-    return [name, *more(job.config_json)]
