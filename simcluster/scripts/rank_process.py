@@ -48,11 +48,12 @@ class RankProcess:
         context = _context(is_simulated=start.run.is_simulated)
         self._asked, asking = context.Pipe(duplex=False)
         answers, self._answering = context.Pipe(duplex=False)
-        lifeline, self._lifeline = context.Pipe()
-        self._process = context.Process(target=run_rank, args=(start, asking, answers, lifeline), name="script")
+        lifeline, self._lifeline = context.Pipe(duplex=False)
+        self._places, places = context.Pipe(duplex=False)
+        self._process = context.Process(target=run_rank, args=(start, asking, answers, lifeline, places), name="script")
         with _without_main():
             self._process.start()
-        for end in (asking, answers, lifeline, start.output):
+        for end in (asking, answers, lifeline, places, start.output):
             end.close()
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode: Callable[[bytes], FromRank] = msgspec.msgpack.Decoder(FromRank).decode
@@ -75,8 +76,8 @@ class RankProcess:
         where = "a place that it does not tell"
         with suppress(OSError, EOFError):  # it has just ended
             self._lifeline.send_bytes(b"where")
-            if self._lifeline.poll(ANSWER_S):
-                where = self._lifeline.recv_bytes().decode() or where
+            if self._places.poll(ANSWER_S):
+                where = self._places.recv_bytes().decode() or where
         log.warning("rank %d has not called for %g s: it is at %s", self._start.rank, SILENT_S, where)
 
     def answer(self, answer: Answer) -> None:
@@ -99,7 +100,7 @@ class RankProcess:
         with suppress(EOFError, OSError):
             while self._memory is None:
                 self._memory = Path(os.fsdecode(self._asked.recv_bytes()))
-        for pipe in (self._asked, self._answering, self._lifeline):
+        for pipe in (self._asked, self._answering, self._lifeline, self._places):
             pipe.close()
         if self._memory is not None:
             shutil.rmtree(self._memory, ignore_errors=True)

@@ -46,13 +46,15 @@ UNSTATED_BYTES = 80 << 30
 """The memory that `torch.cuda` speaks of where the topology states none."""
 
 
-def run_rank(start: RankStart, asking: Connection, answers: Connection, lifeline: Connection) -> None:
+def run_rank(
+    start: RankStart, asking: Connection, answers: Connection, lifeline: Connection, places: Connection
+) -> None:
     """Run the script; never return."""
     gc.freeze()  # the collector leaves what came with the fork alone, so that its memory stays shared
     if sys.platform != "win32":
         os.setsid()  # a Ctrl-C is the node program's, and processes of the script end with it
     memory = memory_folder()
-    threading.Thread(target=_hear_node, args=(lifeline, memory), daemon=True).start()
+    threading.Thread(target=_hear_node, args=(lifeline, places, memory), daemon=True).start()
     asking.send_bytes(os.fsencode(memory))
     for number in (1, 2):
         os.dup2(start.output.fileno(), number)
@@ -158,13 +160,13 @@ def _of_script(error: BaseException) -> TracebackType | None:
     return trace or error.__traceback__
 
 
-def _hear_node(lifeline: Connection, memory: Path) -> None:
+def _hear_node(lifeline: Connection, places: Connection, memory: Path) -> None:
     """Tell the node program the script's line whenever it asks; end with it, even if it was killed."""
     script = threading.main_thread().ident or 0
     with suppress(OSError, EOFError):
         while True:
             lifeline.recv_bytes()
-            lifeline.send_bytes(script_line(sys._current_frames().get(script)).encode())
+            places.send_bytes(script_line(sys._current_frames().get(script)).encode())
     end_with_node(memory)
 
 
