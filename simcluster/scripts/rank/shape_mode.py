@@ -8,7 +8,7 @@ such a value gets NaN; one that decides by it is refused.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,13 +24,13 @@ from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
+from simcluster.scripts.rank.known_results import KnownResults, tensors_in
 from simcluster.scripts.rank.node_link import script_line
 from simcluster.scripts.rank.replacements import around
-from simcluster.scripts.rank.work_meter import holds_parts
+from simcluster.scripts.rank.work_meter import DEVICE_OF, holds_parts
 from simcluster.unknown_number import UNKNOWN, Undecidable
 
 _FAKE = FakeTensorMode(allow_non_fake_inputs=True)
-_DEVICE = torch.ops.prim.device.default
 _VALUE_OF = "_local_scalar_dense"
 _REMEDY = "set numerics: real, or let integers, shapes or options decide"
 _GROUP_CALLS = "_c10d_functional"
@@ -42,9 +42,9 @@ class ShapeMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._fake = _FAKE
+        self._known = KnownResults(_FAKE)
         # What torch remembers of conversions hangs on to tensors, and a module's `to` then refuses to exchange them.
-        self._converted = self._fake.fake_tensor_converter.meta_converter.tensor_memo
+        self._converted = _FAKE.fake_tensor_converter.meta_converter.tensor_memo
         self._overwritten = WeakIdKeyDictionary()  # storages of integers that a tensor without values was written to
         self._asks: list[bool] = []  # of each question of a script that may be answered by NaN: whether it was
         self._has_warned = False
@@ -66,14 +66,14 @@ class ShapeMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self.is_off:
             return func(*args, **kwargs)
-        if func is _DEVICE and isinstance(args[0], FakeTensor):
+        if func is DEVICE_OF and isinstance(args[0], FakeTensor):
             return args[0].fake_device
         if holds_parts(types):
             return NotImplemented
-        given = list(_tensors_in((*args, *kwargs.values())))
+        given = list(tensors_in((*args, *kwargs.values())))
         if all(map(self._is_real, given)) if given else _takes_no_memory(func, kwargs):
             result = func(*args, **kwargs)
-            if all(map(self._is_real, _tensors_in((result,)))):
+            if all(map(self._is_real, tensors_in((result,)))):
                 return result  # otherwise integers have become floating-point numbers
         if func.namespace == _GROUP_CALLS:  # not torch's own stand-in, which would call no group
             return func.redispatch(_ON_CPU, *args, **kwargs)
@@ -82,7 +82,7 @@ class ShapeMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func._schema.is_mutable:
             self._note_written(func, args, kwargs)
         try:
-            result = self._fake.dispatch(func, types, args, kwargs)
+            result = self._known.of(func, types, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
             raise _undecidable() from None
         self._converted.clear()
@@ -119,17 +119,9 @@ class ShapeMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for place, argument in enumerate(func._schema.arguments):
             if argument.is_write:
                 given = kwargs.get(argument.name) if argument.kwarg_only else args[place] if place < len(args) else None
-                for tensor in _tensors_in((given,)):
+                for tensor in tensors_in((given,)):
                     if self.has_values(tensor):
                         self._overwritten[tensor.untyped_storage()] = True
-
-
-def _tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors_in(value)
 
 
 def _takes_no_memory(func: Any, how: dict[str, Any]) -> bool:

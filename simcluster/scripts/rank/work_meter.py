@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -17,14 +18,17 @@ from simcluster.scripts.rank.memory_meter import MemoryMeter
 
 COUNTED, MEASURED, FREE = COSTS = ("counted", "measured", "free")
 
+DEVICE_OF = torch.ops.prim.device.default
+"""What torch asks of tensors without values, which outnumbers their operators."""
+
 _processor_s = time.thread_time  # of the real clock: the script's own is the cluster's
 
 _VIEWS = frozenset({
     "view", "_unsafe_view", "t", "transpose", "permute", "slice", "select", "expand", "unsqueeze", "squeeze", "detach",
     "alias", "as_strided", "split", "unbind", "chunk", "narrow", "reshape", "unfold", "diagonal", "split_with_sizes",
-    "_reshape_alias", "lift_fresh", "device",
+    "_reshape_alias", "lift_fresh",
 })  # fmt: skip
-"""Operators that move no bytes and launch nothing on a device; `device` is a question to tensors without values."""
+"""Operators that move no bytes and launch nothing on a device."""
 
 
 class ProcessorMeter:
@@ -73,6 +77,8 @@ class WorkMeter(TorchDispatchMode):
         return False  # what torch wraps around a mode otherwise takes longer than the mode
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is DEVICE_OF and isinstance(args[0], FakeTensor):
+            return args[0].fake_device
         if types and holds_parts(types):
             return NotImplemented
         result = func(*args, **kwargs) if kwargs else func(*args)
