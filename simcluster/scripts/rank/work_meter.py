@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
