@@ -12,6 +12,7 @@ def main() -> None:
     options = parser.parse_args()
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
+    pair = dist.new_group([0, size - 1])
     for step in range(5):
         value = torch.arange(options.numbers, dtype=torch.float32) * (rank + 1 + step)
         work = dist.all_reduce(value, async_op=True)
@@ -24,7 +25,6 @@ def main() -> None:
         dist.all_reduce(highest, op=dist.ReduceOp.MAX)
         told: list[object] = [None] * size
         dist.all_gather_object(told, {"rank": rank, "from": received[0].item()})
-        pair = dist.new_group([0, size - 1])
         shared = torch.tensor([3.0 if rank == 0 else -1.0])
         if rank in (0, size - 1):
             dist.broadcast(shared, src=0, group=pair)

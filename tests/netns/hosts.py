@@ -33,8 +33,12 @@ LAUNCHER_ADDRESS = "10.79.255.1"
 CONGESTION_CONTROL = "reno"
 """The kernel lets a namespace choose this one whatever it chooses itself; BBR would probe the links all the time."""
 
-BURST_BYTES = 2000
-"""What a link may send at once after a pause: more than one packet, or a late timer would cost bandwidth."""
+BURST_BYTES, BURST_S, SLOW_BPS = 2000, 560e-6, 50e6 / 8
+"""What a link may send at once after a pause: more than one packet, or a late timer would cost bandwidth.
+
+One that is not slow may send for so long. At 1 Gbit/s that is more than the 64 kB that the kernel handles as one piece;
+packet by packet, two cores do not keep up.
+"""
 
 PACKET_BYTES = 1514
 QUEUE_BYTES = 16_000_000
@@ -187,7 +191,8 @@ def _shape(topology: Topology, name: str, link: Link, pid: int, device: str, add
 
 def _tbf(bandwidth_Bps: float) -> list[str]:
     rate = f"{round(bandwidth_Bps * 8)}bit"
-    return ["tbf", "rate", rate, "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES)]
+    burst_bytes = BURST_BYTES if bandwidth_Bps <= SLOW_BPS else round(bandwidth_Bps * BURST_S)
+    return ["tbf", "rate", rate, "burst", str(burst_bytes), "limit", str(QUEUE_BYTES)]
 
 
 def _in(pid: int, *command: str) -> None:

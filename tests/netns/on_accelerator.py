@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-PAUSES_S = (0.2, 0.25, 0.3)
+PAUSES_S = (0.25, 0.3)
 
 
 def main() -> None:

@@ -32,14 +32,14 @@ from tests.netns.trial import PATIENCE_S, SIMCLUSTER, launch, make_key
 from tests.support.root import ROOT
 
 SCRIPTS = {
-    "ddp_mlp": ("--steps", 8, "--hidden", 8192),
-    "fsdp_meta": ("--steps", 6, "--width", 192),
-    "collectives": ("--numbers", 600_000),
+    "ddp_mlp": ("--steps", 8, "--hidden", 8192, "--lr", 0.001),
+    "fsdp_meta": ("--steps", 6, "--width", 256),
+    "collectives": ("--numbers", 2_400_000),
 }
 """With arguments that make messages so large that a slow link is worth a prediction, and a run not too long."""
 
 RATES = ("50 Mbps", "200 Mbps", "1 Gbps")
-NODES = ("n0", "n1", "n2")
+NODES = ("n0", "n1")
 SCHEDULES = {"torch": "gloo", "sockets": "own"}
 """Of the calls, by backend."""
 
@@ -50,7 +50,7 @@ UNPACED = dict.fromkeys(NODES, 0.0)
 
 
 def network_of(rate: str) -> Network:
-    """Three nodes around a switch, with links of *rate*."""
+    """As many nodes as most machines have cores, around a switch, with links of *rate*."""
     links = tuple((node, "sw", rate, "0 s") for node in NODES)
     return Network(rate.replace(" ", "").lower(), UNPACED, links, ("sw",))
 
@@ -188,7 +188,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.netns.scripts", description=__doc__)
     parser.add_argument("--script", action="append", choices=SCRIPTS, help="only these")
     parser.add_argument("--rate", action="append", choices=RATES, help="only these")
-    parser.add_argument("--repeats", type=int, default=3, help="measured runs of each")
+    parser.add_argument("--repeats", type=int, default=2, help="measured runs of each")
     parser.add_argument("--fresh", action="store_true", help="remove what is kept, and begin again")
     parser.add_argument("--keep", type=Path, default=KEPT, help="what is in this directory is not made again")
     given = parser.parse_args()
