@@ -23,6 +23,7 @@ from simcluster.scripts.messages import (
     FromRank,
     GroupMade,
     MetricsLogged,
+    RankStart,
     ScriptEnded,
     Spent,
     TimeAsked,
@@ -174,3 +175,12 @@ class RankProgram:
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+async def run_on_cluster(node: Transport, start: RankStart, schedules: str) -> None:
+    """Run a rank of a script whose calls are made over *node*, with these *schedules*."""
+    process = RankProcess(start)
+    try:
+        await RankProgram(node, process, schedules).run()
+    finally:
+        process.end()

@@ -24,10 +24,9 @@ from simcluster.documents.script_code import place_here, root_of
 from simcluster.runs.calls import SCRIPT
 from simcluster.scripts.gloo_program import run_with_gloo
 from simcluster.scripts.messages import RankStart, ScriptRun
-from simcluster.scripts.node_program import RankProgram
-from simcluster.scripts.printed_lines import RankOutput, own_output, shown_meanwhile
+from simcluster.scripts.node_program import run_on_cluster
+from simcluster.scripts.printed_lines import log_output, own_output, shown_meanwhile
 from simcluster.scripts.rank.script_files import remove_links
-from simcluster.scripts.rank_process import RankProcess
 from simcluster.transport import Transport
 from simcluster.workloads import Replica, Workload, sgd
 
@@ -80,7 +79,10 @@ def script_for(run: ScriptRun) -> Callable[..., Coroutine[Any, Any, None]]:
         0 *prints* on the terminal, too.
         """
         here = place_here(Path(file))
-        output = _output(run, node, folder, is_first=not restarts, is_shown=prints and node.rank == 0)
+        # A real node's own output is its log already, but for rank 0 with gloo.
+        is_here = folder and (run.is_simulated or (run.is_gloo and node.rank == 0))
+        log = Path(folder) / LOGS / f"{node.name}.log"
+        is_new = run.is_simulated and not restarts  # a real node's log has lines already
         start = RankStart(
             run=run,
             rank=node.rank,
@@ -92,21 +94,14 @@ def script_for(run: ScriptRun) -> Callable[..., Coroutine[Any, Any, None]]:
             folder=Path.cwd(),
             environment=dict(os.environ),
             files=Path(folder) / FILES if folder else None,
-            output=output.writer,
+            output=log_output(log, is_new=is_new) if is_here else own_output(),
             seed=seed,
             restarts=(restarts, max_restarts),
             cost=cost,
             loader=loader,
         )
-        if run.is_gloo:
-            await run_with_gloo(node, start)
-            return
-        process = RankProcess(start)
-        try:
-            await RankProgram(node, process, schedules).run()
-        finally:
-            process.end()
-            output.end()
+        with shown_meanwhile(log) if is_here and prints and node.rank == 0 else nullcontext():
+            await (run_with_gloo(node, start) if run.is_gloo else run_on_cluster(node, start, schedules))
 
     return script
 
@@ -126,15 +121,6 @@ def files_kept(block: Mapping[str, Any], folder: Path, shown: str | None) -> Ite
             yield
     finally:
         remove_links(folder / FILES)
-
-
-def _output(run: ScriptRun, node: Transport, folder: str, *, is_first: bool, is_shown: bool) -> RankOutput:
-    """Return where the rank of *node* prints: a real node's own output is its log already, but for rank 0 with gloo."""
-    is_here = run.is_simulated or (run.is_gloo and node.rank == 0)
-    if not is_here or not folder:
-        return RankOutput([own_output(1)])
-    is_first = is_first and run.is_simulated  # a real node's log has lines already
-    return RankOutput.to_log(Path(folder) / LOGS / f"{node.name}.log", is_new=is_first, is_shown=is_shown)
 
 
 def no_workload() -> Workload:

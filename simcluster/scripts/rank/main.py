@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from simcluster.documents.own_frames import is_users
 from simcluster.process.intra_op import use_one_thread
 from simcluster.scripts.arena import SharedArena, memory_folder
 from simcluster.scripts.messages import RankStart, ScriptEnded
@@ -31,7 +32,7 @@ from simcluster.scripts.rank.cluster_clock import install_clock
 from simcluster.scripts.rank.distributed import install_groups, torchrun_variables
 from simcluster.scripts.rank.gloo_group import GlooGroups
 from simcluster.scripts.rank.loader_time import install_loader
-from simcluster.scripts.rank.node_link import NodeLink, end_with_node, is_library, script_line
+from simcluster.scripts.rank.node_link import NodeLink, end_with_node, script_line
 from simcluster.scripts.rank.script_files import ScriptFiles, install_files
 from simcluster.scripts.rank.spawned_ranks import SpawnedRanks, install_spawn
 from simcluster.scripts.rank.step_count import StepCount
@@ -147,7 +148,7 @@ def _execute(start: RankStart) -> None:
 def _own_lines(error: BaseException) -> list[str]:
     """Return the traceback of *error* without the frames of libraries inside the script's."""
     summary = traceback.TracebackException.from_exception(error)
-    own = [frame for frame in summary.stack if not is_library(frame.filename)]
+    own = [frame for frame in summary.stack if is_users(frame.filename)]
     summary.stack = traceback.StackSummary.from_list(own or list(summary.stack))
     return list(summary.format())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache
@@ -16,19 +15,14 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import msgspec
-import torch
 
+from simcluster.documents.own_frames import is_users
 from simcluster.process.signals import kill_group
 from simcluster.scripts.arena import SharedArena
 from simcluster.scripts.messages import Answer, FromRank
 from simcluster.scripts.rank.work_meter import Meter
 
-_LIBRARIES = (
-    str(Path(torch.__file__).parent) + os.sep,
-    str(Path(__file__).parents[2]) + os.sep,
-    sysconfig.get_path("stdlib") + os.sep,
-    "<",
-)
+_is_users = lru_cache(maxsize=4096)(is_users)
 
 
 class NodeLink:
@@ -108,13 +102,7 @@ def script_place(innermost: FrameType) -> tuple[str, FrameType | None]:
     """Return the line of the script in the stack of *innermost*, and the frame of what that line calls, if any."""
     called = None
     for frame, line in walk_stack(innermost):
-        if not is_library(frame.f_code.co_filename):
+        if _is_users(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{line}", called
         called = frame
     return "", None
-
-
-@lru_cache(maxsize=4096)
-def is_library(file: str) -> bool:
-    """Return whether *file* is torch's, ours, or of Python's library: not of the script."""
-    return file.startswith(_LIBRARIES) or "site-packages" in file

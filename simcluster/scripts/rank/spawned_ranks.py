@@ -16,7 +16,7 @@ from typing import Any
 import torch.distributed as dist
 import torch.multiprocessing
 
-from simcluster.scripts.rank.node_link import is_library
+from simcluster.documents.own_frames import is_users
 
 _ENDED = SimpleNamespace(
     pid=None, returncode=0, poll=lambda: 0, wait=lambda timeout=None: 0, terminate=int, kill=int, close=int
@@ -86,7 +86,7 @@ def _of_script(real: Any, ranks: SpawnedRanks) -> Any:
     class ScriptProcess(real):  # type: ignore[misc]
         def __new__(cls, *args: Any, **more: Any) -> Any:
             code = getattr(more.get("target"), "__code__", None)
-            if cls is ScriptProcess and (code is None or is_library(code.co_filename)):
+            if cls is ScriptProcess and (code is None or not is_users(code.co_filename)):
                 return real(*args, **more)  # such as a worker of a DataLoader
             return super().__new__(cls)
 
