@@ -8,7 +8,7 @@ such a value gets NaN; one that decides by it is refused.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -24,7 +24,6 @@ from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from simcluster.scripts.rank.known_results import KnownResults, tensors_in
 from simcluster.scripts.rank.node_link import script_line
 from simcluster.scripts.rank.replacements import around
 from simcluster.scripts.rank.work_meter import DEVICE_OF, holds_parts
@@ -42,7 +41,6 @@ class ShapeMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._known = KnownResults(_FAKE)
         # What torch remembers of conversions hangs on to tensors, and a module's `to` then refuses to exchange them.
         self._converted = _FAKE.fake_tensor_converter.meta_converter.tensor_memo
         self._overwritten = WeakIdKeyDictionary()  # storages of integers that a tensor without values was written to
@@ -70,10 +68,10 @@ class ShapeMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return args[0].fake_device
         if holds_parts(types):
             return NotImplemented
-        given = list(tensors_in((*args, *kwargs.values())))
+        given = list(_tensors_in((*args, *kwargs.values())))
         if all(map(self._is_real, given)) if given else _takes_no_memory(func, kwargs):
             result = func(*args, **kwargs)
-            if all(map(self._is_real, tensors_in((result,)))):
+            if all(map(self._is_real, _tensors_in((result,)))):
                 return result  # otherwise integers have become floating-point numbers
         if func.namespace == _GROUP_CALLS:  # not torch's own stand-in, which would call no group
             return func.redispatch(_ON_CPU, *args, **kwargs)
@@ -82,7 +80,7 @@ class ShapeMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func._schema.is_mutable:
             self._note_written(func, args, kwargs)
         try:
-            result = self._known.of(func, types, args, kwargs)
+            result = _FAKE.dispatch(func, types, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
             raise _undecidable() from None
         self._converted.clear()
@@ -119,9 +117,17 @@ class ShapeMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for place, argument in enumerate(func._schema.arguments):
             if argument.is_write:
                 given = kwargs.get(argument.name) if argument.kwarg_only else args[place] if place < len(args) else None
-                for tensor in tensors_in((given,)):
+                for tensor in _tensors_in((given,)):
                     if self.has_values(tensor):
                         self._overwritten[tensor.untyped_storage()] = True
+
+
+def _tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors_in(value)
 
 
 def _takes_no_memory(func: Any, how: dict[str, Any]) -> bool:
