@@ -120,9 +120,6 @@ def _rounded(size_bytes: int) -> int:
 
 
 def memory_folder() -> Path:
-    """Make a private directory for an arena, in memory where the system has such a place.
-
-    Its name has the process that started this one, so that leftovers can be told apart.
-    """
+    """Make a private directory for an arena, in memory where the system has such a place; its name has this process."""
     shared = Path("/dev/shm")  # noqa: S108, a directory of its own is made there
-    return Path(tempfile.mkdtemp(prefix=f"simcluster-{os.getppid()}-", dir=shared if shared.is_dir() else None))
+    return Path(tempfile.mkdtemp(prefix=f"simcluster-{os.getpid()}-", dir=shared if shared.is_dir() else None))

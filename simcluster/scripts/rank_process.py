@@ -9,9 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from multiprocessing import forkserver, resource_tracker, util
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +18,7 @@ import msgspec
 from simcluster.process.platforms import need_unix
 from simcluster.process.signals import kill_group
 from simcluster.process.starting import way_to_start
-from simcluster.scripts.arena import SharedArena
+from simcluster.scripts.arena import SharedArena, memory_folder
 from simcluster.scripts.messages import Answer, FromRank, RankStart
 from simcluster.scripts.rank.main import run_rank
 
@@ -44,13 +42,15 @@ class RankProcess:
 
     def __init__(self, start: RankStart) -> None:
         self._start = start
-        self._memory: Path | None = None
+        self._memory = memory_folder()
+        self.arena = SharedArena(self._memory)
         context = _context(is_simulated=start.run.is_simulated)
         self._asked, asking = context.Pipe(duplex=False)
         answers, self._answering = context.Pipe(duplex=False)
         lifeline, self._lifeline = context.Pipe(duplex=False)
         self._places, places = context.Pipe(duplex=False)
-        self._process = context.Process(target=run_rank, args=(start, asking, answers, lifeline, places), name="script")
+        given = (start, self._memory, asking, answers, lifeline, places)
+        self._process = context.Process(target=run_rank, args=given, name="script")
         with _without_main():
             self._process.start()
         for end in (asking, answers, lifeline, places, start.output):
@@ -58,16 +58,8 @@ class RankProcess:
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode: Callable[[bytes], FromRank] = msgspec.msgpack.Decoder(FromRank).decode
 
-    @cached_property
-    def arena(self) -> SharedArena:
-        """The memory that the process shares, once it has called."""
-        assert self._memory is not None, "a call comes after the first message"
-        return SharedArena(self._memory)
-
     def next(self) -> FromRank:
         """Wait for the next message. Raise EOFError if the process has ended without one."""
-        if self._memory is None:
-            self._memory = Path(os.fsdecode(self._asked.recv_bytes()))
         if not self._asked.poll(SILENT_S):
             self._warn_of_silence()
         return self._decode(self._asked.recv_bytes())
@@ -97,13 +89,9 @@ class RankProcess:
             kill_group(self._process.pid)
         self._process.kill()  # it may have no group yet
         self._process.join()
-        with suppress(EOFError, OSError):
-            while self._memory is None:
-                self._memory = Path(os.fsdecode(self._asked.recv_bytes()))
         for pipe in (self._asked, self._answering, self._lifeline, self._places):
             pipe.close()
-        if self._memory is not None:
-            shutil.rmtree(self._memory, ignore_errors=True)
+        shutil.rmtree(self._memory, ignore_errors=True)
 
 
 def get_ready(*, is_simulated: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import os
 import random
 import sys
 import tempfile
@@ -83,7 +84,7 @@ def left_over(folder: Path = Path("/dev/shm")) -> list[str]:
     if server is None:
         return []
     ranks = [f"process {child.pid}" for child in psutil.Process(server).children(recursive=True)]
-    return ranks + [str(path) for path in folder.glob(f"simcluster-{server}-*")]
+    return ranks + [str(path) for path in folder.glob(f"simcluster-{os.getpid()}-*")]
 
 
 def main() -> int:

@@ -146,7 +146,7 @@ def test_shared_memory_that_is_full_is_an_error_with_the_size(tmp_path: Path, mo
 
 
 def test_a_killed_run_leaves_no_process_and_no_memory(tmp_path: Path) -> None:
-    text = "open(f'{sys.argv[1]}/{rank}', 'w').write(f'{os.getpid()} {os.getppid()}\\n')\nwhile True: pass\n"
+    text = "open(f'{sys.argv[1]}/{rank}', 'w').write(f'{os.getpid()}\\n')\nwhile True: pass\n"
     code = (
         "import sys; from pathlib import Path; from tests.scripts.running import pair, run_script\n"
         f"run_script(Path({str(script(text, tmp_path))!r}), Path({str(tmp_path / 'run')!r}), pair(), {str(tmp_path)!r})"
@@ -156,10 +156,11 @@ def test_a_killed_run_leaves_no_process_and_no_memory(tmp_path: Path) -> None:
     run = subprocess.Popen([sys.executable, str(tmp_path / "main.py")], env={**os.environ, "PYTHONPATH": str(ROOT)})
     files = [tmp_path / "0", tmp_path / "1"]
     wait_for(lambda: all(file.exists() and file.read_text().endswith("\n") for file in files))
-    ranks = [psutil.Process(int(file.read_text().split()[0])) for file in files]
-    server = files[0].read_text().split()[1]
+    ranks = [psutil.Process(int(file.read_text())) for file in files]
+    memory = Path("/dev/shm")
+    assert len(list(memory.glob(f"simcluster-{run.pid}-*"))) == 2
     run.send_signal(signal.SIGKILL)
     run.wait()
     psutil.wait_procs(ranks, timeout=60)
     assert not any(rank.is_running() for rank in ranks)
-    assert not list(Path("/dev/shm").glob(f"simcluster-{server}-*"))
+    assert not list(memory.glob(f"simcluster-{run.pid}-*"))

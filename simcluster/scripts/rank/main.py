@@ -24,9 +24,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from simcluster.documents.own_frames import is_users
 from simcluster.process.intra_op import use_one_thread
-from simcluster.scripts.arena import SharedArena, memory_folder
+from simcluster.scripts.arena import SharedArena
 from simcluster.scripts.messages import RankStart, ScriptEnded
 from simcluster.scripts.rank.cluster_clock import install_clock
 from simcluster.scripts.rank.distributed import install_groups, torchrun_variables
@@ -48,15 +47,13 @@ UNSTATED_BYTES = 80 << 30
 
 
 def run_rank(
-    start: RankStart, asking: Connection, answers: Connection, lifeline: Connection, places: Connection
+    start: RankStart, memory: Path, asking: Connection, answers: Connection, lifeline: Connection, places: Connection
 ) -> None:
     """Run the script; never return."""
     gc.freeze()  # the collector leaves what came with the fork alone, so that its memory stays shared
     if sys.platform != "win32":
         os.setsid()  # a Ctrl-C is the node program's, and processes of the script end with it
-    memory = memory_folder()
     threading.Thread(target=_hear_node, args=(lifeline, places, memory), daemon=True).start()
-    asking.send_bytes(os.fsencode(memory))
     for number in (1, 2):
         os.dup2(start.output.fileno(), number)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
@@ -133,7 +130,7 @@ def _run(start: RankStart, modes: Sequence[Mode], ranks: SpawnedRanks) -> Script
     except BaseException as error:
         error = error.with_traceback(_of_script(error))
         traceback.print_exception(error)
-        return ScriptEnded(code=1, error="".join(_own_lines(error)))
+        return ScriptEnded(code=1, error="".join(traceback.format_exception(error)))
     return ScriptEnded()
 
 
@@ -143,14 +140,6 @@ def _execute(start: RankStart) -> None:
         runpy.run_module(start.module, run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(start.script, run_name="__main__")
-
-
-def _own_lines(error: BaseException) -> list[str]:
-    """Return the traceback of *error* without the frames of libraries inside the script's."""
-    summary = traceback.TracebackException.from_exception(error)
-    own = [frame for frame in summary.stack if is_users(frame.filename)]
-    summary.stack = traceback.StackSummary.from_list(own or list(summary.stack))
-    return list(summary.format())
 
 
 def _of_script(error: BaseException) -> TracebackType | None:
