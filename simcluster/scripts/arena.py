@@ -1,7 +1,6 @@
 """Memory that a rank's process and its node program share: the tensors of calls are in it, and are never sent.
 
-It is a few files in a private directory of memory, each mapped by both sides. The rank decides what is where; the other
-side only looks at places that it is told. Sizes are checked before a place is looked at.
+The rank decides what is where; the other side only looks at places that it is told, after a check of their sizes.
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ from simcluster.scripts.messages import TensorPlace
 FIRST_BYTES, SEGMENT_BYTES = 1 << 20, 32 << 20
 """The size of the first segment, and the most of later ones, each twice as large as the one before it."""
 
-NOWHERE = -1
-"""The segment of a tensor without values: it has a shape, and no memory."""
-
+NOWHERE = -1  # the segment of a tensor without values: it has a shape, and no memory
 ALIGNED_BYTES = 64
 
 

@@ -38,7 +38,7 @@ class ScriptRun:
 
 @dataclass(frozen=True)
 class RankStart:
-    """The arguments of the process of number *rank*, in *run*.
+    """The arguments of the process of number *rank* of *size*, at *place*, in *run*.
 
     *script* is a file; if *module* is given, it is that module's, which is found from *root*. *folder* is where it was
     started, with the variables of *environment*; relative files that it writes go to *files*, if that is given and the
@@ -49,6 +49,8 @@ class RankStart:
 
     run: ScriptRun
     rank: int
+    size: int
+    place: RankPlace
     script: str
     module: str
     root: Path
@@ -62,16 +64,6 @@ class RankStart:
     cost: str
     loader: str
     meeting: tuple[str, int] | None = None
-
-    @property
-    def size(self) -> int:
-        """The number of ranks."""
-        return len(self.run.places)
-
-    @property
-    def place(self) -> RankPlace:
-        """The rank's own place."""
-        return self.run.places[self.rank]
 
 
 class Spent(msgspec.Struct, array_like=True, frozen=True):

@@ -1,8 +1,7 @@
 """The node program of a script's rank: it takes what the rank's process says, and does it on the cluster.
 
 It is an algorithm like others, so all that works on algorithms works on scripts. In the simulator the wait for a
-message of the process holds up the whole cluster, and that is what keeps it in step: no virtual time passes before
-every rank has said what it does next. Meanwhile the processes compute, on all cores.
+message of the process holds up the whole cluster: no virtual time passes before every rank has said what it does next.
 """
 
 from __future__ import annotations

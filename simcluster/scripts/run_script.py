@@ -71,14 +71,13 @@ def script_for(run: ScriptRun) -> Callable[..., Coroutine[Any, Any, None]]:
         """Run the program *file* with *args*; it is the module *module* if that is given.
 
         *cost*, in the simulator: what it computes is `counted` (FLOPs, bytes and operators, for the device of the
-        topology), `measured` (processor time here, by this machine's FLOP/s), or `free`. *loader*: the batches of a
-        DataLoader's workers are `free` or `measured` (their processor time here). *schedules*: those of the calls are
-        the library's `own`, or as torch's are with `gloo`, whose reduce-scatter moves as many bytes as its all-reduce.
-        *pass_local_rank*: with the argument --local-rank=N, as torch.distributed.launch does. *seed*: that of random,
-        numpy and torch; otherwise they keep their own. *folder* is that of the run, *restarts* the number so far. Rank
-        0 *prints* on the terminal, too.
+        topology), `measured` (processor time here, scaled to the device), or `free`. *loader*: the batches of a
+        DataLoader's workers are `free` or `measured`. *schedules*: those of the calls are the library's `own`, or as
+        torch's are with `gloo`. *pass_local_rank*: with the argument --local-rank=N. *seed*: that of random, numpy and
+        torch, which otherwise keep their own. *folder* is that of the run, *restarts* the number so far. Rank 0
+        *prints* on the terminal, too.
         """
-        here = place_here(Path(file))
+        here, place = place_here(Path(file)), run.places[node.rank]
         # A real node's own output is its log already, but for rank 0 with gloo.
         is_here = folder and (run.is_simulated or (run.is_gloo and node.rank == 0))
         log = Path(folder) / LOGS / f"{node.name}.log"
@@ -86,11 +85,12 @@ def script_for(run: ScriptRun) -> Callable[..., Coroutine[Any, Any, None]]:
         start = RankStart(
             run=run,
             rank=node.rank,
+            size=node.size,
+            place=place,
             script=str(here),
             module=module,
             root=root_of(here, module),
-            args=((f"--local-rank={run.places[node.rank].local_rank}",) if pass_local_rank else ())
-            + (*map(str, args),),
+            args=((f"--local-rank={place.local_rank}",) if pass_local_rank else ()) + (*map(str, args),),
             folder=Path.cwd(),
             environment=dict(os.environ),
             files=Path(folder) / FILES if folder else None,

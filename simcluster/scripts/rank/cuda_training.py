@@ -38,7 +38,7 @@ def number_on_cpu(device: Any) -> Any:
 
 def take_over_training() -> None:
     """Replace what torch would refuse without cuda."""
-    _replace_arguments(DistributedDataParallel, device_ids=_no_device, output_device=_no_device)
+    _replace_arguments(DistributedDataParallel, device_ids=lambda _: None, output_device=lambda _: None)
     _replace_arguments(FullyShardedDataParallel, device_id=lambda _: CPU)
     nn.SyncBatchNorm.forward = synchronized_forward
     DistributedDataParallel._passing_sync_batchnorm_handle = lambda self, module: None
@@ -89,10 +89,6 @@ def _mesh_on_cpu(device_type: str) -> Any:
     if device_type == "cuda":
         note_once("calls of a mesh of cuda are waited for where they are made; GPUs overlap some, as FSDP asks them to")
     return on_cpu(device_type)
-
-
-def _no_device(_: Any) -> None:
-    """Take any device that a wrapper is given, which has only one."""
 
 
 def _as_it_is(model: Any = None, **_: Any) -> Any:

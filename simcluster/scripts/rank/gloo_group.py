@@ -1,8 +1,6 @@
 """A process group of gloo's, for scripts under `--backend torch`: its calls, and waits for them, are noted and told.
 
-Nothing but notes is added: gloo makes each call as it would under torchrun, with its own schedules and sums. Those are
-what its docs/algorithms.md says (ring, halving-doubling, bcube), not those of `simcluster.collectives`, which the
-simulator times.
+Nothing but notes is added: gloo makes each call as it would under torchrun, with its own schedules and sums.
 """
 
 from __future__ import annotations

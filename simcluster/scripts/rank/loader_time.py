@@ -1,7 +1,6 @@
 """The time that the workers of a DataLoader take, in the simulator, where a batch would be there at once.
 
-By default they take none. If they are measured, each batch takes as much of the cluster's time as its worker took of
-the processor's. A worker begins a batch when it is asked for it and is done with the one before.
+If they are measured, each batch takes as much of the cluster's time as its worker took of the processor's.
 """
 
 from __future__ import annotations

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
 Mode: TypeAlias = AbstractContextManager[Any]
 
-UNSTATED_BYTES = 80 << 30
-"""The memory that `torch.cuda` speaks of where the topology states none."""
+UNSTATED_BYTES = 80 << 30  # what `torch.cuda` speaks of where the topology states no memory
 
 
 def run_rank(

@@ -1,7 +1,7 @@
 """Follows the memory of a script's tensors: the bytes of all storages that are alive, and the most that were.
 
-Only what operators return is seen: temporary memory inside of an operator is not. Storages are followed by weak
-references, so a tensor counts as long as anything holds it: an autograd graph, a bucket, an optimizer's state.
+Temporary memory inside of an operator is not seen. Storages are followed by weak references, so a tensor counts as long
+as anything holds it: an autograd graph, a bucket, an optimizer's state.
 """
 
 from __future__ import annotations

@@ -24,12 +24,10 @@ from simcluster.scripts.rank.node_link import NodeLink, refuse
 NAME = "simcluster"
 REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
 
-BARRIER_LABEL = -1
-"""The tag of the messages of a monitored barrier; those of scripts are not negative."""
+BARRIER_LABEL = -1  # the tag of messages of a monitored barrier; those of scripts are not negative
 
 _call_numbers = itertools.count()
 _group_numbers = itertools.count()
-
 
 _Group: Any = dist.ProcessGroup  # of which torch 2.13 declares less than it takes
 
@@ -149,8 +147,6 @@ class ScriptGroup(_Group):  # type: ignore[misc]
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> CallWork:
         return self._call("recv", [], _listed(tensors), label=tag)
-
-    # what torch asks of a group
 
     def getBackendName(self) -> str:
         return NAME

@@ -1,7 +1,7 @@
 """The working directory of a script: what it reads is where it was started, what it writes goes to the run folder.
 
-The script works in a copy of the tree around its directory that is made of links, so whatever reads follows them, also
-`../data`. What writes first puts a real directory in the place of a linked one, and takes away a linked file.
+The script works in a copy of the tree around its directory that is made of links, which all that reads follows. What
+writes first puts a real directory in the place of a linked one, and takes away a linked file.
 """
 
 from __future__ import annotations

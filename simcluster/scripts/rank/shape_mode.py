@@ -1,8 +1,7 @@
 """Timing only (`numerics: none`): a script runs with tensors that have sizes and no values, and take no memory.
 
-Integers and booleans keep their values as long as they come from integers alone: indices, tokens, seeds and lengths
-decide what a script does next. Floating-point tensors, and what is computed from them, have none. A script that prints
-such a value gets NaN; one that decides by it is refused.
+Integers and booleans that come from integers alone keep their values: indices, tokens and lengths decide what a script
+does next. A script that prints a value that is not computed gets NaN; one that decides by it is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scripts that start their ranks themselves: those are the cluster's ranks, and one of them is this process.
 
-`torch.multiprocessing.spawn(train, args=(size,), nprocs=size)` and `Process(target=train, args=(rank, size))` in a loop
-are the forms of the tutorials. Every rank's process runs the script up to there, and then only its own rank's function.
+Tutorials call `torch.multiprocessing.spawn`, or start a `Process` in a loop. Every rank's process runs the script up to
+there, and then only its own rank's function.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class StepCount:
 
 
 def _counted(frame: FrameType, *_: object) -> None:
-    """Mark, as its trace function, a frame that the script called, so that all calls in it count as one."""
+    """Mark, as its trace function, a frame whose calls count as one."""
 
 
 def _end(*_: object) -> NoReturn:
