@@ -106,8 +106,8 @@ def torchrun(
     processes, machines = _number("--nproc-per-node", nproc_per_node), _number("--nnodes", nnodes or "1")
     if topology is None:
         cluster: Any = _star(machines)
-        each = "1 rank" if processes == 1 else f"{processes} ranks that share it"
-        what = f"{machines} {'machine' if machines == 1 else 'machines'}, each an x86-laptop with {each}"
+        each = "1 rank" if processes == 1 else f"{processes} ranks"
+        what = f"1 x86-laptop with {each}" if machines == 1 else f"{machines} machines, each an x86-laptop with {each}"
         print(f"note: {what}, at 1 Gbps; --topology has others", file=sys.stderr)
     else:
         cluster = topology

@@ -156,8 +156,8 @@ def _record(plan: Experiment, job: ClusterJob, folder: Path, live: LiveFile, *, 
         error.seed, error.folder = plan.seed, None
         raise
     except KeyboardInterrupt as end:
-        kept = f"this run has no results; what its ranks printed and wrote is in {folder}"
-        without = [kept if plan.algorithm_name == SCRIPT else NOT_KEPT]
+        place = f"; what its ranks printed and wrote is in {folder}" if folder.is_dir() else ""
+        without = [f"this run has no results{place}" if plan.algorithm_name == SCRIPT else NOT_KEPT]
         for line in _ways_on(plan, folder) if plan.checkpoint is not None else without:
             end.add_note(line)
         raise

@@ -29,7 +29,7 @@ class Restarts:
         self.job = self._first = job
         self._most = most
         self._first_began_s = self._happened_s = self._began_s
-        self._earlier: list[dict[str, str]] = []
+        self._earlier: list[dict[str, Any]] = []
         self._faults: list[dict[str, Any]] = []
 
     def again(self, record: RunRecord) -> bool:
@@ -57,7 +57,8 @@ class Restarts:
             time_s=None if first.time_s is None else first.time_s - later_s,
             faults=tuple(fault for fault in to_come if fault.step is None or fault.spec not in happened),
         )
-        self._earlier.append({"error": f"{type(record.error).__name__}: {record.error}", "begins_again": place})
+        error = f"{type(record.error).__name__}: {record.error}"
+        self._earlier.append({"error": error, "lasted_s": record.elapsed_s, "begins_again": place})
         log.warning("restart %d of %d, from %s: %s", len(self._earlier), self._most, place, record.error)
         return True
 

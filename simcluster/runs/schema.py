@@ -72,6 +72,7 @@ class FaultRow(Struct):
 class Restart(Struct):
     error: Text
     begins_again: Word
+    lasted_s: Seconds = 0.0
 
 
 class Regroup(Struct):

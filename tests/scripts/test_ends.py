@@ -71,6 +71,7 @@ def test_a_restart_begins_at_the_scripts_own_checkpoint_as_under_torchrun(tmp_pa
     (restart,) = run.summary["restarts"]
     assert restart["begins_again"] == "the script's own files"
     assert "rank 1 (b) is lost: crashed by the fault plan" in restart["error"]
+    assert restart["lasted_s"] == pytest.approx(0.035, abs=1e-9), "over a link without latency the other hears at once"
 
 
 def test_a_script_may_catch_the_loss_of_a_rank(tmp_path: Path) -> None:

@@ -23,7 +23,10 @@ def misuse_of(error: Any) -> Problem:
     if kind == "NoSuchOption":
         options = [option for param in command.params for option in (*param.opts, *param.secondary_opts)]
         options = [option for option in options if option.startswith("-")]  # arguments have names, too
-        return Problem(error.option_name, "unknown option", nearest(error.option_name, [*options, "--help"]))
+        expected = nearest(error.option_name, [*options, "--help"])
+        if {"--script", "-m"} & set(error.ctx.args + sys.argv):
+            expected = f"{expected} Arguments of the script follow `--`."
+        return Problem(error.option_name, "unknown option", expected)
     param = getattr(error, "param", None)
     if kind == "MissingParameter" and param is not None:
         name = param.opts[-1] if param.opts[0].startswith("-") else param.metavar or param.name.upper()

@@ -62,7 +62,9 @@ def print_finished(finished: RunFolder, *, as_json: bool) -> None:
     for row in summary.get("regroups") or ():
         print(f"  regrouped at step {row['step']}: {', '.join(row['members'])}")
     for row in summary.get("restarts") or ():
-        print(f"  restarted from {row['begins_again']}: {row['error']}")
+        uncounted = "" if summary.get("resumed") else ", not counted above"
+        lasted = f" after {words.seconds(row['lasted_s'])}{uncounted}" if "lasted_s" in row else ""
+        print(f"  restarted from {row['begins_again']}{lasted}: {row['error']}")
     report = finished.folder / "report.html"
     print(f"  {report if report.exists() else finished.folder}")
 

@@ -89,6 +89,9 @@ def read_algorithm(
     world = World(reading.folder, tuple(cluster.workers), seed) if cluster is not None else None
     known = ALGORITHMS | _of_script(reading, script_for(script))
     function, block, settings = _function(reading, "algorithm", known, seed, {"world": world})
+    if SCRIPT in known:  # its user wrote a block `script`
+        for number, problem in enumerate(reading.problems[before:], before):
+            reading.problems[number] = replace(problem, key=problem.key.replace("algorithm", SCRIPT, 1))
     if function is not None:
         reading.collect(lambda: check_algorithm(function, "algorithm"))
     if cluster is not None and len(reading.problems) == before:
