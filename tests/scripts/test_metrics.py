@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import simcluster
-from simcluster.errors import RunError
+from simcluster.cli.app import app
+from simcluster.errors import RunError, UsageError
 from tests.scripts.running import pair
 
 UNLIKE = """
@@ -50,3 +52,21 @@ def test_the_nearest_that_a_script_came_to_its_goal_is_of_its_lowest_rank(tmp_pa
     asked = {"script": {"file": str(tmp_path / "unlike.py"), "args": [0]}, "topology": pair()}
     with pytest.raises(RunError, match=r"the best loss was 4\)"):  # 12 / 3 of rank 0, not 6 / 3 of rank 1
         simcluster.whatif(asked, goal="time-to-loss=1", out=tmp_path / "whatif", report=False)
+
+
+def test_a_sweep_of_a_script_over_nodes_has_no_speed_up_by_samples_and_says_what_to_draw(tmp_path: Path) -> None:
+    (tmp_path / "alone.py").write_text("import time\ntime.sleep(1)\n")
+    star = {"generator": "star", "workers": 1, "device": "mac-mini-m4", "bandwidth": "1 Gbps", "latency": "1 ms"}
+    asked = {"script": str(tmp_path / "alone.py"), "topology": star}
+    swept = simcluster.sweep(asked, {"topology.workers": [2, 3]}, out=tmp_path / "sweep", jobs=1, report=False)
+    for name in ("speedup", "efficiency"):
+        done = CliRunner().invoke(app, ["figure", str(swept.folder), name, "--out", str(tmp_path / "figure.html")])
+        assert isinstance(done.exception, UsageError)  # exit code 2
+        assert str(done.exception) == (
+            "by=elapsed_s: this compares samples per second, and only a script knows its samples; "
+            "draw `simcluster figure SWEEP against y=elapsed_s`, or sweep with a target and by=time_to_target_s"
+        )
+    drawn = CliRunner().invoke(
+        app, ["figure", str(swept.folder), "against", "y=elapsed_s", "--out", str(tmp_path / "figure.html")]
+    )
+    assert (drawn.exit_code, (tmp_path / "figure.html").is_file()) == (0, True)
