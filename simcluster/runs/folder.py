@@ -262,7 +262,8 @@ def judged(metrics: pd.DataFrame, summary: Mapping[str, Any], name: str) -> pd.D
         return metrics[metrics["name"] == f"eval_{name}"]
     rows = metrics[metrics["name"] == name]
     ranks = rows["node"].map({node: numbers["rank"] for node, numbers in summary["nodes"].items()})
-    return rows[ranks == ranks.min()]
+    found: pd.DataFrame = rows[ranks == ranks.min()]
+    return found
 
 
 def read_safetensors(content: bytes) -> dict[str, Tensor]:
