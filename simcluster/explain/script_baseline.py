@@ -15,6 +15,7 @@ from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.run import run
 from simcluster.results import Run
 from simcluster.runs import words
+from simcluster.runs.calls import step_s
 
 ALONE = "alone"
 """Where the run of one rank is, in the folder of that of all."""
@@ -26,21 +27,16 @@ SAMPLES = "Only the script knows its samples, and one rank may have had others: 
 class OneScript:
     """What a run of a script took: *elapsed_s* for *steps*; *compute_s* of the node that also works alone.
 
-    *loss* is the last that its first rank logged, if it did.
+    A step takes *step_s*, and that node computes for *step_compute_s* of it, without the script's start. *loss* is that
+    of the run.
     """
 
     elapsed_s: float
     steps: int
+    step_s: float
     compute_s: float
+    step_compute_s: float
     loss: float | None
-
-    @property
-    def step_s(self) -> float:
-        return self.elapsed_s / max(self.steps, 1)
-
-    @property
-    def step_compute_s(self) -> float:
-        return self.compute_s / max(self.steps, 1)
 
 
 @dataclass(frozen=True)
@@ -118,14 +114,27 @@ def script_baseline(plan: Experiment, done: Run, node: str | None) -> ScriptBase
     except RunError as error:
         error.add_note(f"this was the run with {alone} as its only rank")
         raise
-    return ScriptBaseline(done, alone, len(names), _of_run(done, names[0], alone), _of_run(by_itself, alone, alone))
+    return ScriptBaseline(done, alone, len(names), _of_run(done, alone), _of_run(by_itself, alone))
 
 
-def _of_run(done: Run, first: str, node: str) -> OneScript:
-    summary, metrics = done.summary, done.metrics
-    losses = metrics[(metrics["name"] == "loss") & (metrics["node"] == first)]["value"]
-    loss = float(losses.iloc[-1]) if len(losses) else None
-    return OneScript(float(summary["elapsed_s"]), summary["steps"], summary["nodes"][node]["compute_s"], loss)
+def _of_run(done: Run, node: str) -> OneScript:
+    summary, of_node, median_s = done.summary, done.summary["nodes"][node], step_s(done.calls)
+    elapsed_s, steps, compute_s = float(summary["elapsed_s"]), summary["steps"], of_node["compute_s"]
+    took_s = elapsed_s / max(steps, 1) if median_s is None else median_s
+    of_step_s = _step_compute_s(done, of_node["rank"])
+    if of_step_s is None:
+        of_step_s = compute_s / max(steps, 1)
+    return OneScript(elapsed_s, steps, took_s, compute_s, of_step_s, summary["loss"])
+
+
+def _step_compute_s(done: Run, rank: int) -> float | None:
+    """Return the mean time that *rank* computes in a step; None if the record of *done* has not all of it."""
+    steps = [span for of, span in done.calls if of == rank and span.kind == "step"]
+    if not steps or done.rests:
+        return None
+    start_s, end_s = steps[0].start_s, steps[-1].end_s
+    computing = [span for of, span in done.spans if of == rank and span.kind == "compute"]
+    return sum(max(0.0, min(span.end_s, end_s) - max(span.start_s, start_s)) for span in computing) / len(steps)
 
 
 def on_one_node(document: Mapping[str, Any], node: str) -> dict[str, Any]:
@@ -141,4 +150,5 @@ def on_one_node(document: Mapping[str, Any], node: str) -> dict[str, Any]:
 
 
 def _took(one: OneScript) -> str:
-    return f"{words.seconds(one.elapsed_s)}: {words.plural(one.steps, 'step')} of {words.seconds(one.step_s)}"
+    steps = words.plural(one.steps, "step")
+    return f"{words.seconds(one.elapsed_s)} for {steps}, {words.seconds(one.step_s)} for one of them"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import read
 from simcluster.paths.last_run import last_run
+from simcluster.runs.calls import SCRIPT
 from simcluster.runs.record import Span
 from simcluster.runs.rows import Rows, arrow_table, read_rows
 from simcluster.runs.schema import summary_of, trace_of
@@ -249,6 +250,19 @@ def read_table(folder: Path, name: str, columns: Mapping[str, str], what: str = 
                 raise ValueError(f"{found[column].dtype} in column {column!r}")
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         raise _damaged(folder / name, f"{what} ({error})") from error
+    return found
+
+
+def judged(metrics: pd.DataFrame, summary: Mapping[str, Any], name: str) -> pd.DataFrame:
+    """Return the rows of *metrics* that are *name* of the run of *summary*: those of its evaluation.
+
+    Of a script's run, they are those of the lowest rank that logged *name*.
+    """
+    if summary["algorithm"] != SCRIPT:
+        return metrics[metrics["name"] == f"eval_{name}"]
+    rows = metrics[metrics["name"] == name]
+    ranks = rows["node"].map({node: numbers["rank"] for node, numbers in summary["nodes"].items()})
+    found: pd.DataFrame = rows[ranks == ranks.min()]
     return found
 
 

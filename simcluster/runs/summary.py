@@ -67,10 +67,11 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
     for package in ("torch", "numpy", "simpy"):
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-    judged = record.standing.metrics if record.nodes else []
-    loss, accuracy = LOSS, ACCURACY
-    if label(config["algorithm"]) == SCRIPT:  # what any of its ranks has logged
-        judged, loss, accuracy = metrics, "loss", "accuracy"
+    if label(config["algorithm"]) == SCRIPT:
+        loss, accuracy = (_last(_of_lowest_rank(record.nodes, name), name) for name in ("loss", "accuracy"))
+    else:
+        judged = record.standing.metrics if record.nodes else []
+        loss, accuracy = _last(judged, LOSS), _last(judged, ACCURACY)
     of_nodes, (steps, updates) = bills(topology, record), steps_of(record)
     summary: dict[str, Any] = {
         "name": config["name"],
@@ -85,8 +86,8 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         "wall_s": record.wall_s,
         "steps": steps,
         **({} if updates is None else {"updates": updates}),
-        "loss": _last(judged, loss),
-        "accuracy": _last(judged, accuracy),
+        "loss": loss,
+        "accuracy": accuracy,
         "messages_sent": sum(node.messages_sent for node in record.nodes),
         "bytes_sent": sum(node.bytes_sent for node in record.nodes),
         "control_bytes": sum(node.control_bytes for node in record.nodes),
@@ -157,6 +158,12 @@ def _node(node: NodeRecord, bill: Bill) -> dict[str, Any]:
         **({"incarnation": node.incarnation} if node.incarnation else {}),
         **({"numerics": node.numerics} if node.numerics else {}),
     }
+
+
+def _of_lowest_rank(nodes: Sequence[NodeRecord], name: str) -> list[Metric]:
+    """Return the metrics of the lowest rank that recorded one named *name*."""
+    found = [node for node in nodes if any(metric.name == name for metric in node.metrics)]
+    return min(found, key=lambda node: node.rank).metrics if found else []
 
 
 def _last(metrics: list[Metric], name: str) -> float | None:

@@ -40,9 +40,8 @@ from simcluster.paths.inside import opened, read, write_whole
 from simcluster.process.kernels import heed_portable
 from simcluster.process.starting import way_to_start
 from simcluster.results import Sweep
-from simcluster.runs.calls import SCRIPT
 from simcluster.runs.destination import check_links, check_writable
-from simcluster.runs.folder import METRIC_COLUMNS, METRICS, SOURCE, SUMMARY, read_summary, read_table
+from simcluster.runs.folder import METRIC_COLUMNS, METRICS, SOURCE, SUMMARY, judged, read_summary, read_table
 from simcluster.runs.sweep.sweep_folder import LOGS, POINTS, SWEEP, TABLE_CSV, TABLE_PARQUET
 from simcluster.runs.sweep.swept_columns import columns_of
 from simcluster.sweeps.axes import Axis, read_axes
@@ -299,8 +298,7 @@ def _measured(folder: Path, target: Mapping[str, float] | None) -> dict[str, Any
     staleness = summary.get("staleness") or {}
     row |= {"staleness_mean": staleness.get("mean"), "staleness_max": staleness.get("max")}
     if target:
-        prefix = "" if summary.get("algorithm") == SCRIPT else "eval_"
-        row[TARGET_COLUMN] = _reached_s(folder, target, prefix) if summary else None
+        row[TARGET_COLUMN] = _reached_s(folder, target, summary) if summary else None
     row |= {name: summary.get(name) for name in ("weights_sha256", "trace_sha256")}
     return row | {"error": _error(folder, summary), "run": folder.name}
 
@@ -315,15 +313,12 @@ def _error(folder: Path, summary: Mapping[str, Any]) -> str | None:
     return "never ran"
 
 
-def _reached_s(folder: Path, target: Mapping[str, float], prefix: str) -> float | None:
-    """Return when metrics, named with *prefix*, first reached every value of *target*; losses must fall, others rise.
-
-    They are of rank 0's evaluation, or those that a script logs.
-    """
+def _reached_s(folder: Path, target: Mapping[str, float], summary: Mapping[str, Any]) -> float | None:
+    """Return when the run of *summary* first reached every value of *target*; losses must fall, others rise."""
     metrics = read_table(folder, METRICS, METRIC_COLUMNS)
     reached: list[float] = []
     for name, wanted in target.items():
-        rows = metrics[metrics["name"] == f"{prefix}{name}"]
+        rows = judged(metrics, summary, name)
         good = rows[rows["value"] <= wanted] if "loss" in name else rows[rows["value"] >= wanted]
         if good.empty:
             return None

@@ -30,7 +30,8 @@ from simcluster.experiment.read.given import (
 from simcluster.experiment.read.read import read_experiment
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
-from simcluster.runs.folder import SOURCE, RunFolder
+from simcluster.runs.calls import SCRIPT
+from simcluster.runs.folder import SOURCE, RunFolder, judged
 from simcluster.runs.sweep.sweep_folder import ANSWER, LOGS, POINTS
 from simcluster.sweeps.axes import read_axes
 from simcluster.sweeps.engines import Engine, checked_jobs, engine
@@ -298,7 +299,10 @@ def _nearest(goal: Goal, swept: PlannedSweep) -> tuple[str, str]:
     if not goal.learns:
         return "", goal.missing()
     name = goal.name.removeprefix("time-to-")
-    tables = [run.metrics for run in swept.runs if run is not None]
+    runs = [run for run in swept.runs if run is not None]
+    tables = [
+        judged(run.metrics, run.summary, name) if run.summary["algorithm"] == SCRIPT else run.metrics for run in runs
+    ]
     values = [value for table in tables for value in table.loc[table["name"].isin((name, f"eval_{name}")), "value"]]
     if not values:
         return f" (no evaluation of this workload gives {name})", f"a workload with {name}, or another goal"

@@ -18,6 +18,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.reports.figure_style import measure_axis, named, styled, titled
 from simcluster.reports.sweeps.figures import MARK, draw_lines, known
 from simcluster.reports.sweeps.lines import SweptLine, SweptScale, first_of, groups, others_than, scale_of
+from simcluster.runs.calls import SCRIPT
 from simcluster.runs.folder import size_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class SpeedUps:
 
 
 def speed_ups(table: pd.DataFrame, keys: Sequence[str], runs: Sequence[RunFolder | None], x: str, by: By) -> SpeedUps:
-    """Raise UsageError if runs were stopped by time, so that their times are not comparable."""
+    """Raise UsageError if times of runs are not comparable: some were stopped by time, or samples are unknown."""
     rates = [_work(run, by) / time_s if run and time_s else np.nan for run, time_s in zip(runs, table[by], strict=True)]
     rows = table.assign(nodes=_nodes(runs), rate=rates)
     scale, place = scale_of(table, x)
@@ -81,6 +82,10 @@ def _work(run: RunFolder, by: By) -> float:
     """Return the work of *run* in units comparable within a sweep: samples trained on, or 1 for reaching a target."""
     if by == "time_to_target_s":
         return 1.0
+    if run.summary["algorithm"] == SCRIPT:
+        why = "this compares samples per second, and only a script knows its samples"
+        works = "draw `simcluster figure SWEEP against y=elapsed_s`, or sweep with a target and by=time_to_target_s"
+        raise UsageError(Problem("by=elapsed_s", f"{why}; {works}", ""))
     config: Mapping[str, Any] = run.config
     stop = config["stop"]
     if stop.get("time") is not None:
