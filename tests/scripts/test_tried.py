@@ -136,6 +136,7 @@ def test_devices_named_by_numbers_and_scaled_halves_work_without_values_too(
     ("keys", "told"),
     [
         ({"script": {"cost": "measured"}, "numerics": "none"}, "script.cost: found measured, expected counted or free"),
+        ({"script": {"cost": "fast"}}, "script.cost: found 'fast', expected 'counted', 'measured' or 'free'"),
         ({"script": {"arg": []}}, "script.arg: unknown key; did you mean 'args'?"),
         ({"arg": []}, "arg: unknown key"),
         ({"algorithm": {"name": "edp"}}, "algorithm: found edp, expected no such key with `script`"),

@@ -89,14 +89,22 @@ def read_algorithm(
     world = World(reading.folder, tuple(cluster.workers), seed) if cluster is not None else None
     known = ALGORITHMS | _of_script(reading, script_for(script))
     function, block, settings = _function(reading, "algorithm", known, seed, {"world": world})
-    if SCRIPT in known:  # its user wrote a block `script`
-        for number, problem in enumerate(reading.problems[before:], before):
-            reading.problems[number] = replace(problem, key=problem.key.replace("algorithm", SCRIPT, 1))
+    if SCRIPT in known:
+        reading.problems[before:] = [_in_block_script(reading, problem) for problem in reading.problems[before:]]
     if function is not None:
         reading.collect(lambda: check_algorithm(function, "algorithm"))
     if cluster is not None and len(reading.problems) == before:
         report_settings(reading, lambda: facts_of(function).world(len(cluster.workers), settings))
     return function, block, settings
+
+
+def _in_block_script(reading: Reading, problem: Problem) -> Problem:
+    """Return *problem* of the algorithm where its user wrote it: in the block `script`."""
+    key = problem.key.replace("algorithm", SCRIPT, 1)
+    if problem.line is None:
+        return replace(problem, key=key)
+    line, column = reading.document.mark(tuple(key.split("."))) or (None, None)
+    return replace(problem, key=key, line=line, column=column)
 
 
 def _of_script(reading: Reading, function: Function) -> dict[str, Function]:
