@@ -258,7 +258,7 @@ def judged(metrics: pd.DataFrame, summary: Mapping[str, Any], name: str) -> pd.D
 
     Of a script's run, they are those of the lowest rank that logged *name*.
     """
-    if summary["algorithm"] != SCRIPT:
+    if summary.get("algorithm") != SCRIPT:
         return metrics[metrics["name"] == f"eval_{name}"]
     rows = metrics[metrics["name"] == name]
     ranks = rows["node"].map({node: numbers["rank"] for node, numbers in summary["nodes"].items()})
