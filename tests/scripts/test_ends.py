@@ -82,14 +82,18 @@ def test_a_script_may_catch_the_loss_of_a_rank(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_says_where_the_files_of_the_script_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, made = tmp_path / "run", [False]
+
     def interrupted(job: object) -> None:
+        if made[0]:
+            folder.mkdir()
         raise KeyboardInterrupt
 
     monkeypatch.setattr("simcluster_backends.sim.run_cluster", interrupted)
-    with pytest.raises(KeyboardInterrupt) as end:
-        run_script(script("", tmp_path), tmp_path / "run", pair())
-    told = f"this run has no results; what its ranks printed and wrote is in {tmp_path / 'run'}"
-    assert getattr(end.value, "__notes__", []) == [told]
+    for made[0], more in ((False, ""), (True, f"; what its ranks printed and wrote is in {folder}")):
+        with pytest.raises(KeyboardInterrupt) as end:
+            run_script(script("", tmp_path), folder, pair())
+        assert getattr(end.value, "__notes__", []) == [f"this run has no results{more}"]
 
 
 def test_forks_are_no_ranks_and_processes_that_stay_end_with_their_rank(tmp_path: Path) -> None:

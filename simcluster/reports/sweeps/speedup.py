@@ -82,7 +82,7 @@ def _work(run: RunFolder, by: By) -> float:
     """Return the work of *run* in units comparable within a sweep: samples trained on, or 1 for reaching a target."""
     if by == "time_to_target_s":
         return 1.0
-    if run.summary["algorithm"] == SCRIPT:
+    if run.summary.get("algorithm") == SCRIPT:
         why = "this compares samples per second, and only a script knows its samples"
         works = "draw `simcluster figure SWEEP against y=elapsed_s`, or sweep with a target and by=time_to_target_s"
         raise UsageError(Problem("by=elapsed_s", f"{why}; {works}", ""))

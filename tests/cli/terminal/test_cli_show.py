@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 TINY = ("--set", "workload=quadratic", "--set", "stop.steps=4", "--no-report")
@@ -19,7 +20,9 @@ def test_it_says_where_a_run_began_again_and_after_what(command: Any) -> None:
     crash = "faults=[{kind: crash, node: pi4, at: 1 us}]"
     code, out, _ = command("run", "quickstart", *TINY, "--algorithm", "zero", "--set", crash, "--max-restarts", "1")
     assert code == 0
-    assert "  restarted from the start: PeerLost: rank 4 (pi4) is lost: crashed by the fault plan\n" in out
+    lost = "PeerLost: rank 4 (pi4) is lost: crashed by the fault plan"
+    told = rf"^  restarted from the start after \S+ [mu]s, not counted above: {re.escape(lost)}$"
+    assert re.search(told, out, re.MULTILINE)
     assert "without" not in out
 
 
