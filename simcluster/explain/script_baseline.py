@@ -25,7 +25,7 @@ SAMPLES = "Only the script knows its samples, and one rank may have had others: 
 
 @dataclass(frozen=True)
 class OneScript:
-    """What a run of a script took: *elapsed_s* for *steps*; *compute_s* of the node that also works alone.
+    """The times of a run of a script: *elapsed_s* for *steps*; *compute_s* of the node that also works alone.
 
     A step takes *step_s*, and that node computes for *step_compute_s* of it, without the script's start. *loss* is that
     of the run.

@@ -52,7 +52,7 @@ NEEDED: Final = (CONFIG, METRICS, TRACE, SUMMARY)
 SOURCE: Final = "source"
 """The user's functions that had no file: see simcluster.documents.captured."""
 FILES: Final = "files"
-"""What a script has written to relative paths."""
+"""The files that a script has written to relative paths."""
 SHARDS: Final = "shards"
 SUMMARY_BYTES: Final = 128 << 20
 TRACE_BYTES: Final = 2 << 30

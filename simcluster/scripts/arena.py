@@ -110,7 +110,7 @@ def bytes_of(place: TensorPlace) -> int:
 
 
 def _rounded(size_bytes: int) -> int:
-    """Return a size of which few kinds are in use, so that freed memory fits again: powers of two in eighths."""
+    """Round up to an eighth of a power of two: sizes are few then, and freed memory fits again."""
     size_bytes = max(size_bytes, ALIGNED_BYTES)
     step = max(ALIGNED_BYTES, 1 << max(0, size_bytes.bit_length() - 4))
     return -(-size_bytes // step) * step

@@ -89,7 +89,7 @@ class TensorPlace(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RankMessage(msgspec.Struct, tag_field="kind", kw_only=True):
-    """What every message of a rank has: *spent*, and the line of the script that it comes from."""
+    """The parts of every message of a rank: *spent*, and the line of the script that it comes from."""
 
     spent: Spent = Spent()
     line: str = ""

@@ -33,11 +33,11 @@ def log_output(file: Path, *, is_new: bool) -> Connection:
 
 
 @contextmanager
-def shown_meanwhile(file: Path) -> Iterator[None]:
-    """Show on stderr what a rank appends to its log *file* meanwhile, without the library's own log lines."""
+def shown_meanwhile(file: Path, *, has_own_lines: bool = True) -> Iterator[None]:
+    """Show on stderr what a rank appends to its log *file* meanwhile, without lines of ours if it *has_own_lines*."""
     is_over = threading.Event()
     begin = file.stat().st_size if file.is_file() else 0  # an earlier run's lines
-    thread = threading.Thread(target=_follow, args=(file, begin, is_over), daemon=True)
+    thread = threading.Thread(target=_follow, args=(file, begin, is_over, has_own_lines), daemon=True)
     thread.start()
     try:
         yield
@@ -46,7 +46,7 @@ def shown_meanwhile(file: Path) -> Iterator[None]:
         thread.join(END_S)
 
 
-def _follow(file: Path, place: int, is_over: threading.Event) -> None:
+def _follow(file: Path, place: int, is_over: threading.Event, has_own_lines: bool) -> None:
     was_over = False
     while not was_over:
         was_over = is_over.wait(LOOK_S)  # once more after the end: the last lines
@@ -57,6 +57,6 @@ def _follow(file: Path, place: int, is_over: threading.Event) -> None:
                 del lines[-1]
             place += sum(map(len, lines))
             for line in lines:
-                if not _OF_A_LOG.match(line):
+                if not (has_own_lines and _OF_A_LOG.match(line)):
                     sys.stderr.write(line.decode(errors="replace"))
             sys.stderr.flush()

@@ -29,7 +29,7 @@ SILENT_S, ANSWER_S = 30.0, 2.0
 _LEAST_PRELOADED = ["simcluster.scripts.rank_process", "simcluster.scripts.rank.main"]
 PRELOADED = [*_LEAST_PRELOADED, "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor"]
 _SIMULATED = ["simcluster.scripts.rank.cuda_stand_in", "simcluster.scripts.rank.shape_mode"]
-"""What the ranks of most scripts need: loaded once, it takes time and memory once.
+"""The modules that most scripts need: loaded once, it takes time and memory once.
 
 A real node that is not forked from another process has one rank, and loads the least.
 """

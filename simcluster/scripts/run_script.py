@@ -74,8 +74,7 @@ def script_for(run: ScriptRun) -> Callable[..., Coroutine[Any, Any, None]]:
         topology), `measured` (processor time here, scaled to the device), or `free`. *loader*: the batches of a
         DataLoader's workers are `free` or `measured`. *schedules*: those of the calls are the library's `own`, or as
         torch's are with `gloo`. *pass_local_rank*: with the argument --local-rank=N. *seed*: that of random, numpy and
-        torch, which otherwise keep their own. *folder* is that of the run, *restarts* the number so far. Rank 0
-        *prints* on the terminal, too.
+        torch, which else keep their own. *folder* is the run's, *restarts* the number so far. Rank 0 *prints* here.
         """
         here, place = place_here(Path(file)), run.places[node.rank]
         # A real node's own output is its log already, but for rank 0 with gloo.
@@ -100,7 +99,8 @@ def script_for(run: ScriptRun) -> Callable[..., Coroutine[Any, Any, None]]:
             cost=cost,
             loader=loader,
         )
-        with shown_meanwhile(log) if is_here and prints and node.rank == 0 else nullcontext():
+        own = shown_meanwhile(log, has_own_lines=not run.is_simulated)
+        with own if is_here and prints and node.rank == 0 else nullcontext():
             await (run_with_gloo(node, start) if run.is_gloo else run_on_cluster(node, start, schedules))
 
     return script

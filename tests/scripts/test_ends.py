@@ -96,6 +96,14 @@ def test_ctrl_c_says_where_the_files_of_the_script_are(tmp_path: Path, monkeypat
         assert getattr(end.value, "__notes__", []) == [f"this run has no results{more}"]
 
 
+def test_the_simulator_shows_all_that_rank_0_prints_lines_like_those_of_a_log_too(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = "2026-01-01 00:00:00,000 INFO epoch 1"
+    run_script(script(f"print({line!r}, flush=True)\n", tmp_path), tmp_path / "run", pair())
+    assert line in capfd.readouterr().err.splitlines()
+
+
 def test_forks_are_no_ranks_and_processes_that_stay_end_with_their_rank(tmp_path: Path) -> None:
     run_script(script(ODD, tmp_path), tmp_path / "run", pair())
     told = f"{tmp_path / 'script.py'}:9: a process that the script has forked is no rank of the cluster"

@@ -17,7 +17,7 @@ from simcluster.scripts.rank.node_link import NodeLink
 from simcluster.scripts.rank.replacements import around
 
 EPOCH_S = 1_767_225_600.0
-"""What time.time() says at the start of a run, 2026-01-01: the same in every run."""
+"""The answer of time.time() at the start of every run: 2026-01-01."""
 
 _NS = 1_000_000_000
 

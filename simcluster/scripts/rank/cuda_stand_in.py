@@ -24,7 +24,7 @@ from simcluster.scripts.rank.memory_meter import MemoryMeter
 from simcluster.scripts.rank.node_link import refuse
 
 CUDA_VERSION, NCCL_VERSION = "12.8", (2, 27, 3)
-"""What scripts hear that ask whether theirs are new enough: the versions that torch 2.9 came with."""
+"""The versions that torch 2.9 came with, for scripts that ask."""
 
 _MOVES = frozenset({"to", "type"})
 _STAYING = frozenset({torch.Tensor.cuda, torch.Tensor.pin_memory})
@@ -33,7 +33,7 @@ _DEVICE_LIKE = frozenset({str, int, torch.device})
 
 @dataclass(frozen=True)
 class StandInDevice:
-    """What `torch.cuda.get_device_properties` says of the topology's device."""
+    """The answer of `torch.cuda.get_device_properties`."""
 
     name: str
     total_memory: int

@@ -21,7 +21,7 @@ from simcluster.documents.own_frames import is_users
 _ENDED = SimpleNamespace(
     pid=None, returncode=0, poll=lambda: 0, wait=lambda timeout=None: 0, terminate=int, kill=int, close=int
 )  # fmt: skip
-"""What stands for the process of another rank: it has ended well."""
+"""Stands for the process of another rank, which has ended well."""
 
 
 class SpawnedRanks:

@@ -1,4 +1,4 @@
-"""What a script's computing costs: counted from what torch dispatches, or measured as processor time, or free."""
+"""The cost of a script's computing: counted from what torch dispatches, or measured as processor time, or free."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simcluster.scripts.rank.memory_meter import MemoryMeter
 COUNTED, MEASURED, FREE = COSTS = ("counted", "measured", "free")
 
 DEVICE_OF = torch.ops.prim.device.default
-"""What torch asks of tensors without values, which outnumbers their operators."""
+"""Torch asks tensors without values for their device more often than it calls operators on them."""
 
 _processor_s = time.thread_time  # of the real clock: the script's own is the cluster's
 
