@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,17 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simcluster.collectives import (
-    all_gather,
-    all_reduce,
-    all_to_all,
-    barrier,
-    broadcast,
-    gather,
-    reduce,
-    reduce_scatter,
-    scatter,
-)
+from simcluster import collectives
+from simcluster.collectives.gloo_pair import gather_in_pair
 from simcluster.scripts.messages import CallIssued
 from simcluster.transport import ANY, Transport
 
@@ -41,7 +33,7 @@ _ELEMENTWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 class ClusterCall(NamedTuple):
     """The call *asked* in the *group*, under *tag*: it takes *inputs*, and leaves its results in *outputs*.
 
-    Its *schedules* are the library's OWN, or those of GLOO.
+    Its *schedules* are the library's OWN, or those of GLOO. What is still sent when it has ended is among *sends*.
     """
 
     group: Transport
@@ -49,31 +41,35 @@ class ClusterCall(NamedTuple):
     tag: str
     inputs: list[Tensor]
     outputs: list[Tensor]
-    schedules: str = OWN
+    schedules: str
+    sends: set[asyncio.Task[None]]
 
 
 async def make_call(call: ClusterCall) -> int:
     """Make *call*; return the source of a message, and -1 of anything else."""
-    group, asked, tag, inputs, outputs, _ = call
+    group, asked, tag, inputs, outputs, *_ = call
     source = -1
     results: list[Tensor | None] = []
     match asked.operation:
         case "all_reduce" | "reduce":
             results += [await _reduced(call, place) for place in range(len(inputs))]
         case "broadcast":
-            results += await broadcast(group, inputs, tag, asked.root)
+            results += await collectives.broadcast(group, inputs, tag, asked.root)
         case "all_gather":
-            results += await all_gather(group, inputs[0], tag)
+            if call.schedules == GLOO and group.size == 2:
+                results += await gather_in_pair(group, inputs[0], tag, call.sends)
+            else:
+                results += await collectives.all_gather(group, inputs[0], tag)
         case "gather":
-            results += await gather(group, inputs[0], tag, asked.root)
+            results += await collectives.gather(group, inputs[0], tag, asked.root)
         case "scatter":
-            results += [await scatter(group, inputs, tag, asked.root)]
+            results += [await collectives.scatter(group, inputs, tag, asked.root)]
         case "reduce_scatter":
             results += [await _reduced_part(call)]
         case "all_to_all":
-            results += await all_to_all(group, inputs, tag)
+            results += await collectives.all_to_all(group, inputs, tag)
         case "barrier":
-            await barrier(group, tag)
+            await collectives.barrier(group, tag)
         case "send":
             await group.send(asked.peer, tag, inputs)
         case "recv":
@@ -91,9 +87,9 @@ async def _reduced(call: ClusterCall, place: int) -> Tensor | None:
     if call.asked.operation == "all_reduce":
         return await _reduced_everywhere(call.group, tensor, tag, reduction)
     if reduction in _SUMS:
-        total = await reduce(call.group, tensor, tag, call.asked.root)
+        total = await collectives.reduce(call.group, tensor, tag, call.asked.root)
         return total / call.group.size if total is not None and reduction == "avg" else total
-    everyones = await gather(call.group, tensor, tag, call.asked.root)
+    everyones = await collectives.gather(call.group, tensor, tag, call.asked.root)
     return functools.reduce(_ELEMENTWISE[reduction], everyones) if everyones else None
 
 
@@ -104,10 +100,11 @@ async def _reduced_everywhere(group: Transport, tensor: Tensor, tag: str, reduct
     many bytes as the ring.
     """
     if reduction in _SUMS:
-        return await all_reduce(group, tensor, tag, divisor=group.size if reduction == "avg" else 1)
-    parts = await all_to_all(group, [part.clone() for part in tensor.reshape(-1).tensor_split(group.size)], f"{tag}/a")
+        return await collectives.all_reduce(group, tensor, tag, divisor=group.size if reduction == "avg" else 1)
+    own_parts = [part.clone() for part in tensor.reshape(-1).tensor_split(group.size)]
+    parts = await collectives.all_to_all(group, own_parts, f"{tag}/a")
     own = functools.reduce(_ELEMENTWISE[reduction], parts)
-    return torch.cat(await all_gather(group, own, f"{tag}/b")).view(tensor.shape)
+    return torch.cat(await collectives.all_gather(group, own, f"{tag}/b")).view(tensor.shape)
 
 
 async def _reduced_part(call: ClusterCall) -> Tensor:
@@ -120,8 +117,9 @@ async def _reduced_part(call: ClusterCall) -> Tensor:
         reduced = await _reduced_everywhere(call.group, whole, call.tag, reduction)
         return torch.split(reduced, [tensor.numel() for tensor in call.inputs])[call.group.rank]
     if reduction in _SUMS and len(sizes) == 1:
-        own = await reduce_scatter(call.group, torch.cat([tensor.reshape(-1) for tensor in call.inputs]), call.tag)
+        joined = torch.cat([tensor.reshape(-1) for tensor in call.inputs])
+        own = await collectives.reduce_scatter(call.group, joined, call.tag)
     else:
-        parts = await all_to_all(call.group, call.inputs, call.tag)
+        parts = await collectives.all_to_all(call.group, call.inputs, call.tag)
         own = functools.reduce(_ELEMENTWISE.get(reduction, torch.add), parts)
     return own / call.group.size if reduction == "avg" else own

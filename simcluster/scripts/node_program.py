@@ -68,6 +68,7 @@ class RankProgram:
         self._process = process
         self._groups: dict[int, ClusterGroup] = {}
         self._calls: dict[int, PendingCall] = {}
+        self._sends: set[asyncio.Task[None]] = set()  # of calls that have ended
         self._notes = CallNotes(node)
 
     async def run(self) -> None:
@@ -83,9 +84,10 @@ class RankProgram:
         except EOFError:
             raise ProgramFailed(f"its process ended with exit code {self._process.exit_code}") from None
         finally:
-            for call in self._calls.values():
-                call.task.cancel()
-            await asyncio.gather(*[call.task for call in self._calls.values()], return_exceptions=True)
+            tasks = [*self._sends, *[call.task for call in self._calls.values()]]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _next(self) -> FromRank:
         return await self._node.compute(self._process.next, cost=FREE)
@@ -125,12 +127,12 @@ class RankProgram:
         inputs, outputs = [arena.view(one) for one in call.inputs], [arena.view(one) for one in call.outputs]
         if call.operation in POINT_TO_POINT:
             number, before = call.number + 1, None
-            made = ClusterCall(self._node, call, f"{group.tag}/p2p/{call.label}", inputs, outputs)
+            transport, tag = self._node, f"{group.tag}/p2p/{call.label}"
         else:
             number = group.made = group.made + 1
             before = group.last
-            tag = f"{group.tag}/{call.operation} {number}"
-            made = ClusterCall(group.transport, call, tag, inputs, outputs, self._schedules)
+            transport, tag = group.transport, f"{group.tag}/{call.operation} {number}"
+        made = ClusterCall(transport, call, tag, inputs, outputs, self._schedules, self._sends)
         size_bytes = max(sum(tensor.nbytes for tensor in tensors) for tensors in (inputs, outputs))
         label = CallLabel(call.operation, group.ranks, size_bytes)
         task = asyncio.create_task(self._make(made, label, before))
@@ -170,7 +172,7 @@ class RankProgram:
             log.warning("the script never called init_process_group: every rank ran all of it, alone")
         # Other ranks may wait for calls that this one has made and not waited for.
         rest = [call.task for call in self._calls.values() if call.label.operation != "recv"]
-        await asyncio.gather(*rest, return_exceptions=True)
+        await asyncio.gather(*self._sends, *rest, return_exceptions=True)
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
@@ -82,15 +82,17 @@ def hold() -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Hosts:
-    """The hosts of a topology: process ids of those that hold them, and addresses, by node name."""
+    """The hosts of a topology: process ids of those that hold them, addresses and own *cores*, if any, by node name."""
 
     pids: Mapping[str, int]
     addresses: Mapping[str, str]
+    cores: Mapping[str, int] = field(default_factory=dict)
 
     def command(self, host: str, *command: str) -> list[str]:
         """*command* as it runs on *host*; it dies with this process."""
         enter = ["nsenter", "--target", str(self.pids[host]), "--net"]
-        return ["setpriv", "--pdeathsig", "KILL", *enter, *command]
+        pinned = ["taskset", "--cpu-list", str(self.cores[host])] if host in self.cores else []
+        return ["setpriv", "--pdeathsig", "KILL", *enter, *pinned, *command]
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 Every network is calibrated once. Folders of runs are kept, and what is there is not made again. Gradients are made as
 if by an accelerator (`on_accelerator.py`), for all hosts share the cores of one machine; the rest of the computing is
-measured as processor time (`cost: measured`).
+measured as processor time (`cost: measured`). Each host has a core of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,8 +32,9 @@ from tests.netns.trial import PATIENCE_S, SIMCLUSTER, launch, make_key
 from tests.support.root import ROOT
 
 SCRIPTS = {
-    "ddp_mlp": ("--steps", 8, "--hidden", 8192, "--lr", 0.001),
-    "fsdp_meta": ("--steps", 6, "--width", 256),
+    "ddp_mlp": ("--steps", 12, "--hidden", 8192, "--lr", 0.001),
+    "fsdp_meta": ("--steps", 12, "--width", 256),
+    "gpt_cuda": ("--device", "cpu", "--dtype", "float32", "--steps", 12, "--width", 256, "--batch", 1, "--length", 32),
     "collectives": ("--numbers", 2_400_000),
 }
 """With arguments that make messages so large that a slow link is worth a prediction, and a run not too long."""
@@ -47,6 +48,12 @@ KEPT = ROOT / "runs" / "fidelity-scripts"
 WRAPPER = Path(__file__).with_name("on_accelerator.py")
 PORT = 52301
 UNPACED = dict.fromkeys(NODES, 0.0)
+
+
+def own_cores() -> list[int]:
+    """Return a core for each host, if this machine has as many."""
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[: len(NODES)] if len(cores) >= len(NODES) else []
 
 
 def network_of(rate: str) -> Network:
@@ -157,7 +164,7 @@ def compare_all(folder: Path, rates: list[str], scripts: list[str], repeats: int
     for rate in rates:
         network = network_of(rate)
         with hosts_of(load(network.document())) as hosts:
-            bench = Bench(folder, network, hosts)
+            bench = Bench(folder, network, replace(hosts, cores=dict(zip(NODES, own_cores(), strict=False))))
             measured = bench.calibrate()
             for script in scripts:
                 predicted_s = {backend: time_of(bench.predict(script, backend, measured)) for backend in SCHEDULES}
