@@ -36,35 +36,35 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 verify: $(STAMP)
-	$(BIN)/python -m tests.verify_all
+	$(BIN)/python -m tools.verify_all
 
 papers: $(STAMP)
 	$(BIN)/python -m experiments.papers
 
 outcomes: $(STAMP)
-	$(BIN)/python -m tests.outcomes
+	$(BIN)/python -m tools.outcomes
 
 by-hand: $(STAMP)
-	$(BIN)/python -m tests.by_hand
+	$(BIN)/python -m tools.by_hand
 
 swarm: $(STAMP)
-	$(BIN)/python -m tests.swarm --seeds 5000
-	$(BIN)/python -m tests.swarm_serving
+	$(BIN)/python -m tools.swarm --seeds 5000
+	$(BIN)/python -m tools.swarm_serving
 
 swarm-proof: $(STAMP)
-	$(BIN)/python -m tests.swarm.prove
+	$(BIN)/python -m tools.swarm.prove
 
 swarm-real: $(STAMP)
-	$(BIN)/python -m tests.swarm_real
+	$(BIN)/python -m tools.swarm_real
 
 interrupts: $(STAMP)
-	$(BIN)/python -m tests.interrupts
+	$(BIN)/python -m tools.interrupts
 
 hostile: $(STAMP)
-	$(BIN)/python -m tests.hostile
+	$(BIN)/python -m tools.hostile
 
 kill-checkpoints: $(STAMP)
-	$(BIN)/python -m tests.kill_checkpoints
+	$(BIN)/python -m tools.kill_checkpoints
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -92,32 +92,32 @@ docs-links: $(DOCS)
 	$(BIN)/sphinx-build -q -j auto -b linkcheck -c docs -D nb_execution_mode=off -D suppress_warnings=mystnb -d build/links/doctrees . build/links
 
 replay: $(STAMP)
-	$(BIN)/python -m tests.replays
-	$(BIN)/python -m tests.replays --uvloop false
+	$(BIN)/python -m tests.lab.replays
+	$(BIN)/python -m tests.lab.replays --uvloop false
 
 fidelity: $(STAMP)
-	$(BIN)/python -m tests.netns
+	$(BIN)/python -m tools.netns
 
 fidelity-scripts: $(STAMP)
-	$(BIN)/python -m tests.netns.scripts
+	$(BIN)/python -m tools.netns.scripts
 
 fidelity-serving: $(STAMP)
-	$(BIN)/python -m tests.netns.serving
+	$(BIN)/python -m tools.netns.serving
 
 fidelity-busy: $(STAMP)
-	$(BIN)/python -m tests.netns --busy
+	$(BIN)/python -m tools.netns --busy
 
 slurm: $(STAMP)
-	$(BIN)/python -m tests.slurm
+	$(BIN)/python -m tools.slurm
 
 figures: $(STAMP)
-	$(BIN)/python -m tests.figures
+	$(BIN)/python -m tools.figures
 
 gallery: $(STAMP)
-	$(BIN)/python -m tests.gallery
+	$(BIN)/python -m tools.gallery
 
 screenshots: $(STAMP)
-	$(BIN)/python -m tests.gallery.pages
+	$(BIN)/python -m tools.gallery.pages
 notebooks: $(STAMP)
 	$(BIN)/python -m tests.notebooks
 
@@ -125,10 +125,10 @@ notebooks-check: $(STAMP)
 	$(BIN)/python -m tests.notebooks --check
 
 memory: $(STAMP)
-	$(BIN)/python -m tests.memory_table
+	$(BIN)/python -m tools.memory_table
 
 bench: $(STAMP)
-	$(BIN)/python -m tests.benchmarks $(if $(BEFORE),--before $(BEFORE)) $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m tools.benchmarks $(if $(BEFORE),--before $(BEFORE)) $(if $(ONLY),--only $(ONLY))
 
 clean:
 	rm -rf $(VENV) runs dist build

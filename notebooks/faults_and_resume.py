@@ -25,7 +25,7 @@ except ModuleNotFoundError:
 # %%
 import pandas as pd
 
-from simcluster.reports.plots import convergence
+from simcluster.lab.reports.plots import convergence
 
 experiment = {
     "name": "faults",

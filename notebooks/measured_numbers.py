@@ -26,7 +26,7 @@ except ModuleNotFoundError:
     import simcluster
 
 # %%
-from simcluster.calibrate import calibrate, calibrated_document, describe
+from simcluster.lab.calibrate import calibrate, calibrated_document, describe
 
 sheet = {
     "name": "data sheet",

@@ -27,7 +27,7 @@ import plotly.express as px
 import torch
 from torch import nn
 
-from simcluster.reports.figure_style import TEMPLATE
+from simcluster.lab.reports.figure_style import TEMPLATE
 from simcluster.workloads import adamw
 
 px.defaults.template = TEMPLATE

@@ -23,7 +23,7 @@ except ModuleNotFoundError:
     import simcluster
 
 # %%
-from simcluster.replays.whatif import what_if
+from simcluster.lab.replays.whatif import what_if
 
 how = {"algorithm": "edp", "backend": "sockets", "overrides": {"stop.steps": 30, "evaluate_every": 2}, "report": False}
 

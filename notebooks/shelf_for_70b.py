@@ -26,17 +26,17 @@ except ModuleNotFoundError:
 import pandas as pd
 import plotly.express as px
 
-from simcluster.inference.load.answers import Objectives
-from simcluster.inference.load.arrivals import offered
-from simcluster.inference.load.lengths import fixed
-from simcluster.inference.load.metrics import figures
-from simcluster.inference.plan.plan import make_plan
-from simcluster.inference.plan.shape import PRESETS, with_weights
-from simcluster.inference.plan.times import Lengths
-from simcluster.reports.figure_style import TEMPLATE
-from simcluster.serving.bench import Served, bench_cluster
-from simcluster.what_if.offers import offers
-from simcluster.what_if.perturb import read_parts
+from simcluster.lab.reports.figure_style import TEMPLATE
+from simcluster.lab.what_if.offers import offers
+from simcluster.lab.what_if.perturb import read_parts
+from simcluster.lm.load.answers import Objectives
+from simcluster.lm.load.arrivals import offered
+from simcluster.lm.load.lengths import fixed
+from simcluster.lm.load.metrics import figures
+from simcluster.lm.plan.plan import make_plan
+from simcluster.lm.plan.shape import PRESETS, with_weights
+from simcluster.lm.plan.times import Lengths
+from simcluster.lm.serving.bench import Served, bench_cluster
 
 px.defaults.template, px.defaults.height = TEMPLATE, 360
 

@@ -29,8 +29,8 @@ except ModuleNotFoundError:
 import pandas as pd
 import plotly.express as px
 
-from simcluster.calibrate import calibrate, calibrated_document, describe
-from simcluster.reports.figure_style import TEMPLATE
+from simcluster.lab.calibrate import calibrate, calibrated_document, describe
+from simcluster.lab.reports.figure_style import TEMPLATE
 
 px.defaults.template = TEMPLATE
 

@@ -27,7 +27,7 @@ import simcluster
 from simcluster import Replica, Transport
 from simcluster.algorithms import steps
 from simcluster.collectives import flatten, ring_all_reduce, unflatten
-from simcluster.verify.claim import Claim, Identity
+from simcluster.lab.verify.claim import Claim, Identity
 
 
 async def parallel_sgd(node: Transport, replica: Replica) -> None:

@@ -6,7 +6,10 @@ An algorithm's author needs five names: `Transport`, `Replica`, `ANY`, `Cost` an
 
 from __future__ import annotations
 
+from simcluster.moved import tell_of_moves
 from simcluster.version import __version__ as __version__
+
+tell_of_moves()
 
 TYPE_CHECKING = False  # typing's own takes a while to import, in which a Ctrl-C would still be answered by Python
 if TYPE_CHECKING:
@@ -15,16 +18,16 @@ if TYPE_CHECKING:
     from simcluster.errors import Deadlock, NeverFinished, NodeFailed, PeerLost, RunError, SimclusterError, UsageError
     from simcluster.experiment.run import resume, run
     from simcluster.fault_plans.plan import faults
+    from simcluster.lab.replays.run import replay
+    from simcluster.lab.reports.export import save_figure
+    from simcluster.lab.sweeps import sweep
+    from simcluster.lab.verify import verify
+    from simcluster.lab.what_if.run import whatif
     from simcluster.payload import Message, Payload, pack
-    from simcluster.replays.run import replay
-    from simcluster.reports.export import save_figure
     from simcluster.results import Run, compare, load_run, load_sweep
     from simcluster.scripts.metrics_log import log
-    from simcluster.sweeps import sweep
     from simcluster.topology import Topology
     from simcluster.transport import ANY, FREE, Cost, Transport
-    from simcluster.verify import verify
-    from simcluster.what_if.run import whatif
     from simcluster.workloads import Replica, Workload
 
 _HOME = {
@@ -35,14 +38,14 @@ _HOME = {
         "experiment.run": "resume",
         "fault_plans.plan": "faults",
         "payload": "Message Payload pack",
-        "replays.run": "replay",
-        "reports.export": "save_figure",
+        "lab.replays.run": "replay",
+        "lab.reports.export": "save_figure",
         "scripts.metrics_log": "log",
         "results": "Run compare load_run load_sweep",
-        "sweeps": "sweep",
+        "lab.sweeps": "sweep",
         "topology": "Topology",
         "transport": "ANY Cost FREE Transport",
-        "what_if.run": "whatif",
+        "lab.what_if.run": "whatif",
         "workloads": "Replica Workload",
     }.items()
     for name in names.split()
@@ -57,8 +60,8 @@ __all__ += ["log", "verify", "whatif"]
 def __getattr__(name: str) -> Any:
     import importlib
 
-    if name == "verify":  # a package that can be called: it must stay what `import simcluster.verify` finds here
-        return importlib.import_module("simcluster.verify")
+    if name == "verify":  # a package that can be called: it must stay what an import of it finds
+        return importlib.import_module("simcluster.lab.verify")
     if name not in _HOME:
         meant = importlib.import_module("simcluster.errors").closest(name, __all__, 0.7)
         hint = f"; did you mean {meant!r}?" if meant else ""

@@ -1,6 +1,7 @@
 """The results that a user gets: a run, a sweep, a comparison of runs, each with its figures.
 
-Drawing and tracking are imported at their first use: each takes longer than most commands run.
+Its methods are doors to the lab, which draws and tracks: that is imported at its first use, as it takes longer than
+most commands run.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import write_whole
 from simcluster.runs.comparison.compare import Pair
-from simcluster.runs.folder import REPORT, SUMMARY, RunFolder
+from simcluster.runs.folder import REPORT, SUMMARY, RunFolder, topology_of
 from simcluster.runs.sweep.sweep_folder import EXPLORER, SweepFolder, read_sweep
 
 if TYPE_CHECKING:
-    from simcluster.reports.compare_plots import ComparePlots
-    from simcluster.reports.plots import RunPlots
-    from simcluster.reports.sweeps.plots import SweepPlots
-    from simcluster.tracking import Exported
+    from simcluster.lab.reports.compare_plots import ComparePlots
+    from simcluster.lab.reports.plots import RunPlots
+    from simcluster.lab.reports.sweeps.plots import SweepPlots
+    from simcluster.lab.tracking import Exported
+    from simcluster.topology import Topology
 
 
 AnyRun: TypeAlias = "RunFolder | str | os.PathLike[str]"
@@ -38,21 +40,27 @@ class Run(RunFolder):
 
     @cached_property
     def _plots(self) -> RunPlots:
-        from simcluster.reports.plots import RunPlots
+        from simcluster.lab.reports.plots import RunPlots
 
         return RunPlots(self)
 
     def _repr_html_(self) -> str:
-        from simcluster.reports.notebook import of_run
+        from simcluster.lab.reports.notebook import of_run
 
         return of_run(self)
+
+    def write_report(self, topology: Topology | None = None) -> Path:
+        """Write report.html (again), and return its path. *topology* is the run's, if that is known already."""
+        from simcluster.lab.reports.report import write_report
+
+        return write_report(self, topology or topology_of(self))
 
     def track(self, to: str, into: str | None = None) -> Exported:
         """Write this run to the tracker *to* (mlflow, wandb, tensorboard), below *into*, as `simcluster export` does.
 
         Raises UsageError if that is not installed, TrackingFailed if it fails.
         """
-        from simcluster.tracking import export
+        from simcluster.lab.tracking import export
 
         return export(self, to, into)
 
@@ -77,18 +85,18 @@ class Sweep(SweepFolder):
 
     @cached_property
     def _plots(self) -> SweepPlots:
-        from simcluster.reports.sweeps.plots import SweepPlots
+        from simcluster.lab.reports.sweeps.plots import SweepPlots
 
         return SweepPlots(self.as_text, self.keys, self.runs)
 
     def _repr_html_(self) -> str:
-        from simcluster.reports.notebook import of_sweep
+        from simcluster.lab.reports.notebook import of_sweep
 
         return of_sweep(self)
 
     def write_pages(self) -> list[Path]:
         """Write report.html and explorer.html (again), and return their paths."""
-        from simcluster.reports.sweeps import explorer, report
+        from simcluster.lab.reports.sweeps import explorer, report
 
         reported = [(folder / REPORT).is_file() for folder in self.folders]
         pages = {
@@ -101,7 +109,7 @@ class Sweep(SweepFolder):
 
     def track(self, to: str, into: str | None = None) -> Exported:
         """Write every run to the tracker *to*, all under this folder's name: see `Run.track`."""
-        from simcluster.tracking import export
+        from simcluster.lab.tracking import export
 
         return export(self, to, into)
 
@@ -120,12 +128,12 @@ class Comparison:
 
     def describe(self) -> str:
         """Return the comparison in words and numbers, plain text of up to about 110 columns."""
-        from simcluster.reports.compare_words import describe
+        from simcluster.lab.reports.compare_words import describe
 
         return "\n\n".join(describe(pair) for pair in self.pairs)
 
     def _repr_html_(self) -> str:
-        from simcluster.reports.notebook import of_comparison
+        from simcluster.lab.reports.notebook import of_comparison
 
         return of_comparison(self.pairs)
 
@@ -136,7 +144,7 @@ class Comparison:
     @property
     def plot(self) -> ComparePlots:
         """Plotly figures: predicted_measured."""
-        from simcluster.reports.compare_plots import ComparePlots
+        from simcluster.lab.reports.compare_plots import ComparePlots
 
         return ComparePlots(self.pairs)
 

@@ -31,7 +31,7 @@ MORE = {  # names of other modules that an algorithm, a workload or a claim need
         "all_to_all barrier exchange subgroup"
     ),
     "simcluster.workloads": "sgd adamw iid dirichlet",
-    "simcluster.verify.claim": "Claim Variant Identity Contributions",
+    "simcluster.lab.verify.claim": "Claim Variant Identity Contributions",
 }
 
 

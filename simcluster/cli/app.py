@@ -6,40 +6,30 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
-from simcluster.cli.answers.baseline import baseline
-from simcluster.cli.answers.explain import explain
-from simcluster.cli.answers.mcp import mcp
+from simcluster.cli.commands import CommandLine
 from simcluster.cli.doctor import doctor
-from simcluster.cli.figure import figure
-from simcluster.cli.inference.generate import generate
-from simcluster.cli.inference.plan import plan
-from simcluster.cli.inference.serve import serve
 from simcluster.cli.new import new, schema
 from simcluster.cli.node import coordinator, key, keys_app, node
-from simcluster.cli.run import EXAMPLES, replay, resume, run
-from simcluster.cli.simulator import bench_app, calibrate, flows, topology_app
-from simcluster.cli.sweep import sweep, whatif
+from simcluster.cli.run import EXAMPLES, resume, run
 from simcluster.cli.terminal.complete import words_of_bash
-from simcluster.cli.terminal.help import CLUSTERS, NODES, RESULTS, RUNS, START, WIDTH, Command, Group
+from simcluster.cli.terminal.help import CLUSTERS, NODES, RESULTS, RUNS, START, WIDTH, Group
 from simcluster.cli.terminal.logs import Said, logged
 from simcluster.cli.terminal.options import Json, named_argument, names_of
 from simcluster.cli.terminal.show import wrapped
+from simcluster.cli.topology import SUMMARY, add_topology_commands, flows
 from simcluster.cli.torchrun import SETTINGS, torchrun
-from simcluster.cli.track import export
-from simcluster.cli.ui import ui
-from simcluster.cli.verify import verify
 from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere, listed, on_command_line
 from simcluster.paths.last_run import each_once
 from simcluster.process.exits import INTERRUPTED
 from simcluster.process.installed import NO_TORCH
 from simcluster.process.terminal import make_visible
+from simcluster.wings import WINGS, wing_commands
 
 app = typer.Typer(
     name="simcluster",
@@ -56,9 +46,6 @@ Examples:
   simcluster run --help                           what a command can do""",
     rich_markup_mode=None,  # plain text: it fits narrow terminals and pipes, and starts in half the time
 )
-app.add_typer(topology_app, name="topology", rich_help_panel=CLUSTERS)
-app.add_typer(bench_app, name="bench", rich_help_panel=CLUSTERS)
-app.add_typer(keys_app, name="keys", rich_help_panel=NODES)
 
 
 def main() -> None:
@@ -157,28 +144,6 @@ def _root(
     pass
 
 
-def _command(
-    panel: str, name: str | None = None, epilog: str | None = None, settings: dict[str, Any] | None = None
-) -> Callable[[Any], Any]:
-    """Register a command in the group *panel* of the help; *settings* are of its context."""
-    settings = {**WIDTH, **(settings or {})}
-    return app.command(name, cls=Command, rich_help_panel=panel, context_settings=settings, epilog=epilog)
-
-
-_command(RUNS, epilog=EXAMPLES)(logged("run")(run))
-_command(RUNS, settings=SETTINGS)(logged("run")(torchrun))
-_command(RUNS)(logged("run")(resume))
-_command(RUNS)(sweep)
-_command(RUNS)(whatif)
-_command(RUNS)(plan)
-_command(RUNS)(logged("generate")(generate))
-_command(RUNS)(logged("serve")(serve))
-_command(RUNS)(baseline)
-_command(RUNS)(verify)
-_command(START)(new)
-
-
-@_command(RESULTS)
 def compare(
     runs: Annotated[list[Path], Argument(metavar="RUN", help="Run folders; each is compared to the first.")],
     as_json: Json = False,
@@ -200,29 +165,6 @@ def compare(
         print("\nreports:", *reports, sep="\n  ")
 
 
-@_command(RESULTS)
-def report(run: Annotated[Path, Argument(metavar="RUN", help="The folder of a run or a sweep.")]) -> None:
-    """Write the report of a run or a sweep again.
-
-    For a sweep, write the explorer, too.
-    """
-    from simcluster.reports.report import write_report
-    from simcluster.results import load_run, load_sweep
-    from simcluster.runs.folder import topology_of
-    from simcluster.runs.sweep.sweep_folder import is_sweep
-
-    if is_sweep(run):
-        print(*load_sweep(run).write_pages(), sep="\n")
-        return
-    finished = load_run(run)
-    print(write_report(finished, topology_of(finished)))
-
-
-_command(RESULTS)(figure)
-_command(RESULTS)(explain)
-
-
-@_command(START, "list")
 def list_(
     kind: Annotated[
         str | None,
@@ -249,14 +191,24 @@ def list_(
             print(wrapped(f"  {entry:<22} {words}".rstrip()))
 
 
-_command(NODES)(logged("node")(node))
-_command(NODES)(logged("coordinator")(coordinator))
-_command(NODES)(key)
-_command(START)(doctor)
-_command(START)(schema)
-_command(START)(mcp)
-_command(RESULTS)(ui)
-_command(RESULTS)(export)
-_command(RESULTS)(replay)
-_command(CLUSTERS)(calibrate)
-_command(CLUSTERS)(flows)
+def _add_commands(commands: CommandLine) -> None:
+    """Add the commands of the core, then those of the wings."""
+    commands.add(RUNS, logged("run")(run), epilog=EXAMPLES)
+    commands.add(RUNS, logged("run")(torchrun), settings=SETTINGS)
+    commands.add(RUNS, logged("run")(resume))
+    commands.add(START, new)
+    commands.add(START, list_, "list")
+    commands.add(START, doctor)
+    commands.add(START, schema)
+    commands.add(RESULTS, compare)
+    add_topology_commands(commands.family("topology", CLUSTERS, SUMMARY))
+    commands.add(CLUSTERS, flows)
+    commands.add(NODES, logged("node")(node))
+    commands.add(NODES, logged("coordinator")(coordinator))
+    commands.add(NODES, key)
+    app.add_typer(keys_app, name="keys", rich_help_panel=NODES)
+    for wing in WINGS:
+        wing_commands(wing)(commands)
+
+
+_add_commands(CommandLine(app))

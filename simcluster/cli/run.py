@@ -1,4 +1,4 @@
-"""The commands `simcluster run`, `resume` and `replay`: an experiment or a run's folder in, a run folder out."""
+"""The commands `simcluster run` and `resume`: an experiment or a run's folder in, a run folder out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from simcluster.cli.terminal.help import OUTPUT
 from simcluster.cli.terminal.options import Json, Report, Sets, overrides, real_options
 from simcluster.cli.terminal.show import print_finished, shown, warnings_told
 from simcluster.cli.track import Track, tracked
-from simcluster.errors import Problem, UsageError
 from simcluster.paths.last_run import last_run
 from simcluster.process.loading import torch_loads
 
@@ -161,38 +160,3 @@ def _list(run: Path, as_json: bool) -> None:
         print(f"step {row['step']}, {row['time_s']:.4g} s, {row['ranks']} ranks{judged}: {row['path']}")
     if not rows:
         print(f"no checkpoints in {run}")
-
-
-def replay(
-    run: Annotated[Path, Argument(metavar="RUN", help="The folder of a run on sockets.")],
-    out: Annotated[Path | None, Option(metavar="DIR", help="The replay's folder; by default RUN-replay.")] = None,
-    what_if: Annotated[
-        list[str] | None,
-        Option(
-            "--what-if", metavar="K=V", help="Keep the recorded work but change the cluster: topology.links.a-b...=V."
-        ),
-    ] = None,
-    report: Report = True,
-    as_json: Json = False,
-) -> None:
-    """Replay a real run in its recorded order, and compare."""
-    if what_if:
-        if out is not None:
-            raise UsageError(Problem("--out", str(out), "no --out with --what-if, which only predicts times"))
-        from simcluster.replays.whatif import what_if as ask
-
-        answer = ask(run, overrides(what_if, "--what-if"))
-        print(json.dumps(answer.as_dict(), indent=2) if as_json else answer.in_words())
-        return
-    from simcluster.replays.run import replay as play
-
-    replayed = play(run, out=out, report=report)
-    if as_json:
-        print(json.dumps(replayed.as_dict(), indent=2))
-        return
-    nodes = len(replayed.weights)
-    print(
-        f"the same weights on {nodes} of {nodes} nodes, bit for bit, after {replayed.events} events "
-        f"and {replayed.callbacks} callbacks in their recorded order ({replayed.wall_s:.1f} s)"
-    )
-    print(replayed.run.folder)

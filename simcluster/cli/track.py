@@ -1,4 +1,4 @@
-"""The command `simcluster export`, and `--track` of `run` and `sweep`: to MLflow, Weights & Biases, TensorBoard."""
+"""The option `--track` of `run` and `sweep`: to MLflow, Weights & Biases, TensorBoard."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
-from typer import Argument, Option
+from typer import Option
 
 from simcluster.cli.terminal.help import OUTPUT
 from simcluster.errors import Problem, RunError, UsageError, raise_all
-from simcluster.paths.last_run import each_once
+from simcluster.wings import open_door
 
 if TYPE_CHECKING:
     from simcluster.watching.telling import Follower
@@ -28,27 +28,6 @@ def _track(what: str) -> Any:
 
 Track = Annotated[list[str] | None, _track(f"Show the run in {TRACKERS} as it goes on")]
 TrackAtEnd = Annotated[list[str] | None, _track(f"Write the points to {TRACKERS} when the sweep has ended")]
-
-
-def export(
-    sources: Annotated[list[Path], Argument(metavar="RUN", help="Folders of runs or sweeps.")],
-    to: Annotated[str, Option("--to", metavar="NAME", help=f"{TRACKERS}.")],
-    into: Annotated[
-        str | None, Option(metavar="DIR", help="The tracker's folder, by default runs/NAME; for mlflow also a URI.")
-    ] = None,
-) -> None:
-    """Write runs and sweeps to a tracker.
-
-    Those already written there are skipped.
-    """
-    from simcluster.results import load_run, load_sweep
-    from simcluster.runs.sweep.sweep_folder import is_sweep
-    from simcluster.tracking import check
-
-    check(to, into)
-    found = [load_sweep(source) if is_sweep(source) else load_run(source) for source in each_once(sources)]
-    for one in found:
-        print(one.track(to, into))
 
 
 @dataclass
@@ -71,9 +50,8 @@ def tracked(wanted: Sequence[str] | None, *, silent: bool) -> Iterator[Tracking]
         yield Tracking(None)
         return
     from simcluster.runs.folder import SUMMARY
-    from simcluster.tracking.live import Following
 
-    following, written = Following(trackers), False
+    following, written = open_door("follow_run")(trackers), False
     tracking = Tracking(following)
     try:
         yield tracking
@@ -95,8 +73,7 @@ def _trackers(wanted: Sequence[str] | None) -> list[tuple[str, str | None]]:
     """Return (name, into) of each tracker that is *wanted*. Raise UsageError with all problems."""
     if not wanted:
         return []
-    from simcluster.tracking import check
-
+    check = open_door("check_tracker")
     trackers = [(name, into or None) for name, _, into in (text.partition("=") for text in wanted)]
     problems: list[Problem] = []
     for name, into in trackers:

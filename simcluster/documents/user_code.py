@@ -25,7 +25,7 @@ from simcluster.documents.captured.source import content_of, files_with, is_unwr
 from simcluster.documents.own_lines import tree_of
 from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.process.generators import seeded, turn
-from simcluster.process.places import is_own, origin
+from simcluster.process.places import LIBRARY, is_own, origin
 from simcluster.rng import seed_sequence
 
 INSTEAD = {
@@ -270,9 +270,8 @@ def files_of(references: Iterable[str]) -> tuple[Path, ...]:
     Files there that were not imported are left out, as they may be anything; so are installed packages.
     """
     loaded = [Path(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))]
-    package = Path(__file__).parent.parent
     # Every node has these, or must have them.
-    installed = (package, package.parent / "simcluster_backends", Path(sys.prefix), Path(sys.base_prefix))
+    installed = (*LIBRARY, Path(sys.prefix), Path(sys.base_prefix))
     own = [file for file in loaded if file.suffix == ".py" and file.is_file()]
     own = [file for file in own if {"site-packages", "dist-packages"}.isdisjoint(file.parts)]
     own = [file for file in own if not any(map(file.is_relative_to, installed))]

@@ -116,9 +116,7 @@ def run_plan(
             record.extra[SHARED] += doubts_of(plan.topology)
         finished = Run(write_run(folder, plan.document, plan.topology, record, __version__, samples=samples))
         if report:
-            from simcluster.reports.report import write_report
-
-            page = write_report(finished, plan.topology)
+            page = finished.write_report(plan.topology)
             if given.get("coordinator"):
                 importlib.import_module(f"simcluster_backends.{plan.backend}").show_report(job, page)
         store.drop_others()

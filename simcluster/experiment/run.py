@@ -83,7 +83,7 @@ def run(
     - *progress*: called with (steps done, steps in all); by default, a notebook shows them. *on_output*: called with
       (node, line) for what nodes on other machines print.
     - *watcher*: sees the run live (simcluster.watching) without affecting it. *follower*: sees its rows
-      (simcluster.tracking.live).
+      (simcluster.lab.tracking.live).
 
     A function from a notebook's cell, the prompt or the main script is written into the run's directory, with the
     imports, functions and constants that it names, and works on every backend.

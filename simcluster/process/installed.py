@@ -10,6 +10,9 @@ TORCH = "pip install torch"
 CPU_TORCH = "without a GPU, on Linux: pip install torch --index-url https://download.pytorch.org/whl/cpu"
 NO_TORCH = f"torch is not installed; install the build for this machine: {TORCH} ({CPU_TORCH})"
 
+OF_PAGES = ("fastapi", "uvicorn", "prometheus_client")
+"""What a server of pages imports: of the extra `api`."""
+
 
 def install_extra(name: str) -> str:
     """Return the command that installs the extra *name* from where this simcluster is from: a checkout or an index."""

@@ -9,16 +9,20 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 _PYTHON = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts"))
 MOST_LINE = 120
 
-_PACKAGE = Path(__file__).parent.parent
-_LIBRARY = tuple(str(folder) + os.sep for folder in (_PACKAGE, _PACKAGE.parent / "simcluster_backends"))
+_BACKENDS = find_spec("simcluster_backends")
 
+LIBRARY: Final = (Path(__file__).parent.parent, *map(Path, (_BACKENDS and _BACKENDS.submodule_search_locations) or ()))
+"""The directories of the library's two packages."""
+
+_LIBRARY = tuple(f"{folder}{os.sep}" for folder in LIBRARY)
 
 Span: TypeAlias = tuple[int, int, str, int]
 """First and last line of a file, the file that they were copied from, and its first line."""

@@ -46,7 +46,7 @@ LIVE: Final = "live.json"
 """The state of a run in progress, for observers; removed at its end, no part of its result."""
 
 ORDER: Final = "order.msgpack"
-"""Order of events by node, packed by simcluster.replays; of a real run only."""
+"""Order of events by node, packed by simcluster.lab.replays; of a real run only."""
 
 NEEDED: Final = (CONFIG, METRICS, TRACE, SUMMARY)
 SOURCE: Final = "source"

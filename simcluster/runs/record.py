@@ -86,7 +86,7 @@ class NodeRecord:
     is the content of a file with its final weights (simcluster.runs.folder); those of one node suffice for a run.
     *samples* has an entry for each of its lives: the use of its batches as in simcluster.workloads.progress.ledger.
     *copies* are of its weights during the run, if the experiment asks for them; they are not part of the digest, as
-    observing changes nothing. *order* is the order of events, packed by simcluster.replays; empty in the simulator.
+    observing changes nothing. *order* is the order of events, packed by simcluster.lab.replays; empty in the simulator.
     *regroups* has a row for each re-formed group of ranks with this node; the last is *group_number*, where it has
     *group_rank*, and *is_through* says that its algorithm ended there. *first_step* and *last_step* are (step, time) of
     its algorithm's first and last record, even without known values. *incarnation* is the life that ended last: see

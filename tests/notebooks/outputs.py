@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from simcluster.reports.export import PX_PER_IN, WIDTH_IN, drawn
+from simcluster.lab.reports.export import PX_PER_IN, WIDTH_IN, drawn
 from tests.notebooks.close import outline
 from tests.notebooks.source import MEASURED
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from simcluster_backends.sim import verdict_of
+from simcluster_backends.sim.cluster import Cluster
 
 from simcluster.errors import RunError, UsageError
 from simcluster.topology import Device, Link, Node, Topology, loads
 from simcluster.transport import Transport
-from simcluster_backends.sim import verdict_of
-from simcluster_backends.sim.cluster import Cluster
 
 IDEAL = Device("ideal", flops_per_s=1e9)
 

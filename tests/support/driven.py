@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from simcluster.inference.engine.batch import Issued
-from simcluster.inference.engine.limits import Limits
-from simcluster.inference.engine.scheduler import Scheduler
-from simcluster.inference.load.answers import Answer
-from simcluster.inference.load.arrivals import Offered
-from simcluster.inference.request import Request
+from simcluster.lm.engine.batch import Issued
+from simcluster.lm.engine.limits import Limits
+from simcluster.lm.engine.scheduler import Scheduler
+from simcluster.lm.load.answers import Answer
+from simcluster.lm.load.arrivals import Offered
+from simcluster.lm.request import Request
 
 TOKEN = 7
 """The token of every prompt and answer: no scheduler may look at it."""

@@ -6,10 +6,10 @@ import os
 import signal
 
 from simcluster.forwarding import Forwarding
+from simcluster.lm.serving.program import answer, prepare
 from simcluster.payload import Sendable
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
-from simcluster.serving.program import answer, prepare
 from simcluster.transport import Transport
 
 __all__ = ["PROGRAM", "answer_until_killed", "prepare"]

@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-import simcluster
-from simcluster.experiment.job import ClusterJob
-from simcluster.process.intra_op import one_thread, use_one_thread
-from simcluster.replays.run import replay
-from simcluster.results import Run
-from simcluster.topology import star
-from simcluster.verify import suite
-from simcluster.verify.verdict import Check
 from simcluster_backends.common.device import DeviceThread
 from simcluster_backends.sim import run_cluster
 from simcluster_backends.sim.loop.workers import Workers
 from simcluster_backends.sockets import generate_key, write_key
+
+import simcluster
+from simcluster.experiment.job import ClusterJob
+from simcluster.lab.replays.run import replay
+from simcluster.lab.verify import suite
+from simcluster.lab.verify.verdict import Check
+from simcluster.process.intra_op import one_thread, use_one_thread
+from simcluster.results import Run
+from simcluster.topology import star
 from tests.support.socket_runs import free_port, hand_started
 from tests.support.thread_counts import experiment, most_threads, program
 

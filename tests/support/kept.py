@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from simcluster_backends.sim import run_cluster
+
 from simcluster.checkpoints.restore import Restored
 from simcluster.experiment.checkpointing import begin_with, conclude, keeping_of, last_complete, restart_of
 from simcluster.experiment.job import ClusterJob
@@ -14,7 +16,6 @@ from simcluster.experiment.node import remember
 from simcluster.experiment.read.read import read_experiment
 from simcluster.fault_plans.kinds import faults_to_come
 from simcluster.runs.record import RunRecord
-from simcluster_backends.sim import run_cluster
 
 MNIST = {"name": "mnist_mlp", "hidden": 8, "batch_size": 4, "optimizer": "adamw", "learning_rate": 0.01}
 

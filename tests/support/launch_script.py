@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 
-from simcluster.experiment.job import ClusterJob
 from simcluster_backends.sockets import run_cluster
+
+from simcluster.experiment.job import ClusterJob
 
 if __name__ == "__main__":
     program, folder = sys.argv[1:]

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from simcluster_backends.sockets import run_cluster
+from simcluster_backends.sockets.net.addresses import open_socket
 
 from simcluster.experiment.job import ClusterJob
 from simcluster.runs.record import RunRecord
-from simcluster_backends.sockets import run_cluster
-from simcluster_backends.sockets.net.addresses import open_socket
 from tests.support.root import ROOT
 
 GUARD_S = 300.0

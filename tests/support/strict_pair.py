@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from simcluster_backends.torch import carrier
+from simcluster_backends.torch.group import Group, Place
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
-from simcluster_backends.torch import carrier
-from simcluster_backends.torch.group import Group, Place
 from tests.support.stand_in import NAME, DeviceTensor
 
 SEEN = "STRICT_PAIR_SEEN"

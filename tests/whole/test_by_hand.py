@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.by_hand import both
+from tools.by_hand import both
 
 
 @pytest.mark.parametrize("portable", [False, True])

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from simcluster_backends.sim.cluster import Cluster
 
 import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.transport import Transport
 from simcluster.workloads import Replica, mnist_mlp, train_alone
-from simcluster_backends.sim.cluster import Cluster
 from tests.support.clusters import star
 
 SYNCHRONOUS = [

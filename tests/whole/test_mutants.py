@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from simcluster.verify import verify
-from tests.mutants.defects import FIRST, MUTANTS
-from tests.mutants.table import FILE, row, without_numbers
-from tests.mutants.trial import ROOT, Found, Mutant
+from simcluster.lab.verify import verify
+from tools.mutants.defects import FIRST, MUTANTS
+from tools.mutants.table import FILE, row, without_numbers
+from tools.mutants.trial import ROOT, Found, Mutant
 
 
 def tried() -> list[Found]:
     """In a process of its own, which must not have imported the library."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.mutants", "--json"],
+        [sys.executable, "-m", "tools.mutants", "--json"],
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -34,12 +34,12 @@ def test_a_mutant_for_each_check_is_caught_and_the_page_says_by_what() -> None:
     for mutant, one in zip(FIRST, tried(), strict=True):
         assert not one.trouble, f"{mutant.number}, {mutant.defect}: {one.trouble}"
         assert one.caught, f"{mutant.number}: {mutant.defect}"
-        assert without_numbers(row(mutant, one)) in told, "run python -m tests.mutants"
+        assert without_numbers(row(mutant, one)) in told, "run python -m tools.mutants"
 
 
 def test_every_mutant_can_be_put_into_the_library_and_has_its_line_on_the_page() -> None:
     told = [line.split(" | ")[:4] for line in FILE.read_text().splitlines() if re.match(r"\| (\d| \|)", line)]
-    assert told == [row(mutant, Found([])).split(" | ")[:4] for mutant in MUTANTS], "run python -m tests.mutants"
+    assert told == [row(mutant, Found([])).split(" | ")[:4] for mutant in MUTANTS], "run python -m tools.mutants"
     for mutant in MUTANTS:
         mutant.put_into((ROOT / mutant.file).read_text(encoding="utf-8"))
 

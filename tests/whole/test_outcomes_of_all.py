@@ -18,11 +18,11 @@ import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
 from simcluster.errors import PeerLost, RunError
+from simcluster.lab.verify.claims import claim_about
 from simcluster.results import load_run
-from simcluster.verify.claims import claim_about
-from tests.algorithms.counting import counted
-from tests.outcomes.cases import BOWL, COLUMNS, DEAD, SETTINGS, STEPS, experiment, fault, size_of, table
-from tests.outcomes.held import WORDS, wrong, wrong_failure
+from tests.core.algorithms.counting import counted
+from tools.outcomes.cases import BOWL, COLUMNS, DEAD, SETTINGS, STEPS, experiment, fault, size_of, table
+from tools.outcomes.held import WORDS, wrong, wrong_failure
 
 TABLE = table()
 COUNTED = ("sync_ps", "k_sync", "ssp", "softsync", "k_async", "edp")

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 import yaml
+from simcluster_backends.sockets import write_key
 
 import simcluster
 from simcluster.checkpoints.store import latest
 from simcluster.cli.app import compare
 from simcluster.topology import load
-from simcluster_backends.sockets import write_key
-from tests.netns.hosts import LAUNCHER, missing
-from tests.netns.shelf import Shelf, inhabitants, shelf_of
 from tests.support.socket_runs import ROOT, wait_for
 from tests.support.sshd import why_not
+from tools.netns.hosts import LAUNCHER, missing
+from tools.netns.shelf import Shelf, inhabitants, shelf_of
 
 REASON = missing() or why_not()
 STEPS, EVERY = 80, 5

@@ -14,21 +14,21 @@ import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import UsageError
 from simcluster.experiment import read_experiment
-from tests.mutants.of_faults import PLANTED
-from tests.mutants.trial import ROOT
 from tests.support.root import TESTS
-from tests.swarm import shrink as shrinking
-from tests.swarm import soak as soaking
-from tests.swarm.case import DRAWING, NOISY, NORMED, SLOPE, Case, read_case
-from tests.swarm.draw.case import MOST, draw_case
-from tests.swarm.draw.faults import KINDS, Clock, draw_faults, kinds_of
-from tests.swarm.draw.topology import IN_PARTS, ODD_SHAPES
-from tests.swarm.known import KEPT, SEEDS
-from tests.swarm.marks import DRAWN, _drawn, declared
-from tests.swarm.soak import Totals, saved, soak, soak_in_parallel
-from tests.swarm.telling import headline
-from tests.swarm.trial import Verdict, try_case, try_seed
-from tests.swarm.twice import EVERY, apart, fingerprint
+from tools.mutants.of_faults import PLANTED
+from tools.mutants.trial import ROOT
+from tools.swarm import shrink as shrinking
+from tools.swarm import soak as soaking
+from tools.swarm.case import DRAWING, NOISY, NORMED, SLOPE, Case, read_case
+from tools.swarm.draw.case import MOST, draw_case
+from tools.swarm.draw.faults import KINDS, Clock, draw_faults, kinds_of
+from tools.swarm.draw.topology import IN_PARTS, ODD_SHAPES
+from tools.swarm.known import KEPT, SEEDS
+from tools.swarm.marks import DRAWN, _drawn, declared
+from tools.swarm.soak import Totals, saved, soak, soak_in_parallel
+from tools.swarm.telling import headline
+from tools.swarm.trial import Verdict, try_case, try_seed
+from tools.swarm.twice import EVERY, apart, fingerprint
 
 SEED_COUNT = 300
 AT_ONCE = 50

@@ -8,21 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from simcluster_backends.sockets import generate_key, write_key
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import UsageError
 from simcluster.experiment import read_experiment
-from simcluster_backends.sockets import generate_key, write_key
-from tests.mutants.trial import ROOT
 from tests.support.socket_runs import free_port, wait_for
-from tests.swarm_real.checks import _raised, check_end
-from tests.swarm_real.defects import PLANTED
-from tests.swarm_real.draw import AS_FAULT, FROM_OUTSIDE, PLANNED, draw
-from tests.swarm_real.happened import as_played
-from tests.swarm_real.launcher import Launcher
-from tests.swarm_real.play import Lived
-from tests.swarm_real.telling import told
-from tests.swarm_real.trial import Launchers, Verdict, try_seed
+from tools.mutants.trial import ROOT
+from tools.swarm_real.checks import _raised, check_end
+from tools.swarm_real.defects import PLANTED
+from tools.swarm_real.draw import AS_FAULT, FROM_OUTSIDE, PLANNED, draw
+from tools.swarm_real.happened import as_played
+from tools.swarm_real.launcher import Launcher
+from tools.swarm_real.play import Lived
+from tools.swarm_real.telling import told
+from tools.swarm_real.trial import Launchers, Verdict, try_seed
 
 SEEDS = (1, 6, 21)
 """A kill and a short stop of a run that forms its group again; a request to leave; see the test of them."""
@@ -108,7 +108,7 @@ def test_a_process_of_a_command_is_found_when_it_is_left(tmp_path: Path) -> None
 def test_a_violation_is_told_in_a_line_that_replays_it() -> None:
     verdict = Verdict(draw(7), [("a run ends", "it\nwas there"), ("samples", "")])
     (line,) = told(verdict)
-    assert line.startswith("python -m tests.swarm_real --seed 7  # easgd: a run ends: it was there (and 1 more)")
+    assert line.startswith("python -m tools.swarm_real --seed 7  # easgd: a run ends: it was there (and 1 more)")
 
 
 def test_every_planted_defect_can_be_planted() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.papers.frame import Check, Lab, Paper, agrees
-from simcluster.bench.collective import bench_collective
+from simcluster.lab.bench.collective import bench_collective
 from simcluster.topology import star
 
 A, B = 100e-6, 1e9

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import cache
 
 from experiments.papers.frame import Check, Lab, Paper, agrees, exceeds
-from simcluster.inference.plan.placements import rank
-from simcluster.inference.plan.shape import PRESETS, Shape, with_weights
-from simcluster.inference.plan.shelf import Shelf
-from simcluster.inference.plan.times import Lengths
+from simcluster.lm.plan.placements import rank
+from simcluster.lm.plan.shape import PRESETS, Shape, with_weights
+from simcluster.lm.plan.shelf import Shelf
+from simcluster.lm.plan.times import Lengths
 from simcluster.topology import star
 
 SEVEN = replace(with_weights(PRESETS["7b"], "q4"), number_bytes=34 / 32)

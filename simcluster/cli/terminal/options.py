@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from simcluster.cli.terminal.complete import one_of, set_keys
 from simcluster.cli.terminal.help import NODES, OUTPUT
+from simcluster.documents.limits import MOST_WHOLE
 from simcluster.errors import Problem, UsageError, raise_all
 
 Completion = Callable[..., list[str]]
@@ -36,6 +37,9 @@ def named_argument(metavar: str, help: str, names: Completion) -> Any:
 
 
 TopologyFile = Annotated[str, named_argument("FILE", "A topology file or name.", names_of("topologies"))]
+NetworkSeed = Annotated[
+    int, Option("--seed", metavar="N", min=0, max=MOST_WHOLE, help="Of jitter, losses and background traffic.")
+]
 Json = Annotated[bool, Option("--json", help="Print only JSON.", rich_help_panel=OUTPUT)]
 Report = Annotated[bool, Option(help="Write report.html (2 MB).", rich_help_panel=OUTPUT)]
 Watch = Annotated[

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from simcluster.errors import Problem, UsageError
+from simcluster.process.places import LIBRARY
 
 
 def is_own(module: ModuleType) -> bool:
@@ -16,10 +17,10 @@ def is_own(module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
     if file is None or not file.endswith(".py"):
         return False
-    path, package = Path(file).resolve(), Path(__file__).resolve().parents[2]
+    path = Path(file).resolve()
     if not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
         return False
-    places = (package, package.parent / "simcluster_backends", Path(sys.prefix), Path(sys.base_prefix))
+    places = (*LIBRARY, Path(sys.prefix), Path(sys.base_prefix))
     return not any(path.is_relative_to(place.resolve()) for place in places)
 
 

@@ -1,0 +1,65 @@
+"""Finish times of plain flows over a topology, without nodes that compute.
+
+A flow pays its latency first, then its bytes compete: the usual convention for fluid flows, in which independent
+simulators state their results. (A transport injects first, so that `send` can return once it has.) A plain flow does
+not pay a node's per-message overhead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from math import ceil, inf
+from operator import setitem
+
+from simcluster.topology import Topology
+from simcluster.topology.plain_flows import PlainFlow
+from simcluster_backends.sim.loop.clock import Clock, Endless, collected_rarely
+from simcluster_backends.sim.network.flows import Flow, Network
+from simcluster_backends.sim.network.losses import StallingFlow
+from simcluster_backends.sim.network.models import MODELS
+from simcluster_backends.sim.network.routes import Routes
+
+
+def finish_times(
+    topology: Topology, flows: Sequence[PlainFlow], model: str | None = None, seed: int = 0
+) -> list[float]:
+    """Return when each of *flows* finishes, in seconds (inf: never); *model* defaults to the topology's.
+
+    Raise KeyError for a *model* that is not in MODELS.
+    """
+    clock = Clock()
+    network = Network(clock)
+    routes = Routes(topology, seed, clock, network, MODELS[model or topology.network])
+    finish_s = [inf] * len(flows)
+    for number, flow in enumerate(flows):
+        _launch(routes, clock, network, flow, partial(setitem, finish_s, number))
+    with collected_rarely(), suppress(Endless):  # links may change forever without any flow ending
+        while clock.advance():
+            pass
+    return finish_s
+
+
+def _launch(
+    routes: Routes, clock: Clock, network: Network, flow: PlainFlow, finished: Callable[[float], object]
+) -> None:
+    way = routes.way(flow.source, flow.target)
+
+    def done() -> None:
+        if way.conditions is not None:
+            way.conditions.leave()
+        finished(clock.now)
+
+    def begin(_: object) -> None:
+        if way.conditions is not None:
+            way.conditions.enter()
+        stalls = way.losses.stalls(ceil(flow.size_bytes)) if way.losses is not None else []
+        if stalls:
+            network.put(StallingFlow(*way.route, left_B=flow.size_bytes, on_done=done, network=network, stalls=stalls))
+        elif flow.size_bytes:
+            network.put(Flow(*way.route, left_B=flow.size_bytes, on_done=done))
+        else:
+            done()
+
+    clock.alarm_at(flow.start_s + way.latency_s + sum(draw_s() for draw_s in way.jitters), begin)

@@ -1,6 +1,0 @@
-"""Measures a cluster over a backend and writes its topology with the measured numbers."""
-
-from simcluster.calibrate.run import Calibration, calibrate
-from simcluster.calibrate.write import calibrated_document, describe
-
-__all__ = ["Calibration", "calibrate", "calibrated_document", "describe"]

@@ -1,1 +1,0 @@
-"""The commands about language models: what to place where, and what it says."""

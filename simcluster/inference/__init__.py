@@ -1,1 +1,0 @@
-"""Inference: language models that answer, one request or many at once."""

@@ -1,0 +1,83 @@
+"""The command `simcluster ui`: one page for the runs of a folder."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import threading
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from simcluster.cli.terminal.options import AllowHost, ServeTls
+from simcluster.errors import Problem, UsageError
+from simcluster.paths.given_path import given_path
+from simcluster.process.installed import OF_PAGES, install_extra
+from simcluster.process.platforms import need_unix
+from simcluster.web.requests import is_loopback
+
+if TYPE_CHECKING:
+    from simcluster.web.requests import App
+
+
+def ui(
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder with runs and sweeps.")] = Path("runs"),
+    host: Annotated[str, Option(metavar="HOST", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(metavar="N", min=0, max=65535, help="The port; 0 takes any free one.")] = 52480,
+    login: Annotated[
+        bool, Option("--login", help="Ask for the printed link on loopback, too: others may use this machine.")
+    ] = False,
+    allow_host: AllowHost = None,
+    tls: ServeTls = None,
+    plain_http: Annotated[
+        bool, Option("--plain-http", help="Let the page cross a network unencrypted, where a session can be stolen.")
+    ] = False,
+) -> None:
+    """Show runs and sweeps in a browser: list, compare, watch, start."""
+    need_unix("the page")
+    root = given_path(folder, "folder")
+    if absent := [name for name in OF_PAGES if importlib.util.find_spec(name) is None]:
+        raise UsageError(Problem("ui", f"no {', '.join(absent)}", f"it to be installed: {install_extra('api')}"))
+    if not root.is_dir():
+        from simcluster.runs.destination import check_writable
+
+        check_writable(root, "folder")
+        print(f"note: no folder {root}; an empty one is made", file=sys.stderr)
+    from simcluster.lab.ui.app import make_app
+    from simcluster.lab.ui.children import Children
+    from simcluster.lab.ui.shelf import Shelf
+    from simcluster.web.login import Login, invitation
+
+    names = allow_host or []
+
+    def said(code: str) -> None:
+        print(invitation(server.page_url, code), flush=True)
+
+    children = Children(root)
+    # Under another name, a proxy may lead from elsewhere to loopback.
+    entrance = Login(said) if login or not all(map(is_loopback, [host, *names])) else None
+
+    def app_for(hosts: Collection[str]) -> App:
+        return make_app(Shelf(root), children, hosts, entrance, is_tls=tls is not None)
+
+    serving = importlib.import_module("simcluster_backends.sockets.launcher.reporting").serving
+    endpoint = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    server = serving(endpoint, app_for, names, str(tls) if tls is not None else None, plain_http, "ui")
+    root.mkdir(parents=True, exist_ok=True)
+    print(f"{root} at {server.page_url}/", flush=True)
+    if entrance is not None:
+        entrance.renew()
+    threading.Thread(target=_warm_up, daemon=True).start()
+    try:
+        server.run()
+    finally:
+        server.close()
+        children.close()
+
+
+def _warm_up() -> None:
+    """Import what the first figure would wait for."""
+    importlib.import_module("simcluster.lab.reports.plots")

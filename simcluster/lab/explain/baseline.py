@@ -1,0 +1,200 @@
+"""An experiment against one node: the same samples, how much sooner, and the same weights or how far from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import torch
+
+from simcluster.errors import Problem, nearest, raise_all
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.read import read_experiment
+from simcluster.experiment.run import run
+from simcluster.lab.explain.script_baseline import ScriptBaseline, on_one_node, script_baseline
+from simcluster.process.intra_op import one_thread
+from simcluster.results import Run
+from simcluster.runs import words
+from simcluster.scripts.run_script import NAME as SCRIPT
+from simcluster.topology.model.duration import expected_s
+from simcluster.workloads import train_alone
+
+ROUNDING: Final = 1e-5
+"""Below this share of the largest weight a difference is that of 32-bit sums in another order."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How far a run's weights are from those of one node: *most* is the largest difference, *relative* that by the
+    largest weight; *same*: all bits are equal. *loss* and *accuracy* are the one node's, on held-out samples.
+    """
+
+    same: bool
+    most: float
+    relative: float
+    loss: float | None
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A *run* on *nodes* nodes, and *node* alone, which takes *alone_s* for the same *steps* of *samples* each.
+
+    *possible* is the speed-up if all devices computed all the time, without communication.
+    """
+
+    run: Run
+    node: str
+    nodes: int
+    steps: int
+    samples: int
+    alone_s: float
+    possible: float
+    weights: Weights | None
+
+    @property
+    def together_s(self) -> float:
+        return float(self.run.summary["elapsed_s"])
+
+    @property
+    def speed_up(self) -> float:
+        return self.alone_s / self.together_s
+
+    @property
+    def efficiency(self) -> float:
+        """The speed-up per node."""
+        return self.speed_up / self.nodes
+
+    def sentences(self) -> list[str]:
+        """Return the comparison in words."""
+        summary = self.run.summary
+        found = [
+            f"{summary['algorithm']} on {words.plural(self.nodes, 'node')} of {summary['topology']} takes "
+            f"{words.seconds(self.together_s)} for {words.plural(self.steps, 'step')} of {self.samples:,} samples; "
+            f"{self.node} alone takes {words.seconds(self.alone_s)}.",
+            f"The speed-up is {words.number(self.speed_up)}, so the efficiency is {words.share(self.efficiency)}; the "
+            f"devices together could be {words.number(self.possible)} times as fast as {self.node}: this is "
+            f"{words.share(self.speed_up / self.possible)} of that.",
+        ]
+        if self.speed_up < 1:
+            found.append(f"It is slower than one node: `simcluster explain {self.run.folder}` says why.")
+        return [*found, *self._of_weights()]
+
+    def _of_weights(self) -> list[str]:
+        summary, found = self.run.summary, self.weights
+        if found is None:
+            return ["Nothing was computed, so there are no weights to compare."]
+        if found.same:
+            return ["The weights are the same, to the bit."]
+        most = (
+            f"no weight differs by more than {words.number(found.most)}, {words.number(found.relative)} of the largest"
+        )
+        is_rounding = found.relative < ROUNDING
+        told = [f"The weights are the same up to rounding: {most}." if is_rounding else f"The weights differ: {most}."]
+        if found.accuracy is not None and summary["accuracy"] is not None:
+            both = words.accuracy(summary["accuracy"]), words.accuracy(found.accuracy)
+            told.append(f"Held-out accuracy is {both[0]}, that of one node {both[1]}.")
+        elif found.loss is not None and summary["loss"] is not None:
+            told.append(
+                f"The held-out loss is {words.number(summary['loss'])}, that of one node {words.number(found.loss)}."
+            )
+        return told
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON has it."""
+        return {
+            "run": str(self.run.folder),
+            "node": self.node,
+            "nodes": self.nodes,
+            "steps": self.steps,
+            "samples_per_step": self.samples,
+            "together_s": self.together_s,
+            "alone_s": self.alone_s,
+            "speed_up": self.speed_up,
+            "possible_speed_up": self.possible,
+            "efficiency": self.efficiency,
+            "weights": None if self.weights is None else asdict(self.weights),
+            "sentences": self.sentences(),
+        }
+
+
+def baseline(
+    experiment: Any, *, node: str | None = None, out: str | Path | None = None, **changes: Any
+) -> Baseline | ScriptBaseline:
+    """Run *experiment* in the simulator, and its samples on *node* alone, by default the fastest; or its script there.
+
+    *changes* are other arguments of `simcluster.run`; *out* is the folder of the run. Raise UsageError.
+    """
+    plan = read_experiment(experiment, backend="sim", **changes)
+    _check(plan, node)
+    if plan.algorithm_name == SCRIPT:
+        return script_baseline(plan, run(experiment, backend="sim", out=out, report=False, **changes), node)
+    rates = _rates(plan)
+    alone = node if node is not None else max(rates, key=rates.__getitem__)
+    sizes = plan.workload.sizes(len(rates))
+    done = run(experiment, backend="sim", out=out, report=False, **changes)
+    with TemporaryDirectory(prefix="simcluster-baseline-") as home:
+        told = _alone(plan.document, alone, sum(sizes))
+        alone_s = float(run(told, report=False, out=Path(home) / "run").summary["elapsed_s"])
+    weights = None if plan.numerics == "none" else _compared(plan, done)
+    possible = sum(rates.values()) / rates[alone]
+    return Baseline(done, alone, len(rates), plan.steps, sum(sizes), alone_s, possible, weights)
+
+
+def _check(plan: Experiment, node: str | None) -> None:
+    problems = []
+    names = plan.topology.workers
+    if node is not None and node not in names:
+        problems.append(Problem("--node", repr(node), f"a worker of the topology: {nearest(node, names)}"))
+    if plan.algorithm_name == SCRIPT:
+        if plan.document["faults"]:
+            problems.append(Problem("faults", words.plural(len(plan.document["faults"]), "fault"), "none: faults=[]"))
+        raise_all(problems)
+        return
+    if plan.time_s is not None:
+        problems.append(Problem("stop.time", f"{plan.time_s:g} s", "steps or epochs: the samples must be known"))
+    if "batch_size" not in plan.document["workload"]:
+        problems.append(Problem("workload", "no setting batch_size", "one: one node gets the samples of all"))
+    if plan.algorithm_settings.get("server_trains") is False:
+        problems.append(Problem("server_trains", "false", "true: one node trains on the samples of all ranks"))
+    raise_all(problems)
+
+
+def _rates(plan: Experiment) -> dict[str, float]:
+    """Return how often per second each worker computes the gradient of the same batch."""
+    names = plan.topology.workers
+    replica = plan.workload.replica(0, len(names), plan.seed, plan.steps, numerics="none")
+    cost, found = replica.gradient_cost(next(replica.batches())), {}
+    for name in names:
+        device = plan.topology.nodes[name].device
+        assert device is not None, "a worker has a device"
+        found[name] = 1 / expected_s(device, cost)
+    return found
+
+
+def _alone(document: Mapping[str, Any], node: str, samples: int) -> dict[str, Any]:
+    """Return the experiment of *document* on *node* alone, timed only: all other workers forward messages."""
+    found = on_one_node(document, node)
+    found["workload"] = {**found["workload"], "batch_size": samples}
+    return found | {
+        "algorithm": {"name": "all_reduce_dp"},
+        "numerics": "none",
+        "check_memory": False,
+    }
+
+
+def _compared(plan: Experiment, done: Run) -> Weights:
+    """Compare the weights of *done* with those of one process on the same batches, joined."""
+    size = len(plan.topology.workers)
+    with one_thread():
+        alone = train_alone(plan.workload, size, plan.seed, plan.steps)
+        replica = plan.workload.replica(0, size, plan.seed, plan.steps)
+        judged = replica.evaluate_weights(alone)
+    ours = list(done.weights().values())
+    most = max(float((a.double() - b.double()).abs().max()) for a, b in zip(ours, alone, strict=True))
+    largest = max(float(weights.double().abs().max()) for weights in alone)
+    same = all(torch.equal(a, b) for a, b in zip(ours, alone, strict=True))
+    return Weights(same, most, most / largest if largest else 0.0, judged.get("loss"), judged.get("accuracy"))

@@ -1,0 +1,40 @@
+"""The desk's tools as a server of the Model Context Protocol, made with its official SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+from simcluster.errors import UsageError
+from simcluster.lab.mcp_server.desk import Desk
+from simcluster.version import __version__
+
+ABOUT: Final = """\
+Predict distributed training on a cluster, and run it in a simulator. Begin with `list`; `check` and `estimate` an
+experiment, `submit` it, `wait`, read its `result`, and `explain` where its time went. Files are named relative to the
+server's root; answers have `truncated`."""
+
+
+def make_server(desk: Desk) -> MCPServer:
+    """Return the server of *desk*'s tools."""
+    server = MCPServer("simcluster", instructions=ABOUT, version=__version__)
+    for name, tool in desk.tools().items():
+        server.add_tool(_told(tool), name=name)
+    return server
+
+
+def _told(tool: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Return *tool* with its refusals as errors of the protocol."""
+
+    @wraps(tool)
+    def call(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        try:
+            return tool(*args, **kwargs)
+        except UsageError as error:
+            raise ToolError(str(error)[:4000]) from None
+
+    return call

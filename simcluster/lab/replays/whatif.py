@@ -1,0 +1,104 @@
+"""The work of a real run on another cluster: work takes as long as recorded, links are changed.
+
+The recorded order does not apply: the changed cluster decides which message comes first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simcluster.errors import Problem, UsageError, raise_all
+from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.node import remember
+from simcluster.experiment.preflight import check_memory
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.read import read_experiment
+from simcluster.lab.replays.run import read_orders
+from simcluster.results import Run, load_run
+
+if TYPE_CHECKING:
+    from simcluster.runs.event_order import Order
+    from simcluster.runs.record import RunRecord
+
+CHANGEABLE = "topology."
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Seconds to the end of the run: *recorded*; *unchanged*, predicted for its topology file; and *changed*, predicted
+    with *changes*. *busiest_s* is the recorded work of the busiest device.
+    """
+
+    recorded_s: float
+    busiest_s: float
+    unchanged_s: float
+    changed_s: float
+    changes: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "recorded_elapsed_s": self.recorded_s,
+            "recorded_compute_s": self.busiest_s,
+            "predicted_unchanged_s": self.unchanged_s,
+            "predicted_elapsed_s": self.changed_s,
+            "changes": self.changes,
+        }
+
+    def in_words(self) -> str:
+        changes = ", ".join(f"{key}={value}" for key, value in self.changes.items())
+        share = self.changed_s / self.unchanged_s - 1.0 if self.unchanged_s else 0.0
+        return (
+            f"recorded: {self.recorded_s:.4g} s, with the busiest device at work for {self.busiest_s:.4g} s\n"
+            f"predicted, the same work on the cluster of its topology: {self.unchanged_s:.4g} s\n"
+            f"predicted, with {changes}: {self.changed_s:.4g} s ({share:+.1%})"
+        )
+
+
+def what_if(run: str | Path | Run, changes: Mapping[str, Any]) -> WhatIf:
+    """Predict the time of *run*, made on sockets, with *changes* to its topology; work takes as long as recorded.
+
+    Raises NotReplayable or UsageError; RunError if the run does not end on that cluster.
+    """
+    recorded = run if isinstance(run, Run) else load_run(run)
+    problems = [
+        Problem(f"--what-if {key}", repr(value), f"a key of the cluster, {CHANGEABLE}...: the work stays as recorded")
+        for key, value in changes.items()
+        if not key.startswith(CHANGEABLE)
+    ]
+    raise_all(problems)
+    orders = read_orders(recorded)
+    before = read_experiment(recorded.config, backend="sim")
+    after = read_experiment(recorded.config, dict(changes), backend="sim")
+    workers, were, are = before.topology.workers, before.topology.nodes, after.topology.nodes
+    if workers != after.topology.workers:
+        raise UsageError(Problem("--what-if", ", ".join(after.topology.workers), "the nodes that were recorded"))
+    changed = [name for name in workers if were[name].device != are[name].device]
+    if changed:
+        found = f"another device at {', '.join(changed)}"
+        raise UsageError(Problem("--what-if", found, "changes of links: work takes the recorded time"))
+    return WhatIf(
+        recorded.summary["elapsed_s"],
+        max(node["compute_s"] for node in recorded.summary["nodes"].values()),
+        _predicted_s(before, orders),
+        _predicted_s(after, orders),
+        dict(changes),
+    )
+
+
+def _predicted_s(plan: Experiment, orders: Sequence[Order]) -> float:
+    check_memory(plan)
+    job = ClusterJob(
+        plan.topology.workers, json.dumps(plan.document), plan.seed, topology=plan.topology, faults=plan.faults,
+        time_s=plan.time_s,
+    )  # fmt: skip
+    remember(job.config_json, plan)
+    pieces = [list(zip(order.answers.names, order.answers.took_s, strict=True)) for order in orders]
+    record: RunRecord = importlib.import_module("simcluster_backends.sim.replay.what_if").run_recorded(job, pieces)
+    if record.error is not None:
+        raise record.error
+    return record.elapsed_s

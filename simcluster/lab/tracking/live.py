@@ -1,0 +1,145 @@
+"""Points of a run in progress for trackers: a draft in each, which the finished run replaces.
+
+A point is the mean of one name at one step, so it is written when every node has passed that step, once. Each tracker
+has a thread: the run never waits for one, and one that fails ends its own draft only.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from simcluster.lab.tracking.exporting import opened
+from simcluster.lab.tracking.handover import Draft, Heading, Value, values_of
+
+if TYPE_CHECKING:
+    from simcluster.runs.record import Metric
+    from simcluster.watching.board import RunInfo
+    from simcluster.watching.telling import NodeRows
+
+EVERY_S = 1.0
+"""Least time between two deliveries of points."""
+
+END_S = 60.0
+"""Time for a tracker to take the points of the run; beyond it, the tracker counts as failed."""
+
+
+Message: TypeAlias = Heading | list[Value] | bool
+
+
+class Points:
+    """The points of one run, from its nodes' rows; each row is read once, and each point is returned once.
+
+    A row for a point that has been returned, as after a restart from a checkpoint, is left to the finished run.
+    """
+
+    def __init__(self, offset_s: float = 0.0) -> None:
+        self._offset_s = offset_s
+        self._pending: dict[int, list[Metric]] = defaultdict(list)  # by step
+        self._returned: set[tuple[str, int]] = set()
+        self._read: dict[str, tuple[int, int]] = {}
+
+    def take(self, nodes: Sequence[NodeRows], *, is_over: bool = False) -> list[Value]:
+        """Return the new points: of steps that every node has passed, lost ones aside; all if *is_over*."""
+        passed = []
+        for node in nodes:
+            metrics, evaluations = self._read.get(node.name, (0, 0))
+            counts = len(node.metrics), len(node.evaluations)  # a node may add rows meanwhile
+            if not node.is_lost:
+                passed.append(node.metrics[counts[0] - 1].step if counts[0] else 0)
+            for metric in [*node.metrics[metrics : counts[0]], *node.evaluations[evaluations : counts[1]]]:
+                if (metric.name, metric.step) not in self._returned:
+                    self._pending[metric.step].append(metric._replace(time_s=metric.time_s + self._offset_s))
+            self._read[node.name] = counts
+        ready = sorted(step for step in self._pending if is_over or step < min(passed, default=0))
+        rows = [row for step in ready for row in self._pending.pop(step)]
+        values = [value for value in values_of(rows) if (value.name, value.step) not in self._returned]
+        self._returned |= {(row.name, row.step) for row in rows} | {(value.name, value.step) for value in values}
+        return values
+
+
+class Following:
+    """Follows a run for *trackers*, (name, into) each; a backend calls `begin` and `look`, its caller `end`.
+
+    *offset_s* is the run's time at which the backend's clock starts: not 0 for a resumed run.
+    """
+
+    def __init__(self, trackers: Sequence[tuple[str, str | None]], now: Callable[[], float] = time.monotonic) -> None:
+        self._writers = [_Writer(*tracker) for tracker in trackers]
+        self._now, self._next_s = now, 0.0
+        self._points = Points()
+        self._last: Callable[[], Sequence[NodeRows]] = list
+        self.offset_s = 0.0
+
+    def begin(self, run: RunInfo) -> None:
+        """Begin a run, or an attempt of it, which replaces the one before."""
+        self._points = Points(self.offset_s)
+        heading = Heading(f"{run.algorithm}-{run.topology}-{run.seed}", run.name, run.backend, time.time())
+        for writer in self._writers:
+            writer.put(heading)
+
+    def look(self, rows: Callable[[], Sequence[NodeRows]]) -> None:
+        """Deliver what is new, if it is time to."""
+        self._last = rows
+        if self._now() >= self._next_s:
+            self._next_s = self._now() + EVERY_S
+            self._deliver()
+
+    def end(self, *, keep: bool) -> dict[str, str]:
+        """Remove the drafts, or *keep* them with all points; return why trackers failed, by name."""
+        if keep:
+            self._deliver(is_over=True)
+        for writer in self._writers:
+            writer.put(keep)
+        return {writer.to: why for writer in self._writers if (why := writer.failure())}
+
+    def _deliver(self, *, is_over: bool = False) -> None:
+        if values := self._points.take(self._last(), is_over=is_over):
+            for writer in self._writers:
+                writer.put(values)
+
+
+class _Writer(threading.Thread):
+    """Writes one draft in the tracker *to*."""
+
+    def __init__(self, to: str, into: str | None) -> None:
+        super().__init__(name=f"tracker {to}", daemon=True)
+        self.to, self._into = to, into
+        self._queue: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._error, self._is_dropped = "", False
+
+    def put(self, message: Message) -> None:
+        if self.ident is None and not isinstance(message, bool):
+            self.start()
+        self._is_dropped = message is False
+        self._queue.put(message)
+
+    def failure(self) -> str:
+        """Wait for the end; return why it failed, "" if it has not."""
+        if self.ident is None:
+            return ""
+        self.join(END_S)
+        return f"{self.to} has not answered for {END_S:g} s" if self.is_alive() else self._error
+
+    def run(self) -> None:
+        draft: Draft | None = None
+        try:
+            tracker = opened(self.to, self._into)
+            while not isinstance(message := self._queue.get(), bool):
+                if self._is_dropped:
+                    continue
+                if isinstance(message, list):
+                    assert draft is not None
+                    draft.add(message)
+                    continue
+                if draft is not None:
+                    draft.close(keep=False)
+                draft = tracker.draft(message)
+            if draft is not None:
+                draft.close(keep=message)
+        except Exception as error:  # a tracker's package may raise anything
+            self._error = f"{self.to} failed with {type(error).__name__}: {error}"

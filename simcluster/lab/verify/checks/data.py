@@ -1,0 +1,89 @@
+"""Checks of the ranks' data: disjoint and complete shards, equal batch sizes, equal numbers of batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from simcluster.lab.verify.subject import Subject
+from simcluster.lab.verify.verdict import expect, listed
+from simcluster.workloads import Batch, Samples, Workload, quadratic
+from simcluster.workloads.data.partition import Indices
+
+LOOKED_AT = 1024
+"""Number of samples dealt out to see who gets them."""
+
+
+def shards(subject: Subject) -> str:
+    """Check that each sample belongs to one rank, and that ranks with unequal shards take equally many steps."""
+    samples = subject.model.train_samples
+    model = replace(subject.model, train=samples.first(LOOKED_AT))
+    for size in subject.several:
+        wrong = _uneven_steps(size) or _ledger(model, size, subject.seed)
+        expect(not wrong, f"N = {size}: {wrong}")
+    told = f"each of {len(model.train_samples)} samples is on one rank; equally many batches on every rank"
+    return f"N = {listed(subject.several)}: {told}"
+
+
+def _ledger(model: Workload, size: int, seed: int) -> str:
+    """Describe samples that the batches show at no rank or at several."""
+    owners: Counter[bytes] = Counter()
+    for rank in range(size):
+        shard_size = model.replica(rank, size, seed, 1).shard_size
+        seen: set[bytes] = set()
+        for batch in model.replica(rank, size, seed, -(-shard_size // model.batch_size)).batches():
+            if len(batch) != model.batch_size:
+                return f"rank {rank} has a batch of {len(batch)}, not of {model.batch_size}"
+            seen |= _kinds(batch)
+        owners.update(seen)
+    shared = sum(count > 1 for count in owners.values())
+    kinds = _kinds(model.train_samples)
+    if shared and len(kinds) == len(model.train_samples):
+        return f"{shared} samples are on more than one rank"
+    if missing := len(kinds - owners.keys()):
+        return f"{missing} of {len(kinds)} samples are on no rank"
+    return ""
+
+
+def _kinds(samples: Samples | Batch) -> set[bytes]:
+    return {b"".join(part.numpy().tobytes() for part in parts) for parts in zip(*samples.tensors, strict=True)}
+
+
+def _uneven_steps(size: int) -> str:
+    """Describe unequal numbers of steps of ranks with unequal shards."""
+
+    def deal(targets: npt.NDArray[np.generic], parts: int, rng: np.random.Generator) -> list[Indices]:
+        cuts = [16 * (part + 1) * (part + 2) // 2 for part in range(parts - 1)]  # shards of 16, 32, 48, ...
+        return [np.asarray(part) for part in np.split(np.arange(len(targets)), cuts)]
+
+    workload = replace(quadratic(features=2, samples=1024, batch_size=4), partition=deal)
+    counts = [sum(1 for _ in workload.replica(rank, size, 0, epochs=1).batches()) for rank in range(size)]
+    return "" if len(set(counts)) == 1 else f"ranks with unequal shards take {listed(counts)} steps in an epoch"
+
+
+def clipping(subject: Subject) -> str:
+    """Check that a step with too large a gradient equals the step with the clipped gradient."""
+    limit = 1e-3
+    plain, clipped = (replace(subject.model, clip_norm=norm).replica(0, 1, subject.seed, 1) for norm in (None, limit))
+    gradients = [torch.ones_like(parameter) for parameter in plain.parameters]
+    norm = float(torch.stack([gradient.double().square().sum() for gradient in gradients]).sum().sqrt())
+    plain.apply([gradient * (limit / norm) for gradient in gradients])
+    clipped.apply(gradients)
+    pairs = zip(clipped.parameters, plain.parameters, strict=True)
+    off = max(float((found - expected).abs().max()) if found.numel() else 0.0 for found, expected in pairs)
+    told = f"a gradient of norm {norm:.3g} under clip_norm {limit:g} takes the step of one of norm {limit:g}"
+    expect(off <= subject.rounding, f"it does not hold that {told}: weights differ by {off:.2g}")
+    return told
+
+
+def birth(subject: Subject) -> str:
+    """Check that all ranks start with the same weights."""
+    size = max(subject.sizes)
+    first, *rest = (subject.model.replica(rank, size, subject.seed, 1).weights_sha256() for rank in range(size))
+    others = [rank for rank, digest in enumerate(rest, start=1) if digest != first]
+    expect(not others, f"N = {size}: rank {listed(others)} starts with other weights than rank 0")
+    return f"N = {size}: every rank is born with the same bits"

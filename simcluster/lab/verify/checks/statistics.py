@@ -1,0 +1,39 @@
+"""Running statistics: the model that stands for the run has those of all ranks' batches, not of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from simcluster.algorithms.facts import facts_of
+from simcluster.experiment.job import NODE_PROGRAM
+from simcluster.lab.verify.running import as_json, run_plan
+from simcluster.lab.verify.running_mean import SPREAD
+from simcluster.lab.verify.subject import Subject
+from simcluster.lab.verify.verdict import NotClaimed, expect
+from simcluster.runs.summary import LOSS
+
+STEPS = 60
+NEAR = 0.75
+"""Limit on the distance from the mean of all, relative to that of rank 0's own samples."""
+
+WORKLOAD = as_json({"path": f"{Path(__file__).parent.parent / 'running_mean.py'}:running_mean"})
+
+
+def travel(subject: Subject) -> str:
+    """Check that rank 0 ends with about the mean of all ranks' running statistics, where their samples differ."""
+    size = subject.middle
+    plan = subject.runner.plan(subject.request(size, workload="", steps=STEPS))
+    if facts_of(plan.algorithm).running == "none":
+        raise NotClaimed("every rank trains on all ranks' batches")
+    if size == 1:
+        raise NotClaimed("one rank has no other statistics than its own")
+    plan = subject.runner.plan(subject.request(size, workload=WORKLOAD, steps=STEPS))
+    done = run_plan(plan, program=NODE_PROGRAM).ended(f"N = {size}")
+    if not done.sent:
+        raise NotClaimed("it sends nothing")
+    _, loss = done.metrics()[0][LOSS][-1]
+    apart, own = loss**0.5, SPREAD * (1 - 1 / size)
+    told = (
+        f"N = {size}, {STEPS} steps: rank 0's running mean is {apart:.3g} from that of all samples, its own {own:.3g}"
+    )
+    return expect(apart <= NEAR * own, told)

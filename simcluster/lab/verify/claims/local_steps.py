@@ -1,0 +1,209 @@
+"""Claims about algorithms with local steps, and their references without messages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simcluster.collectives import flatten, unflatten
+from simcluster.lab.verify.claim import Claim, Identity, Settings, Weights
+from simcluster.lab.verify.faults import REFORMED, SERVED
+from simcluster.lab.verify.naive import account, born, ended, gradients_of, models_sent, overwrite, rounds, vector, walk
+from simcluster.rng import numpy_stream
+from simcluster.workloads import Workload, train_alone
+
+
+def local_sgd(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
+    """FedAvg as published: chosen ranks train from the common weights; their weighted mean is the next model."""
+    replicas = born(workload, size, seed, steps)
+    batches = [replica.batches() for replica in replicas]
+    number, weighted = max(round(settings["participation"] * size), 1), settings["weighting"] == "samples"
+    for first in range(0, steps, settings["interval"]):
+        drawn = numpy_stream(seed, "shared", "local_sgd", str(first)).permutation(size)[:number]
+        for rank, replica in enumerate(replicas):
+            if rank in drawn:
+                walk(replica, batches[rank], settings["interval"])
+            else:
+                for _ in zip(range(settings["interval"]), batches[rank], strict=False):
+                    pass
+        weights = torch.tensor([float(replicas[rank].shard_size) if weighted else 1.0 for rank in drawn]).double()
+        reached = torch.stack([vector(replicas[rank]) for rank in drawn])
+        mean = (weights / weights.sum()).to(reached.dtype) @ reached
+        for replica in replicas:
+            overwrite(replica, mean)
+    return ended(replicas)
+
+
+def local_sgd_bytes(size: int, model: int, steps: int, settings: Settings) -> int:
+    # The shard sizes of all n ranks, 8 bytes each, go around a ring once.
+    sizes = 2 * (size - 1) * 8 * size if settings["weighting"] == "samples" else 0
+    return rounds(steps, settings["interval"]) * models_sent(size, settings) * model + sizes
+
+
+LOCAL_SGD = Claim(
+    paper="Stich 2019, algorithm 1; McMahan et al. 2017, algorithm 1",
+    settings={"interval": 3},
+    reference=local_sgd,
+    reference_for=(
+        {"participation": 0.5, "schedule": "binomial"},
+        {"weighting": "samples"},
+        {"participation": 0.4, "weighting": "samples"},
+    ),
+    variants={"interval": 2, "participation": 0.4, "weighting": "samples", "schedule": "direct", "compression": "int8"},
+    identities=(
+        Identity({"interval": 1}, "one process", why="the mean of one plain step each is a step along the mean"),
+        Identity(
+            {},
+            "diloco",
+            {"interval": 3, "outer_learning_rate": 1.0, "outer_momentum": 0.0},
+            why="DiLoCo with plain outer SGD",
+        ),
+        Identity({"interval": 1}, "sparta", {"fraction": 1.0}, why="averaging every step"),
+        Identity({}, "local_sgd", {"compression": {"kind": "top_k", "fraction": 1.0}}, why="top-100 % = dense"),
+    ),
+    payload_bytes=local_sgd_bytes,
+    replicas_agree=True,
+    outcomes=REFORMED,
+)
+
+
+def shared_at(step: int, length: int, seed: int, fraction: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return which of *length* coordinates are averaged at *step*: a binomial number of them, all equally likely."""
+    stream = numpy_stream(seed, "shared", "sparta", str(step))
+    number = stream.binomial(length, fraction)
+    mask = np.zeros(length, dtype=np.bool_)
+    mask[stream.choice(length, number, replace=False)] = True
+    return mask
+
+
+def sparta(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
+    """Replicas train in parallel; the coordinates of a common mask are averaged."""
+    replicas = born(workload, size, seed, steps)
+    batches = [replica.batches() for replica in replicas]
+    for step in range(1, steps + 1):
+        for rank, replica in enumerate(replicas):
+            walk(replica, batches[rank], 1)
+        all_weights = [vector(replica) for replica in replicas]
+        mean = sum(all_weights[1:], all_weights[0]) / size
+        mask = torch.from_numpy(shared_at(step, len(mean), seed, settings["fraction"]))
+        for replica, weights in zip(replicas, all_weights, strict=True):
+            overwrite(replica, torch.where(mask, mean, weights))
+    return ended(replicas)
+
+
+SPARTA = Claim(
+    paper="Beton et al. 2025",
+    reference=sparta,
+    reference_for=({"fraction": 0.5},),
+    variants={"fraction": 0.5},
+    identities=(
+        Identity({"fraction": 1.0}, "local_sgd", {"interval": 1}, why="with p = 1 all is averaged every step"),
+        Identity({"fraction": 1.0}, "one process", why="plain steps, averaged one by one"),
+    ),
+    outcomes=REFORMED,
+)
+
+
+def waves(size: int) -> list[Tensor]:
+    """Return the orthonormal DCT-II basis, cosine by cosine."""
+    basis = []
+    for frequency in range(size):
+        wave = [math.cos(math.pi * frequency * (2 * place + 1) / (2 * size)) for place in range(size)]
+        length = math.sqrt(sum(value * value for value in wave))
+        basis.append(torch.tensor([value / length for value in wave], dtype=torch.float64))
+    return basis
+
+
+def fast_components(m: Tensor, basis: Sequence[Tensor], k: int) -> Tensor:
+    """Return the part of *m* formed by the *k* largest coefficients of each chunk."""
+    fast = []
+    for chunk in torch.split(m.double(), len(basis)):
+        whole = torch.cat([chunk, chunk.new_zeros(len(basis) - len(chunk))])
+        coefficients = [float(whole @ wave) for wave in basis]
+        largest = sorted(range(len(basis)), key=lambda index: -abs(coefficients[index]))[:k]
+        kept = sum((coefficients[index] * basis[index] for index in largest), torch.zeros_like(whole))
+        fast.append(kept[: len(chunk)])
+    return torch.cat(fast).to(m.dtype)
+
+
+def demo(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
+    """Every rank removes the fast components from its momentum, and all step along their mean or its signs."""
+    replicas = born(workload, size, seed, steps)
+    basis = waves(settings["chunk"])
+    momenta: list[Tensor | None] = [None] * size
+    for gradients in gradients_of(replicas):
+        shared = []
+        for rank, before in enumerate(momenta):
+            gradient = flatten(gradients[rank])
+            m = gradient if before is None else settings["momentum"] * before + gradient
+            shared.append(fast_components(m, basis, settings["top_k"]))
+            momenta[rank] = m - shared[-1]
+        Q = sum(shared[1:], shared[0]) / size
+        direction = Q.sign() if settings["update"] == "sign" else Q
+        for replica in replicas:
+            replica.apply(unflatten(direction, replica.parameters))
+    return ended(replicas)
+
+
+DEMO = Claim(
+    paper="Peng, Quesnelle and Kingma 2024, algorithm 1",
+    reference=demo,
+    reference_for=({"update": "mean"}, {"chunk": 16, "top_k": 2}),
+    variants={"momentum": 0.5, "chunk": 16, "top_k": 2, "update": "mean"},
+    identities=(
+        Identity({"top_k": 64, "update": "mean"}, "one process", why="with k = s momentum keeps nothing back"),
+    ),
+    replicas_agree=True,
+    outcomes=REFORMED,
+)
+
+
+def easgd(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
+    """Elastic forces, all at once or one after another; the asynchronous form has a reference for one rank only."""
+    if size == 1:
+        return [train_alone(workload, 1, seed, steps)]
+    if settings["form"] == "asynchronous":
+        return []
+    replicas = born(workload, size, seed, steps)
+    centre, alpha = vector(replicas[0]), settings["beta"] / size
+    for step, all_gradients in enumerate(gradients_of(replicas), start=1):
+        meets = step % settings["interval"] == 0 or step == steps
+        met = centre
+        for replica, gradients in zip(replicas, all_gradients, strict=True):
+            if meets:
+                seen = centre if settings["form"] == "synchronous" else met
+                force = alpha * (vector(replica) - seen)
+                overwrite(replica, vector(replica) - force)
+                met = met + force
+            replica.apply(gradients)
+        centre = met
+    overwrite(replicas[0], centre)
+    return ended(replicas)
+
+
+def easgd_bytes(size: int, model: int, steps: int, settings: Settings) -> int:
+    # Asynchronous: weights up and a force down; synchronous: a ring; round-robin: the centre to the next. Alone: none.
+    times = {"asynchronous": 2 * (size - 1), "synchronous": 2 * (size - 1), "round_robin": size if size > 1 else 0}
+    return times[settings["form"]] * rounds(steps, settings["interval"]) * model
+
+
+EASGD = Claim(
+    paper="Zhang, Choromanska and LeCun 2015, sections 3 and 4, algorithm 1",
+    settings={"interval": 2},
+    order_free=False,
+    reference=easgd,
+    reference_for=(
+        {"form": "synchronous"},
+        {"form": "round_robin"},
+        {"form": "synchronous", "interval": 1},
+        {"form": "round_robin", "interval": 3, "beta": 0.3},
+    ),
+    variants={"form": "synchronous", "interval": 1, "beta": 0.3, "server_trains": False},
+    payload_bytes=easgd_bytes,
+    contributions=account,
+    outcomes=SERVED,
+)

@@ -1,0 +1,83 @@
+"""The faults with a declarable outcome, as plans in an experiment.
+
+Three nodes n0, n1 and n2 around a switch. n0 is the server, if there is one. Faults hit n2 or its link, or n0 or its
+link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from simcluster.lab.verify.claim import Outcome
+
+AT_S: Final = {"sim": 0.005, "sockets": 0.3}
+"""Start of a fault."""
+DEAD_S: Final = {"sim": 0.02, "sockets": 2.0}
+"""A node that is silent or unreachable for this long is dead."""
+SHORT_S: Final = {"sim": 0.006, "sockets": 0.4}
+"""Duration of a short fault, less than DEAD_S."""
+
+_SHORT: Final = "short"
+
+_PLANS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "crash of a worker": {"kind": "crash", "node": "n2"},
+    "crash of the server": {"kind": "crash", "node": "n0"},
+    "restart of a worker": {"kind": "restart", "node": "n2", "after": _SHORT},
+    "restart of the server": {"kind": "restart", "node": "n0", "after": _SHORT},
+    "short hang": {"kind": "hang", "node": "n2", "for": _SHORT},
+    "long hang of a worker": {"kind": "hang", "node": "n2"},
+    "long hang of the server": {"kind": "hang", "node": "n0"},
+    "slow-down": {"kind": "slow", "node": "n2", "factor": 5},
+    "short cut": {"kind": "cut", "link": "n2-sw", "for": _SHORT},
+    "long cut of a worker": {"kind": "cut", "link": "n2-sw"},
+    "long cut of the server": {"kind": "cut", "link": "n0-sw"},
+    "short cut, one way": {"kind": "cut", "link": "n2-sw", "towards": "n2", "for": _SHORT},
+    "long cut, towards a worker": {"kind": "cut", "link": "n2-sw", "towards": "n2"},
+    "long cut, from a worker": {"kind": "cut", "link": "n2-sw", "towards": "sw"},
+    "flap": {"kind": "flap", "link": "n2-sw", "for": _SHORT, "period": "2 ms"},
+    "short partition": {"kind": "partition", "groups": [["n0", "n1"], ["n2"]], "for": _SHORT},
+    "long partition": {"kind": "partition", "groups": [["n0", "n1"], ["n2"]]},
+    "reset": {"kind": "reset", "groups": [["n0", "n1"], ["n2"]]},
+    "latency": {"kind": "latency", "link": "n2-sw", "for": _SHORT, "add": "2 ms"},
+    "bandwidth": {"kind": "bandwidth", "link": "n2-sw", "for": _SHORT, "factor": 0.01},
+    "loss": {"kind": "loss", "link": "n2-sw", "for": _SHORT, "probability": 0.3},
+}
+
+NAMES: Final = tuple(_PLANS)
+"""The fault names for `Claim.outcomes`: the rows of docs/faults.md."""
+
+
+def plan_of(fault: str, backend: str) -> dict[str, Any]:
+    """Return *fault* as in an experiment for *backend*."""
+    given = {key: f"{SHORT_S[backend]} s" if value == _SHORT else value for key, value in _PLANS[fault].items()}
+    return {**given, "at": f"{AT_S[backend]} s"}
+
+
+_PASSING: Final = (
+    "short hang", "slow-down", "short cut", "short cut, one way", "flap", "short partition", "reset", "latency",
+    "bandwidth", "loss",
+)  # fmt: skip
+"""Faults that only delay any algorithm: all ranks finish."""
+
+TOGETHER: Final[Mapping[str, Outcome]] = {name: "ends well" if name in _PASSING else "fails" for name in NAMES}
+"""The outcomes of algorithms in which every rank needs all others."""
+
+GOES_ON: Final[Mapping[str, Outcome]] = {name: "ends well" if name in _PASSING else "goes on" for name in NAMES}
+"""The outcomes where the others continue without a lost rank."""
+
+REFORMED: Final[Mapping[str, Outcome]] = {
+    **GOES_ON, "restart of a worker": "ends well", "restart of the server": "ends well"
+}  # fmt: skip
+"""The outcomes of groups that are formed again without lost ranks, and with rejoined ones."""
+
+SERVED: Final[Mapping[str, Outcome]] = {
+    **GOES_ON, "restart of a worker": "ends well", "crash of the server": "fails", "restart of the server": "fails",
+    "long hang of the server": "fails",
+}  # fmt: skip
+"""The outcomes of workers that need the server, which trains too and needs no worker."""
+
+APART: Final[Mapping[str, Outcome]] = {
+    name: "ends well" for name in NAMES if name.startswith("long") and ("cut" in name or "partition" in name)
+}
+"""The outcomes where both sides of a lasting cut continue, a single rank too: no rank is lost to the run."""

@@ -1,0 +1,100 @@
+"""Parts of claims: replicas in one process for naive references, matrices times all models, traffic and accounts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from simcluster.collectives import flatten, unflatten
+from simcluster.lab.verify.claim import Contributions, Settings, Weights
+from simcluster.workloads import Batch, Replica, Workload
+
+
+def born(workload: Workload, size: int, seed: int, steps: int) -> list[Replica]:
+    """Return every rank's replica, as at the start of a run of *size* ranks."""
+    return [workload.replica(rank, size, seed, steps) for rank in range(size)]
+
+
+def gradients_of(replicas: Sequence[Replica]) -> Iterator[list[list[Tensor]]]:
+    """Yield, for each step, the gradients of all *replicas* at their present weights."""
+    for batches in zip(*(replica.batches() for replica in replicas), strict=True):
+        yield [replica.loss_and_gradients(batch)[1] for replica, batch in zip(replicas, batches, strict=True)]
+
+
+def vector(replica: Replica) -> Tensor:
+    """Return the weights, concatenated."""
+    return flatten(replica.parameters)
+
+
+def overwrite(replica: Replica, weights: Tensor) -> None:
+    replica.load(unflatten(weights, replica.parameters))
+
+
+def walk(replica: Replica, batches: Iterator[Batch], count: int) -> None:
+    """Take *count* local steps, or fewer if the batches end."""
+    for batch in islice(batches, count):
+        replica.apply(replica.loss_and_gradients(batch)[1])
+
+
+def outer_sgd(start: Tensor, learning_rate: float, momentum: float) -> tuple[Tensor, Callable[[Tensor], None]]:
+    """Return (a weight that starts at *start*, a step of torch's own Nesterov along a given gradient)."""
+    theta = torch.nn.Parameter(start.clone())
+    optimizer = torch.optim.SGD([theta], lr=learning_rate, momentum=momentum, nesterov=momentum > 0)
+
+    def step(gradient: Tensor) -> None:
+        theta.grad = gradient
+        optimizer.step()
+
+    return theta.detach(), step
+
+
+def ended(replicas: Sequence[Replica]) -> Weights:
+    """Return the weights of each replica, as a reference does."""
+    return [replica.snapshot() for replica in replicas]
+
+
+def times(matrix: npt.NDArray[np.float64], models: Weights) -> list[list[Tensor]]:
+    """Return row i of *matrix* times all *models*, for every rank i."""
+    weights = torch.from_numpy(matrix)
+    columns = [torch.stack(tuple(tensors)) for tensors in zip(*models, strict=True)]
+    mixed = [torch.tensordot(weights.to(column.dtype), column, dims=1) for column in columns]
+    return [[column[rank] for column in mixed] for rank in range(len(models))]
+
+
+def output(models: Weights, settings: Settings) -> Weights:
+    """Return *models*, or the mean of all for every rank if the output is to be the mean."""
+    size = len(models)
+    return times(np.full((size, size), 1 / size), models) if settings["output"] == "mean" else models
+
+
+def rounds(steps: int, interval: object) -> int:
+    """Return the number of rounds of *interval* steps; the last one may be shorter."""
+    return -(-steps // int(str(interval)))
+
+
+def up_and_down(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
+    """A gradient or a change up and weights down, per worker and round, on equally fast ranks; a round is a step if
+    there is no interval.
+    """
+    return 2 * (size - 1) * rounds(steps, settings.get("interval", 1)) * model_bytes
+
+
+def models_sent(size: int, settings: Settings) -> int:
+    """Return the vectors that all ranks send in one all-reduce, for schedules with a whole number of them."""
+    return {"ring": 2 * (size - 1), "direct": 2 * (size - 1), "naive": size * (size - 1)}[settings["schedule"]]
+
+
+def account(metrics: Sequence[Mapping[str, Sequence[tuple[int, float]]]]) -> Contributions:
+    """Read the account: every rank's last *pushed*, and rank 0's last *applied* and *rejected*."""
+
+    def last(rank: int, name: str) -> int:
+        found = metrics[rank].get(name, ())
+        return int(found[-1][1]) if found else 0
+
+    pushed = sum(last(rank, "pushed") for rank in range(len(metrics)))
+    return Contributions(pushed, last(0, "applied"), last(0, "rejected"))

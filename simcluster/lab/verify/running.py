@@ -1,0 +1,285 @@
+"""Runs what a check needs, each different run once and within a time limit.
+
+It imports no backend: as for experiments, a backend is imported by name at run time.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import Any, Literal
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from simcluster.documents.own_state import changed, state_of
+from simcluster.errors import RunError
+from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.node import remember
+from simcluster.experiment.read.experiment import Experiment
+from simcluster.experiment.read.read import read_experiment
+from simcluster.experiment.shared_state import apart
+from simcluster.lab.verify import faults
+from simcluster.lab.verify.probe import PROGRAM, TAKEN, TENSOR_BYTES, Drawing
+from simcluster.lab.verify.verdict import Failed
+from simcluster.process.interrupts import stop_innermost
+from simcluster.runs.doubts import Warned, doubts_of
+from simcluster.runs.record import NodeRecord, RunRecord
+from simcluster.topology import chain, complete, ring, star
+
+LIMIT_S = 60.0
+"""Limit on the wall time of one run."""
+
+SOCKETS_LIMITS = {"stuck_s": 8.0, "limit_s": 40.0}
+
+Shape = Literal["star", "line", "ring", "complete", "islands"]
+"""Of a network; islands are a line without the link to the last worker."""
+
+Block = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One run. *algorithm*, *workload* and *settings* are JSON; if empty, the first two are the runner's. *copies*:
+    the number of times that the user's code is loaded again, for the ranks in turn. *drawing*: the ranks that also draw
+    from the global generators, see `Drawing`. *again* tells equal requests apart.
+    """
+
+    size: int
+    backend: str = "sim"
+    settings: str = "{}"
+    workload: str = ""
+    algorithm: str = ""
+    steps: int = 8
+    seed: int = 0
+    shape: Shape = "star"
+    uneven: bool = False
+    fault: str = ""
+    time: str = ""
+    copies: int = 0
+    drawing: tuple[int, ...] = ()
+    again: int = 0
+
+
+@dataclass(frozen=True)
+class Done:
+    """The result of a run: *error* if it failed, the record of every node, its weights (None if it left none)."""
+
+    plan: Experiment = field(repr=False)
+    error: BaseException | None
+    nodes: Sequence[NodeRecord] = field(repr=False)
+    weights: Sequence[list[Tensor] | None] = field(repr=False)
+    trace_sha256: str
+    lost: Mapping[str, str]
+    faults: Sequence[Mapping[str, Any]]
+    doubts: Sequence[Warned] = ()
+
+    @property
+    def failure(self) -> str:
+        """The first line of its error, or nothing."""
+        return "" if self.error is None else f"{type(self.error).__name__}: {self.error}".splitlines()[0]
+
+    def ended(self, where: str) -> Done:
+        """Return this result. Raises Failed, with *where*, if the run failed."""
+        if self.error is not None:
+            raise Failed(f"{where}: {self.failure}")
+        return self
+
+    def metrics(self) -> list[dict[str, list[tuple[int, float]]]]:
+        """Return what each rank recorded, name -> (step, value) in order."""
+        found: list[dict[str, list[tuple[int, float]]]] = [{} for _ in self.nodes]
+        for own, node in zip(found, self.nodes, strict=True):
+            for metric in node.metrics:
+                if metric.name not in (TAKEN, TENSOR_BYTES):
+                    own.setdefault(metric.name, []).append((metric.step, metric.value))
+        return found
+
+    def total(self, name: str) -> int:
+        """Return the sum over ranks of one of the probe's counts."""
+        return int(sum(metric.value for node in self.nodes for metric in node.metrics if metric.name == name))
+
+    @property
+    def tensor_bytes(self) -> int:
+        return self.total(TENSOR_BYTES)
+
+    @property
+    def taken(self) -> int:
+        """Messages that the algorithm has received."""
+        return self.total(TAKEN)
+
+    @property
+    def sent(self) -> int:
+        return sum(node.messages_sent for node in self.nodes)
+
+    def same_weights(self, other: Done) -> bool:
+        """Whether every rank ended with the same bits."""
+        return [node.weights_sha256 for node in self.nodes] == [node.weights_sha256 for node in other.nodes]
+
+
+class TimeIsUp(KeyboardInterrupt):
+    """The wall time of a run is over. Both backends stop on an interrupt."""
+
+
+class Runner:
+    """Runs *algorithm* and *workload*, given as an experiment's blocks, unless a request has others."""
+
+    def __init__(self, algorithm: Block, workload: Block, limit_s: float = LIMIT_S) -> None:
+        self._algorithm, self._workload, self._limit_s = dict(algorithm), dict(workload), limit_s
+        self._done: dict[Request, Done] = {}
+        self.changed: dict[Request, list[str]] = {}
+        """The state at module level that runs with copies of the user's code have changed, by place."""
+
+    def document(self, request: Request) -> dict[str, Any]:
+        """Return the experiment for *request*."""
+        algorithm = json.loads(request.algorithm) if request.algorithm else self._algorithm
+        return {
+            "name": "verify",
+            "topology": cluster(request),
+            "algorithm": {**algorithm, **json.loads(request.settings)},
+            "workload": json.loads(request.workload) if request.workload else self._workload,
+            "stop": {"steps": request.steps} | ({"time": request.time} if request.time else {}),
+            "evaluate_every": request.steps,
+            "faults": [faults.plan_of(request.fault, request.backend)] if request.fault else [],
+            "seed": request.seed,
+            "check_memory": False,
+        }
+
+    def plan(self, request: Request) -> Experiment:
+        return read_experiment(self.document(request), backend=request.backend)
+
+    def run(self, request: Request) -> Done:
+        """Return the result of *request*, run once. Raises UsageError for invalid settings or an invalid workload."""
+        if request not in self._done:
+            dead_s = faults.DEAD_S[request.backend] if request.fault else None
+            plan = self.plan(request)
+            copied = apart(plan, request.copies) if request.copies else None
+            before = state_of(copied.modules) if copied is not None else {}
+            plan = plan if copied is None else replace(plan, algorithm=copied.algorithm)
+            plan = replace(plan, algorithm=_drawing(plan, request.drawing)) if request.drawing else plan
+            self._done[request] = run_plan(plan, dead_s, self._limit_s)
+            if copied is not None:
+                self.changed[request] = changed(before, state_of(copied.modules))
+        return self._done[request]
+
+
+def _drawing(plan: Experiment, ranks: Sequence[int]) -> Callable[..., Any]:
+    """Return the algorithm of *plan*, in which *ranks* also draw from the global generators."""
+    names = [plan.topology.workers[rank] for rank in ranks]
+
+    @functools.wraps(plan.algorithm)
+    async def algorithm(node: Any, replica: Any, **settings: Any) -> None:
+        await plan.algorithm(Drawing(node) if node.name in names else node, replica, **settings)
+
+    return algorithm
+
+
+def cluster(request: Request) -> dict[str, Any]:
+    """Return the topology of *request* as in an experiment: workers n0, n1, ... A ring of one or two is a line.
+
+    Devices are equal and take 1 ms for any piece of work; in an uneven cluster the last one takes 4 ms.
+    """
+    size, shape = request.size, request.shape
+    make = {"star": star, "line": chain, "ring": ring if size > 2 else chain, "complete": complete, "islands": chain}
+    device = {"flops": "1 PFLOP/s", "work_overhead": "1 ms"}
+    document = copy.deepcopy(dict(make[shape](size, device=device, bandwidth="1 Gbps", latency="50 us").document))
+    if request.uneven:
+        document["nodes"][f"n{size - 1}"]["straggler"] = {"kind": "constant", "factor": 4.0}
+    if shape == "islands":
+        document["links"] = document["links"][:-1]
+    return document
+
+
+def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIMIT_S, program: str = PROGRAM) -> Done:
+    """Run *plan*, by default with counting nodes. Raises UsageError only."""
+    options: dict[str, Any] = {"threads": 1} if plan.backend == "sim" else dict(SOCKETS_LIMITS)
+    job = ClusterJob(
+        names=plan.topology.workers,
+        config_json=json.dumps(plan.document),
+        seed=plan.seed,
+        program=program,
+        topology=plan.topology,
+        time_s=plan.time_s,
+        faults=plan.faults,
+        options=options if dead_s is None else {**options, "dead_s": dead_s},
+    )
+    remember(job.config_json, plan)
+    try:
+        with wall_limit(limit_s):
+            record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
+    except (TimeIsUp, AssertionError) as error:  # an assertion: the simulator's own accounts are inconsistent
+        late = RunError(f"did not end within {limit_s:g} s of wall time")
+        nodes = [NodeRecord(rank, name) for rank, name in enumerate(plan.topology.workers)]
+        return Done(plan, late if isinstance(error, TimeIsUp) else error, nodes, [None] * len(nodes), "", {}, [])
+    names = names_of(plan) if any(node.weights for node in record.nodes) else []
+    found = [
+        None if node.weights is None else safetensors.torch.load(b"".join(node.weights.pieces()))
+        for node in record.nodes
+    ]
+    weights = [None if tensors is None else [tensors[name] for name in names] for tensors in found]
+    extra, doubts = record.extra, doubts_of(record)
+    return Done(plan, record.error, record.nodes, weights, record.trace_sha256, extra["lost"], extra["faults"], doubts)
+
+
+def names_of(plan: Experiment) -> list[str]:
+    """Return the names of the model's parameters."""
+    return plan.workload.replica(0, 1, plan.seed, 1).names
+
+
+def as_json(settings: Mapping[str, Any]) -> str:
+    return json.dumps(settings, sort_keys=True)
+
+
+@contextmanager
+def wall_limit(seconds: float) -> Iterator[None]:
+    """Interrupt the block after *seconds*, if possible: in the main thread, on systems with alarms.
+
+    A simulator or a node's event loop that is running is asked to stop, as by a Ctrl-C: an exception in the middle of a
+    loop would lose a callback.
+    """
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    rang = False
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        nonlocal rang
+        rang = True
+        if not stop_innermost(number, frame):
+            raise TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if rang:
+            raise TimeIsUp from None
+        raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def far_apart(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """Return the largest difference of two elements, relative to the largest element of their tensor."""
+    if len(found) != len(expected):
+        return float("inf")
+    worst = 0.0
+    for mine, other in zip(found, expected, strict=True):
+        if mine.shape != other.shape or not bool(torch.isfinite(mine).all()):
+            return float("inf")
+        if mine.numel():
+            scale = float(other.abs().max()) or 1.0
+            worst = max(worst, float((mine - other).abs().max()) / scale)
+    return worst

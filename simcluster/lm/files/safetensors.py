@@ -1,0 +1,37 @@
+"""The header of a safetensors file: where its tensors are. No tensor is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import BinaryIO, Final
+
+from simcluster.lm.files.pieces import TensorPlace
+
+MOST_JSON: Final = 8 * 2**20
+MOST_NUMBER, MOST_RANK = 2**62, 8
+"""Limits on the bytes of a header, its numbers, and the dimensions of a tensor."""
+
+ITEM_BYTES: Final[Mapping[str, int]] = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+"""The format's name of a type -> its bytes per number; the engine takes no others."""
+
+
+def read_entries(file: BinaryIO, name: str) -> dict[str, TensorPlace]:
+    """Return the tensors of *file*, which is called *name*, by name. Raises ValueError, LookupError, TypeError or
+    AttributeError without.
+    """
+    size = int.from_bytes(file.read(8), "little")
+    if size > MOST_JSON:
+        raise ValueError(f"a header of {size:,} bytes; at most {MOST_JSON:,}")
+    found = json.loads(file.read(size))
+    return {key: _place(name, entry, 8 + size) for key, entry in found.items() if key != "__metadata__"}
+
+
+def _place(name: str, entry: Mapping[str, object], start: int) -> TensorPlace:
+    shape, offsets = entry["shape"], entry["data_offsets"]
+    if not isinstance(shape, list) or not isinstance(offsets, list) or len(shape) > MOST_RANK or len(offsets) != 2:
+        raise ValueError("a tensor without its shape and offsets")
+    if not all(type(number) is int and 0 <= number < MOST_NUMBER for number in (*shape, *offsets)):
+        raise ValueError(f"a tensor of shape {shape} at {offsets}")
+    begin, end = offsets
+    return TensorPlace(name, tuple(shape), start + begin, end - begin, str(entry["dtype"])[:20])

@@ -1,0 +1,82 @@
+"""The header of a model in a GGUF file, or in the files that one was split into."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from simcluster.errors import nearest
+from simcluster.lm.files.error import ModelFileError, refusing, shown
+from simcluster.lm.files.gguf import read_header
+from simcluster.lm.files.pieces import TensorPlace, check_inside
+from simcluster.lm.headers.families import ARCHITECTURES
+from simcluster.lm.headers.header import MOST, MOST_CONTEXT, MOST_LAYERS, ModelFacts, ModelHeader, printable
+from simcluster.lm.headers.sums import summed, with_sums
+from simcluster.lm.plan.shape import Shape, WeightCounts
+
+SPLIT: Final = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.\w+)")
+"""The names of the files that a model was split into."""
+
+
+def parts_of(path: Path) -> list[Path]:
+    """Return the files of which *path* is one, all of them. Raise ModelFileError if one is missing."""
+    split = SPLIT.fullmatch(path.name)
+    if split is None:
+        return [path]
+    count = int(split[3])
+    names = [f"{split[1]}-{n:05}-of-{split[3]}{split[4]}" for n in range(1, min(count, 1000) + 1)]
+    for name in names:
+        if not os.path.isfile(path.with_name(name)):
+            raise ModelFileError(path, "file", f"no {name} next to it", f"all {count} files of the model")
+    return [path.with_name(name) for name in names]
+
+
+def gguf_header(path: Path, name: str | None = None) -> ModelHeader:
+    """Return the header of the model in *path*. Raise ModelFileError."""
+    values: dict[str, Any] = {}
+    tensors: dict[str, TensorPlace] = {}
+    for part in parts_of(path):
+        with refusing(part, "file", "a GGUF file"), part.open("rb") as file:
+            header, length = read_header(file, lists=False), os.fstat(file.fileno()).st_size
+        values = header.facts | values  # the first file has the model's facts
+        for key, one in header.tensors.items():
+            with refusing(part, key[:60], "a whole tensor"):
+                check_inside(length, one.offset, one.nbytes)
+                tensors[key] = TensorPlace(str(part), one.shape, one.offset, one.nbytes, one.type_name)
+    kind = str(values.get("general.architecture"))
+    if kind not in ARCHITECTURES:
+        expected = f"a decoder with known weights: {nearest(kind, ARCHITECTURES)}"
+        raise ModelFileError(path, "general.architecture", shown(kind), expected)
+    facts = ModelFacts(path, values, f"{kind}.")
+    shape = _shape(facts, tensors, printable(name or values.get("general.name") or path.stem))
+    return ModelHeader(shape, facts, tensors, is_gguf=True)
+
+
+def _shape(facts: ModelFacts, tensors: dict[str, TensorPlace], name: str) -> Shape:
+    layers = facts.count("block_count", most=MOST_LAYERS)
+    layers -= facts.count("nextn_predict_layers", default=0, least=0, most=layers - 1)
+    width, heads = facts.count("embedding_length"), facts.count("attention.head_count")
+    kv_heads = facts.count("attention.head_count_kv", default=heads)
+    key_size = facts.count("attention.key_length_mla", "attention.key_length", default=max(1, width // heads))
+    value_size = facts.count("attention.value_length_mla", "attention.value_length", default=key_size)
+    feed = facts.count("feed_forward_length", "expert_feed_forward_length")
+    table = tensors.get("token_embd.weight")
+    if table is None or len(table.shape) != 2 or table.shape[1] != width or not 0 < table.shape[0] <= MOST:
+        found = "no such table" if table is None else f"the shape {table.shape}"
+        raise ModelFileError(facts.file, "token_embd.weight", found, f"the embedding, of {width:,} columns")
+    latent = facts.count("attention.kv_lora_rank", default=0, least=0)
+    if heads % kv_heads:
+        raise facts.wrong(f"{facts.prefix}attention.head_count_kv", kv_heads, f"a divisor of {heads} heads")
+    sums = summed(tensors, layers, facts.file)
+    experts = facts.count("expert_count", default=1) if sums.counts["routed"] else 1
+    active = facts.count("expert_used_count", most=experts) if sums.counts["routed"] else 1
+    shape = Shape(
+        name, layers, width, heads, 1 if latent else kv_heads, (key_size + value_size) // 2, feed, table.shape[0],
+        tied=not sums.counts["head"], weight_bytes=4.0, gated=not any("blk.0.ffn_up" in key for key in tensors)
+        or any("blk.0.ffn_gate" in key for key in tensors), context=facts.count("context_length", most=MOST_CONTEXT),
+        cached=latent + facts.count("rope.dimension_count", default=64) if latent else None,
+    )  # fmt: skip
+    return with_sums(replace(shape, counts=WeightCounts(0, 0, 0, experts=experts, active=active)), sums)

@@ -1,0 +1,55 @@
+"""Requests over time: a renewal process with gamma intervals, which is a Poisson process at burstiness 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from simcluster.lm.load.lengths import Length
+from simcluster.rng import numpy_stream
+
+MOST_REQUESTS: Final = 10**6
+"""Limit on the requests of a load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A request of a load: when it arrives, the tokens of its prompt, and those of its answer."""
+
+    arrival_s: float
+    prompt_tokens: int
+    output_tokens: int
+
+
+def intervals_s(rate_per_s: float, count: int, burstiness: float, random: np.random.Generator) -> np.ndarray:
+    """Return *count* intervals with the mean 1 / rate and the squared coefficient of variation 1 / *burstiness*.
+
+    At burstiness 1 they are exponential; below 1 requests come in bursts, above 1 more regularly.
+    """
+    if math.isinf(rate_per_s):
+        return np.zeros(count)
+    return random.gamma(burstiness, 1 / (rate_per_s * burstiness), count)
+
+
+def offered(
+    rate_per_s: float, count: int, prompt: Length, output: Length, seed: int = 0, burstiness: float = 1.0
+) -> list[Offered]:
+    """Return *count* requests; the first arrives after one interval. An infinite rate lets all arrive at 0.
+
+    Intervals and lengths have streams of random numbers each: another rate offers the same requests.
+    """
+    arrivals_s = np.cumsum(intervals_s(rate_per_s, count, burstiness, numpy_stream(seed, "load", "intervals")))
+    prompts = prompt.draw(count, numpy_stream(seed, "load", "prompts"))
+    outputs = output.draw(count, numpy_stream(seed, "load", "outputs"))
+    return [Offered(*one) for one in zip(arrivals_s.tolist(), prompts, outputs, strict=True)]
+
+
+def at_rate(requests: Sequence[Offered], rate_per_s: float) -> list[Offered]:
+    """Return *requests* with intervals stretched or shortened to the mean 1 / rate; their pattern stays."""
+    span_s = requests[-1].arrival_s
+    factor = (len(requests) - 1) / (rate_per_s * span_s) if span_s > 0 else 1.0
+    return [replace(one, arrival_s=one.arrival_s * factor) for one in requests]

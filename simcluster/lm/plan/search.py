@@ -1,0 +1,83 @@
+"""The best pipelines of a shelf: every order of a few nodes, a local search over the orders of many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
+
+from simcluster.lm.plan.shelf import Cut, Shelf
+from simcluster.topology.model.orders import moves
+
+EXACT = 6
+"""Up to this number of workers, every order is tried."""
+
+MOST = 10_000
+"""Limit on the stages of all orders that a search among more workers tries."""
+
+
+class Search:
+    """The pipelines of *shelf* for *requests*. *like*: good orders on a similar shelf, near which to search."""
+
+    def __init__(self, shelf: Shelf, requests: int, like: Sequence[tuple[str, ...]] = ()) -> None:
+        self._shelf, self._requests = shelf, requests
+        self._tried: dict[tuple[str, ...], Cut | None] = {}
+        self._names, self._stages = shelf.names, 0
+        if like or len(self._names) > EXACT:
+            self._begin(like)
+        else:
+            for k in range(1, len(self._names) + 1):
+                for order in permutations(self._names, k):
+                    self._try(order)
+
+    @property
+    def cuts(self) -> Iterator[Cut]:
+        return (cut for cut in self._tried.values() if cut is not None)
+
+    def best(self) -> Mapping[int, Cut]:
+        """Return the fastest cut over each number of nodes on which the model fits; the first tried among equals."""
+        found: dict[int, Cut] = {}
+        for cut in self.cuts:
+            k = len(cut.order)
+            if k not in found or cut.token_s < found[k].token_s:
+                found[k] = cut
+        return dict(sorted(found.items()))
+
+    def _try(self, order: tuple[str, ...]) -> float:
+        """Return the seconds of a token of each request in *order*; infinite if the model does not fit."""
+        if order not in self._tried:
+            self._tried[order] = self._shelf.cut(order, self._requests)
+            self._stages += len(order)
+        cut = self._tried[order]
+        return cut.token_s if cut is not None else float("inf")
+
+    def _begin(self, like: Sequence[tuple[str, ...]]) -> None:
+        """Try *like*, the fastest and the roomiest nodes in the order of the file, each node alone, and moves from the
+        best of all and from the best of each length.
+        """
+        names, shelf = self._names, self._shelf
+        by_speed = sorted(names, key=lambda name: shelf.pace(name, 1).layer_s)
+        by_room = sorted(by_speed, key=lambda name: -shelf.room(name, False, False, self._requests))
+        for ordered in (by_speed, by_room):
+            for k in range(1, min(len(names), shelf.shape.layers) + 1):
+                self._try(tuple(name for name in names if name in ordered[:k]))
+        for order in (*like, *((name,) for name in names)):
+            self._try(order)
+        self._improve(min(self._tried, key=self._try), by_speed, fixed=False)
+        for cut in self.best().values():
+            self._improve(cut.order, by_speed, fixed=True)
+
+    def _improve(self, best: tuple[str, ...], by_speed: list[str], *, fixed: bool) -> None:
+        """Swap two nodes, replace, drop or insert one, as long as it gains; *fixed*: with as many nodes."""
+        ranks = {name: rank for rank, name in enumerate(self._names)}
+        again = True
+        while again:
+            again = False
+            for move in moves(tuple(ranks[name] for name in best), [ranks[name] for name in by_speed], fixed=False):
+                if self._stages > MOST:
+                    return
+                order = tuple(self._names[rank] for rank in move)
+                if len(order) == len(best) or not fixed:
+                    again = self._try(order) < self._try(best)
+                if again:
+                    best = order
+                    break

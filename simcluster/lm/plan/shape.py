@@ -1,0 +1,204 @@
+"""The shape of a decoder-only language model, and what its layers weigh, store, read and compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from simcluster.errors import Problem
+from simcluster.lm.formats import FORMATS
+from simcluster.transport import Cost
+
+ATTENTION_OPERATORS, FEED_OPERATORS = 11, 7
+"""Kernels of a layer's halves: norm, 4 matrix products, 2 rotations, scores, softmax, values, sum; then norm, 3 matrix
+products, SiLU, product, sum.
+"""
+
+HEAD_OPERATORS: Final = 2
+"""Kernels after the last layer: a norm and the product that gives the logits."""
+
+
+@dataclass(frozen=True)
+class WeightCounts:
+    """The weights of all layers together by what reads them, and those outside the layers besides the tables.
+
+    Every token reads *attention*, *feed* (with routers and shared experts) and *others* (norms, biases), and of
+    *routed*, the weights of all *experts*, those of *active* ones. *first* are before the layers, *last* after them.
+    """
+
+    attention: int
+    feed: int
+    others: int
+    first: int = 0
+    last: int = 0
+    routed: int = 0
+    experts: int = 1
+    active: int = 1
+
+    @property
+    def whole(self) -> int:
+        return self.attention + self.feed + self.others + self.first + self.last + self.routed
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model's numbers. *weight_bytes* are those of a weight, *number_bytes* those of an activation or cache entry.
+
+    If *tied*, the table of embeddings also gives the logits, and a node with both ends of the model holds it once.
+    *gated*: the feed-forward network has three matrices, as Llama's; else two, as GPT-2's. Without *counts* the layers
+    are Llama's; unlike layers count as their mean. *cached*: the numbers that a layer caches per token, if they are not
+    keys and values of all KV heads. *table_bytes* and *expert_bytes*: those of a weight there, if they are others.
+    """
+
+    name: str
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    ffn_width: int
+    vocabulary: int
+    tied: bool
+    weight_bytes: float
+    number_bytes: float = 4.0
+    gated: bool = True
+    context: int | None = None
+    counts: WeightCounts | None = None
+    cached: int | None = None
+    table_bytes: float | None = None
+    expert_bytes: float | None = None
+
+    @property
+    def parts(self) -> WeightCounts:
+        """The weights by what reads them."""
+        if self.counts is not None:
+            return self.counts
+        attention = self.width * 2 * (self.heads + self.kv_heads) * self.head_size
+        feed = self.width * (2 + self.gated) * self.ffn_width
+        return WeightCounts(self.layers * attention, self.layers * feed, 2 * self.layers * self.width, last=self.width)
+
+    @property
+    def weights(self) -> int:
+        return (1 if self.tied else 2) * self.vocabulary * self.width + self.parts.whole
+
+    @property
+    def active_weights(self) -> int:
+        """The weights that a token reads, with all tables."""
+        parts = self.parts
+        return self.weights - parts.routed + parts.routed * parts.active // parts.experts
+
+    @property
+    def layer_bytes(self) -> float:
+        parts = self.parts
+        plain = (parts.attention + parts.feed + parts.others) * self.weight_bytes
+        return (plain + parts.routed * self._expert_bytes) / self.layers
+
+    @property
+    def whole_bytes(self) -> float:
+        """The bytes of all weights on one node."""
+        return self.layers * self.layer_bytes + self.ends_bytes(True, True)
+
+    @property
+    def _table_bytes(self) -> float:
+        each = self.weight_bytes if self.table_bytes is None else self.table_bytes
+        return self.vocabulary * self.width * each
+
+    @property
+    def _expert_bytes(self) -> float:
+        return self.weight_bytes if self.expert_bytes is None else self.expert_bytes
+
+    def ends_bytes(self, first: bool, last: bool) -> float:
+        """Return the bytes of weights outside the layers on a node with the model's *first* or *last* layer."""
+        tables = first + last - (self.tied and first and last)
+        others = first * self.parts.first + last * self.parts.last
+        return tables * self._table_bytes + others * self.weight_bytes
+
+    def shard_bytes(self, share: float) -> float:
+        """Return the bytes of weights of a tensor-parallel node: *share* of all matrices, all embeddings and norms."""
+        parts = self.parts
+        matrices = (parts.attention + parts.feed) * self.weight_bytes + parts.routed * self._expert_bytes
+        whole = self._table_bytes + (parts.others + parts.first + parts.last) * self.weight_bytes
+        return share * (matrices + (0 if self.tied else self._table_bytes)) + whole
+
+    def logits_bytes(self, requests: int, share: float) -> float:
+        """Return the bytes of *share* of the logits of each request's last token."""
+        return share * requests * self.vocabulary * self.number_bytes
+
+    def cache_bytes(self, layers: float, tokens: float) -> float:
+        """Return the bytes of the keys and values of *tokens* in *layers*."""
+        numbers = 2 * self.kv_heads * self.head_size if self.cached is None else self.cached
+        return layers * numbers * self.number_bytes * tokens
+
+    def hidden_bytes(self, tokens: float) -> float:
+        """Return the bytes that one layer hands to the next for *tokens*."""
+        return tokens * self.width * self.number_bytes
+
+    def layer_cost(self, requests: int, tokens: int, context: int, share: float = 1.0) -> Cost:
+        """Return the cost of *share* of a layer for *tokens* new tokens of each request, after *context* others."""
+        return self.layers_cost(1, [(requests, tokens, context)], share)
+
+    def layers_cost(self, layers: int, groups: Sequence[tuple[int, int, int]], share: float = 1.0) -> Cost:
+        """Return the cost of *share* of *layers* for *groups* of (requests, new tokens of each, others before them).
+
+        A matrix product takes 2 FLOPs per weight and token, attention 4 per head entry and pair of tokens. The weights
+        are read once for all requests, every cache once.
+        """
+        one = self.attention_cost(groups, share) + self.feed_cost(groups, share)
+        return Cost(layers * one.flops, layers * one.memory_bytes, layers * one.operators)
+
+    def attention_cost(self, groups: Sequence[tuple[int, int, int]], share: float) -> Cost:
+        """Return the cost of *share* of a layer's attention: see `layers_cost`."""
+        parts = self.parts
+        matrices = parts.attention / self.layers
+        flops, read = 0.0, (matrices + parts.others / 2 / self.layers) * self.weight_bytes
+        for requests, tokens, context in groups:
+            pairs = tokens * context + tokens * (tokens + 1) / 2
+            flops += requests * (2 * tokens * matrices + 4 * self.heads * self.head_size * pairs)
+            read += requests * self.cache_bytes(1, context + tokens)
+        return Cost(share * flops, share * read, ATTENTION_OPERATORS)
+
+    def feed_cost(self, groups: Sequence[tuple[int, int, int]], share: float) -> Cost:
+        """Return the cost of *share* of a layer's feed-forward network: see `layers_cost`.
+
+        Each token takes its experts evenly and independently of the others, so this many different ones are expected.
+        """
+        tokens, parts = sum(requests * tokens for requests, tokens, _ in groups), self.parts
+        chosen = parts.active / parts.experts
+        read = (parts.feed + parts.others / 2) * self.weight_bytes
+        read += parts.routed * self._expert_bytes * (1 - (1 - chosen) ** tokens)
+        flops = 2 * tokens * (parts.feed + parts.routed * chosen)
+        return Cost(share * flops / self.layers, share * read / self.layers, FEED_OPERATORS)
+
+    def head_cost(self, requests: int, share: float = 1.0) -> Cost:
+        """Return the cost of *share* of the logits of each request's last token."""
+        table = self.vocabulary * self.width
+        return Cost(share * 2 * requests * table, share * self.ends_bytes(False, True), HEAD_OPERATORS)
+
+
+PRESETS: Final[Mapping[str, Shape]] = {
+    "smollm2": Shape("SmolLM2 135M", 30, 576, 9, 3, 64, 1536, 49152, True, FORMATS["f32"], context=8192),
+    "7b": Shape("Llama 2 7B", 32, 4096, 32, 32, 128, 11008, 32000, False, FORMATS["bf16"], context=4096),
+    "8b": Shape("Llama 3 8B", 32, 4096, 32, 8, 128, 14336, 128256, False, FORMATS["bf16"], context=8192),
+    "70b": Shape("Llama 3 70B", 80, 8192, 64, 8, 128, 28672, 128256, False, FORMATS["bf16"], context=8192),
+}
+"""Name -> shape, in the format of the model's own files, as far as the engine holds it. Weights come with the first."""
+
+
+def with_weights(shape: Shape, name: str) -> Shape:
+    """Return *shape* with all weights in the format *name*."""
+    return replace(shape, weight_bytes=FORMATS[name], table_bytes=None, expert_bytes=None)
+
+
+def described(shape: Shape) -> dict[str, Any]:
+    """Return *shape* as JSON has it: *weight_bytes* are those of a weight on average."""
+    found = asdict(shape) | {"weights": shape.weights, "active_weights": shape.active_weights}
+    return found | {"whole_bytes": shape.whole_bytes, "weight_bytes": shape.whole_bytes / shape.weights}
+
+
+def beyond(shape: Shape, prompt: int, answer: int, key: str) -> list[Problem]:
+    """Return the problem at *key* of *prompt* and *answer* tokens if they exceed the context of *shape*."""
+    if shape.context is None or prompt + answer <= shape.context:
+        return []
+    found = f"{prompt:,} tokens of prompt and {answer:,} of answer"
+    return [Problem(key, found, f"at most {shape.context:,} positions, the context of {shape.name}")]

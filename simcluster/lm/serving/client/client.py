@@ -1,0 +1,149 @@
+"""A load on a server: every request starts at its time, whatever has become of those before it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from simcluster.errors import Problem, UsageError
+from simcluster.lm.load.answers import Answer
+from simcluster.lm.load.arrivals import Offered
+from simcluster.lm.serving.client.endpoint import Endpoint
+from simcluster.lm.serving.client.events import DONE, MOST_LINE, Broken, chunk_of, data_of, message_of
+from simcluster.process.installed import install_extra
+
+if TYPE_CHECKING:
+    import httpx
+
+CONNECT_S: Final = 10.0
+KEPT_S: Final = 2.0
+"""Seconds in which a connection must be made, and after which an idle one is closed: before most servers do."""
+
+
+@dataclass
+class Outcome:
+    """The *answers* of a load in the order of its requests, the first *details* of each kind of failure, and the
+    longest delay *late_s* of a start: above some milliseconds this machine is too slow for the load.
+    """
+
+    answers: list[Answer]
+    details: dict[str, str] = field(default_factory=dict)
+    late_s: float = 0.0
+
+
+@dataclass
+class _Seen:
+    """An answer so far; times count from the load's start."""
+
+    token_s: list[float] = field(default_factory=list)
+    end_s: float = 0.0
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    is_last: bool = False
+
+
+async def load_on(
+    endpoint: Endpoint,
+    requests: Sequence[Offered],
+    seed: int = 0,
+    limit_s: float = 600.0,
+    told: Callable[[int], None] = lambda done: None,
+) -> Outcome:
+    """Return what came of *requests* to *endpoint*; each may take *limit_s*. *told* gets the number of those done."""
+    library = _httpx()
+    outcome = Outcome([])
+    loop = asyncio.get_running_loop()
+    done = 0
+    limits = library.Limits(max_connections=None, keepalive_expiry=KEPT_S)
+    timeout = library.Timeout(limit_s, connect=min(CONNECT_S, limit_s))
+
+    async def one(number: int, request: Offered) -> Answer:
+        nonlocal done
+        await asyncio.sleep(start_s + request.arrival_s - loop.time())
+        outcome.late_s = max(outcome.late_s, loop.time() - start_s - request.arrival_s)
+        seen = _Seen()
+        try:
+            async with asyncio.timeout(limit_s):
+                await _asked(http, endpoint, endpoint.body(request, number, seed), seen, start_s)
+            error = ""
+        except (Broken, TimeoutError, library.HTTPError, library.InvalidURL, OSError) as raised:
+            error, detail = _kind(library, raised)
+            outcome.details.setdefault(error, detail)
+            seen.end_s = loop.time() - start_s
+        done += 1
+        told(done)
+        prompt_tokens = request.prompt_tokens if seen.prompt_tokens is None else seen.prompt_tokens
+        output_tokens = len(seen.token_s) if seen.output_tokens is None else seen.output_tokens
+        return Answer(request.arrival_s, tuple(seen.token_s), seen.end_s, prompt_tokens, output_tokens, error)
+
+    async with library.AsyncClient(limits=limits, timeout=timeout, trust_env=False) as http:
+        start_s = loop.time()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(number, request)) for number, request in enumerate(requests)]
+    outcome.answers = [task.result() for task in tasks]
+    return outcome
+
+
+def _httpx() -> Any:
+    try:
+        return importlib.import_module("httpx")
+    except ImportError:
+        raise UsageError(Problem("--url", "no httpx", f"it to be installed: {install_extra('api')}")) from None
+
+
+async def _asked(
+    http: httpx.AsyncClient, endpoint: Endpoint, body: dict[str, Any], seen: _Seen, start_s: float
+) -> None:
+    """Post *body*, and put what is streamed into *seen*. Raise Broken for an answer that is no whole stream."""
+    now = asyncio.get_running_loop().time
+    async with http.stream("POST", endpoint.url, json=body, headers=endpoint.headers) as answer:
+        if answer.status_code != 200:
+            raise Broken(f"http {answer.status_code}", await _refusal(answer))
+        kind = answer.headers.get("content-type", "")
+        if not kind.startswith("text/event-stream"):
+            raise Broken("no stream", f"content of the type {kind[:80]!r}")
+        async for data in data_of(answer.aiter_raw()):
+            if data == DONE:
+                seen.is_last = True
+                break
+            chunk = chunk_of(data)
+            if chunk.has_text:
+                seen.token_s.append(now() - start_s)
+            if chunk.has_text or chunk.last:
+                seen.end_s = now() - start_s
+            seen.is_last = seen.is_last or chunk.last
+            if chunk.output_tokens is not None:
+                seen.prompt_tokens, seen.output_tokens = chunk.prompt_tokens, chunk.output_tokens
+    if not seen.is_last:
+        raise Broken("closed", "the stream ended before the answer did")
+    if not seen.token_s:
+        raise Broken("empty", "an answer without text")
+
+
+async def _refusal(answer: httpx.Response) -> str:
+    """Return the message in the body of a refused request, or its beginning; at most one line's limit is read."""
+    body = b""
+    async for part in answer.aiter_raw():
+        body += part
+        if len(body) > MOST_LINE:
+            break
+    try:
+        return message_of(json.loads(body))
+    except (ValueError, RecursionError):
+        return message_of(body[:200].decode(errors="replace"))
+
+
+def _kind(library: Any, raised: BaseException) -> tuple[str, str]:
+    """Return (kind, detail) of a failure."""
+    if isinstance(raised, Broken):
+        return raised.kind, raised.detail
+    detail = message_of(str(raised) or type(raised).__name__)
+    if isinstance(raised, (TimeoutError, library.TimeoutException)):
+        return "timeout", detail
+    if isinstance(raised, (OSError, library.ConnectError)):
+        return "connect", detail
+    return "closed" if isinstance(raised, (library.ReadError, library.RemoteProtocolError)) else "protocol", detail

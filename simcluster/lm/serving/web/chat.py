@@ -1,0 +1,20 @@
+"""The chat page, which fetches nothing but this server's answers."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from simcluster.web.assets import asset, joined
+from simcluster.web.one_page import OnePage
+
+HERE: Final = "simcluster.lm.serving.web"
+SCRIPTS: Final = ("markdown.js", "stream.js", "store.js", "shelf.js", "marks.js", "turns.js", "chat.js")
+
+
+@cache
+def page() -> OnePage:
+    """Return the page with its style and scripts inline."""
+    style = asset("base.css") + asset("chat.css", HERE)
+    script = joined(asset("dom.js"), asset("login.js"), *(asset(name, HERE) for name in SCRIPTS))
+    return OnePage(asset("chat.html", HERE), style, script)

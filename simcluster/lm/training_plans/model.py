@@ -1,0 +1,65 @@
+"""The GPT that is trained in the place of a language model, with its shape; and what a node holds of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from simcluster.algorithms import ALGORITHMS
+from simcluster.algorithms.facts import Settings, facts_of
+from simcluster.errors import Problem, UsageError
+from simcluster.lm.plan.shape import Shape
+from simcluster.lm.training_plans.tall import Blocks
+from simcluster.workloads.costs.memory import Memory
+from simcluster.workloads.models.gpt import gpt
+from simcluster.workloads.timing_replica import TimingReplica
+
+MOST_OFF: Final = 0.01
+"""How far a model's weights may be from those of Llama's layers, as a share: biases and norms of heads."""
+
+
+def settings_of(shape: Shape, tokens: int) -> dict[str, Any]:
+    """Return the settings of the workload `gpt` for *shape*, with samples of *tokens*. Raise UsageError if it has none.
+
+    Gradients are not clipped, which would need one more exchange of a number.
+    """
+    if shape.heads * shape.head_size != shape.width:
+        found = f"{shape.heads} heads of {shape.head_size} in a width of {shape.width}"
+        raise UsageError(Problem("--model", found, "heads that together are as wide as the model, as `gpt` has them"))
+    plain = replace(shape, counts=None, gated=True).weights
+    if abs(shape.weights - plain) > MOST_OFF * plain:
+        found = f"{shape.weights:,} weights, where Llama's layers of these sizes have {plain:,}"
+        raise UsageError(Problem("--model", found, "a dense model with Llama's layers, as `gpt` has them"))
+    return {
+        "size": "7b",  # its layers are Llama's; every number of it is replaced
+        "layers": shape.layers,
+        "width": shape.width,
+        "heads": shape.heads,
+        "kv_heads": shape.kv_heads,
+        "feed_forward": shape.ffn_width,
+        "vocabulary": max(256, shape.vocabulary),
+        "context": tokens,
+        "tied": shape.tied,
+        "clip_norm": None,
+    }
+
+
+def blocks_of(settings: dict[str, Any]) -> Blocks:
+    """Return the GPT with *settings*."""
+    return Blocks(lambda layers: gpt(**settings | {"layers": layers}, batch_size=1).named("gpt"), settings["layers"])
+
+
+def memory_of(algorithm: str, settings: Settings, blocks: Blocks, replica: TimingReplica) -> list[Memory]:
+    """Return what each rank holds at its peak, as algorithms state it, without evaluation and regrouping."""
+    facts, sizes = facts_of(ALGORITHMS[algorithm]), replica.batch_sizes
+    size = len(sizes)
+    if facts.phases is not None:
+        parted = size > 1 and facts.parts(size, settings)
+        phases = facts.phases(replica, settings, blocks.memory(max(sizes)), parted)
+        return [max(of_rank, key=lambda phase: phase.total) for of_rank in phases]
+    assert facts.copies is not None, algorithm
+    wholes = [blocks.memory(samples) for samples in sizes]
+    return [
+        replace(whole, messages=round(facts.copies(rank, size, settings) * whole.gradients))
+        for rank, whole in enumerate(wholes)
+    ]

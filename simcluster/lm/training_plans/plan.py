@@ -1,0 +1,200 @@
+"""The whole answer: algorithms and splits for a model on a topology, ranked by samples per second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from simcluster.errors import Problem, UsageError, raise_all
+from simcluster.lm.plan.shape import Shape, described
+from simcluster.lm.training_plans.candidates import LOCAL, Candidate, candidates
+from simcluster.lm.training_plans.model import blocks_of, memory_of, settings_of
+from simcluster.lm.training_plans.tall import Blocks
+from simcluster.lm.training_plans.times import TIMES, Group, Step, device_of
+from simcluster.topology import Topology
+from simcluster.workloads.costs.memory import Memory
+
+MOST_SAMPLES: Final = 10**6
+MOST_TOKENS: Final = 10**5
+"""Limits on what is asked: samples of a step, tokens of a sample."""
+
+BINDS: Final = 0.1
+"""From this share of a step on that is no computing, algorithms that exchange less often are ranked, too."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One node's part of a training: the *samples* of its batch, the *memory* that it takes, and what there is."""
+
+    node: str
+    samples: int
+    memory: Memory
+    memory_bytes: int | None
+    usable_bytes: int | None
+
+    @property
+    def missing_bytes(self) -> int:
+        return max(0, self.memory.total - self.usable_bytes) if self.usable_bytes is not None else 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A *candidate* that fits, with its *step* and its *parts*."""
+
+    candidate: Candidate
+    step: Step
+    parts: tuple[Part, ...]
+
+    @property
+    def samples_per_s(self) -> float:
+        return sum(self.candidate.sizes) / self.step.step_s
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A training that is impossible or not ranked: *missing_bytes* of memory on *node*, or none and *why*."""
+
+    label: str
+    node: str
+    missing_bytes: int | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """The *rows* are the best of each algorithm that exchanges in every step, the fastest first, and *less_often* those
+    of the others, which learn something else from the same samples. *left_out*: the nodes that the first row does not
+    use, each with the samples per second of the best row with it, or None if none fits.
+    """
+
+    topology: Topology
+    shape: Shape
+    samples: int
+    tokens: int
+    workload: Mapping[str, Any] = field(repr=False)
+    rows: tuple[Row, ...]
+    less_often: tuple[Row, ...]
+    refused: tuple[Refused, ...]
+    left_out: tuple[tuple[str, float | None], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON has it."""
+        model = described(self.shape)
+        asked = {"samples_per_step": self.samples, "tokens_per_sample": self.tokens}
+        return {
+            "topology": self.topology.name,
+            "model": model,
+            **asked,
+            "workload": {"name": "gpt", **self.workload},
+            "trainings": [self._row(row) for row in self.rows],
+            "less_often": [self._row(row) for row in self.less_often],
+            "refused": [asdict(one) for one in self.refused],
+            "left_out": [{"node": name, "best_samples_per_s": rate} for name, rate in self.left_out],
+        }
+
+    def _row(self, row: Row) -> dict[str, Any]:
+        return {
+            "training": row.candidate.label,
+            "algorithm": {"name": row.candidate.algorithm, **row.candidate.settings},
+            "samples_per_s": row.samples_per_s,
+            "tokens_per_s": row.samples_per_s * self.tokens,
+            "step_s": row.step.step_s,
+            "compute_s": row.step.compute_s,
+            "bytes_per_step": row.step.sent_bytes,
+            "nodes": [
+                {
+                    "node": part.node,
+                    "samples": part.samples,
+                    "needed_bytes": part.memory.total,
+                    "parts_bytes": asdict(part.memory),
+                    "memory_bytes": part.memory_bytes,
+                    "usable_bytes": part.usable_bytes,
+                }
+                for part in row.parts
+            ],
+        }
+
+
+def plan_training(topology: Topology, shape: Shape, samples: int | None = None, tokens: int = 1024) -> TrainingPlan:
+    """Rank all trainings of *shape* on *topology* with *samples* of *tokens* per step, by default 4 for each worker.
+
+    Raise UsageError with all limits that the request exceeds.
+    """
+    samples = 4 * max(1, len(topology.workers)) if samples is None else samples
+    longest = min(MOST_TOKENS, shape.context or MOST_TOKENS)
+    limits = (("--batch-size", samples, MOST_SAMPLES), ("--sample-tokens", tokens, longest))
+    problems = [Problem(flag, str(n), f"a number from 1 to {most:,}") for flag, n, most in limits if not 0 < n <= most]
+    if not topology.workers:
+        problems.append(Problem(f"topology {topology.name}", "no worker", "nodes with a device"))
+    raise_all(problems)
+    workload = settings_of(shape, tokens)
+    search = _Search(topology, blocks_of(workload))
+    for candidate in candidates(topology, search.blocks, samples, shape.kv_heads):
+        search.consider(candidate)
+    found, refused = search.ranked()
+    rows = [row for row in found if row.candidate.algorithm not in LOCAL]
+    less_often = [row for row in found if row.candidate.algorithm in LOCAL]
+    used = rows[0].candidate.names if rows else ()
+    left_out = tuple((name, search.with_node.get(name)) for name in topology.workers if rows and name not in used)
+    return TrainingPlan(
+        topology, shape, samples, tokens, workload, tuple(rows), tuple(less_often), tuple(refused), left_out
+    )
+
+
+class _Search:
+    """The best candidate of each label so far, or what the smallest one lacks."""
+
+    def __init__(self, topology: Topology, blocks: Blocks) -> None:
+        self.topology, self.blocks = topology, blocks
+        self.best: dict[str, Row] = {}
+        self.lacking: dict[str, Refused] = {}
+        self.with_node: dict[str, float] = {}
+        self._groups: dict[tuple[tuple[str, ...], tuple[int, ...]], Group] = {}
+
+    def consider(self, candidate: Candidate) -> None:
+        """Time *candidate* if it fits."""
+        label, key = candidate.label, (candidate.names, candidate.sizes)
+        if key not in self._groups:
+            self._groups[key] = Group(self.topology, candidate.names, self.blocks, candidate.sizes)
+        group = self._groups[key]
+        try:
+            held = memory_of(candidate.algorithm, candidate.settings, self.blocks, group.replica)
+        except UsageError as error:
+            problem = error.problems[0]
+            self._lack(Refused(label, f"{len(candidate.names)} nodes", None, f"{problem.found}: {problem.expected}"))
+            return
+        parts = tuple(
+            Part(name, samples, memory, device.memory_bytes, device.usable_bytes)
+            for name, samples, memory in zip(candidate.names, candidate.sizes, held, strict=True)
+            for device in [device_of(self.topology, name)]
+        )
+        worst = max(parts, key=lambda part: part.missing_bytes)
+        if worst.missing_bytes:
+            self._lack(Refused(label, worst.node, worst.missing_bytes))
+            return
+        row = Row(candidate, TIMES[candidate.algorithm](group, dict(candidate.settings)), parts)
+        if label not in self.best or row.samples_per_s > self.best[label].samples_per_s:
+            self.best[label] = row
+        if candidate.algorithm not in LOCAL:
+            for name in candidate.names:
+                self.with_node[name] = max(self.with_node.get(name, 0.0), row.samples_per_s)
+
+    def _lack(self, refused: Refused) -> None:
+        known = self.lacking.get(refused.label)
+        if known is None or _lacks(refused) < _lacks(known):
+            self.lacking[refused.label] = refused
+
+    def ranked(self) -> tuple[list[Row], list[Refused]]:
+        """Return the best of each label, the fastest first, and what is not ranked."""
+        found, refused = dict(self.best), [one for label, one in self.lacking.items() if label not in self.best]
+        averaged = found.get("all_reduce_dp")
+        if averaged is not None and averaged.step.step_s * (1 - BINDS) < averaged.step.compute_s:
+            share = max(0.0, 1 - averaged.step.compute_s / averaged.step.step_s)
+            why = f"all_reduce_dp spends only {100 * share:.2g} % of a step on communication"
+            refused += [Refused(name, "", None, why) for name in LOCAL if found.pop(name, None) is not None]
+        return sorted(found.values(), key=lambda row: -row.samples_per_s), refused
+
+
+def _lacks(refused: Refused) -> float:
+    return float("inf") if refused.missing_bytes is None else refused.missing_bytes

@@ -1,0 +1,91 @@
+"""Records a node's order while it runs, and hands it over in chunks. All but `take` belongs in the node's thread."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from simcluster.runs.event_order import CHUNK_EVENTS, CHUNK_S, Answers, Events, Kind, pack
+
+NOTES: ContextVar[Notes | None] = ContextVar("notes", default=None)
+"""The program's recorder: set in its context, which its tasks, timers and callbacks inherit."""
+
+
+class Notes:
+    """One node's recorder; *now* returns the run's time. Events come between callbacks, answers within them."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.executed = 0
+        self.timers = itertools.count(1)
+        self.tasks = itertools.count(1)
+        self.asides = itertools.count(1)
+        self._now = now
+        self._over = False
+        self._full: deque[tuple[Events, Answers, int | None]] = deque()
+        self._begin_chunk()
+
+    def begin(self) -> None:
+        """Start recording. Call it in the program's first callback, which counts as one."""
+        self.executed = 1
+        NOTES.set(self)
+
+    def end(self) -> None:
+        """Stop recording: the program has ended."""
+        if not self._over:
+            self._over = True
+            self._full.append((self._events, self.answers, self.executed))
+
+    def run(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """Run one of the node's callbacks."""
+        self.executed += 1
+        callback(*args)
+
+    def note(self, kind: Kind, number: int) -> None:
+        """Record an event that takes effect now."""
+        if self._over:
+            return
+        self._kinds.append(kind)
+        self._counts.append(self.executed)
+        self._numbers.append(number)
+        now_s = self._now()
+        self._times_s.append(now_s)
+        if len(self._kinds) >= CHUNK_EVENTS or now_s > self._times_s[0] + CHUNK_S:
+            self._full.append((self._events, self.answers, None))
+            self._begin_chunk()
+
+    def message(self, source: int, digest: int) -> None:
+        if not self._over:
+            self._digests.append(digest)
+            self.note(Kind.MESSAGE, source)
+
+    def gone(self, kind: Kind, number: int, reason: str) -> None:
+        """Record a LOST or FAILED event."""
+        if not self._over:
+            self.answers.reasons.append(reason)
+            self.note(kind, number)
+
+    def read(self, time_s: float) -> float:
+        """Record the time that the node's code reads, and return it."""
+        self.answers.reads.append(time_s)
+        return time_s
+
+    def fire(self, number: int, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """Run *callback* of the node's timer *number*, which is due."""
+        self.note(Kind.TIMER, number)
+        callback(*args)
+
+    def take(self) -> list[bytes]:
+        """Return the full chunks, packed; may be called in another thread."""
+        found = []
+        while self._full:
+            found.append(pack(*self._full.popleft()))
+        return found
+
+    def _begin_chunk(self) -> None:
+        self._events, self.answers = Events(), Answers()
+        # Local names instead of ten attribute look-ups per event.
+        self._kinds, self._counts = self._events.kinds, self._events.counts
+        self._numbers, self._times_s, self._digests = self._events.numbers, self._events.times_s, self._events.digests

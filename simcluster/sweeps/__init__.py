@@ -1,5 +1,0 @@
-"""Many runs of one experiment: their points, where they run, and the table of results."""
-
-from simcluster.sweeps.run import PlannedSweep, sweep
-
-__all__ = ["PlannedSweep", "sweep"]

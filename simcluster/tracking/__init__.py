@@ -1,5 +1,0 @@
-"""Export of runs and sweeps to trackers: MLflow, Weights & Biases, TensorBoard."""
-
-from simcluster.tracking.exporting import Exported, check, export
-
-__all__ = ["Exported", "check", "export"]

@@ -1,0 +1,92 @@
+"""Batches of unlike sizes: N ranks, weighed by samples, compute what one process does on the joined batch."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from simcluster.algorithms import ALGORITHMS
+from simcluster.algorithms.facts import facts_of
+from simcluster.algorithms.parameter_server.server import mean
+from simcluster.workloads import mnist_mlp, train_alone
+from tests.core.algorithms.model_parallel.runs import SEED, same, well
+from tests.support.clusters import star
+
+SIZES = (8, 3, 1)
+PLAIN: dict[str, Any] = {"hidden": 12, "batch_size": 4, "learning_rate": 0.1}
+MOMENTUM = PLAIN | {"momentum": 0.9, "clip_norm": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "workload"),
+    [
+        ("sync_ps", {}, MOMENTUM),
+        ("all_reduce_dp", {}, MOMENTUM),
+        ("all_reduce_dp", {"bucket_bytes": 1000, "schedule": "naive"}, MOMENTUM),
+        *[("zero", {"stage": stage, "reduce": "direct"}, MOMENTUM) for stage in range(4)],
+        ("zero", {"stage": 2}, PLAIN),
+        ("pipeline", {"micro_batches": 4}, MOMENTUM),
+        # One step of SGD each, from equal weights: the mean of the weights takes the step of the mean gradient.
+        ("local_sgd", {"interval": 1}, PLAIN),
+        ("diloco", {"interval": 1, "outer_learning_rate": 1.0, "outer_momentum": 0.0}, PLAIN),
+        ("d_psgd", {"overlay": "complete", "order": "step_then_mix"}, PLAIN),
+    ],
+    ids=str,
+)
+def test_unequal_batches_are_one_process_on_the_joined_batch(
+    name: str, settings: dict[str, Any], workload: dict[str, Any]
+) -> None:
+    model = mnist_mlp(**workload).with_batches(SIZES)
+    replicas, _ = well(ALGORITHMS[name], model, star(3), 4, **settings)
+    same(replicas[0].parameters, train_alone(model, 3, SEED, 4))
+    even = mnist_mlp(**workload).with_batches((4, 4, 4))
+    assert not torch.allclose(replicas[0].parameters[0], train_alone(even, 3, SEED, 4)[0], rtol=1e-3), "it matters"
+
+
+def test_equal_sizes_by_rank_are_the_bits_of_one_number() -> None:
+    for name, known in ALGORITHMS.items():
+        if facts_of(known).evenly({}):
+            continue
+        plain, by_rank = (
+            well(known, model, star(2), 2)[0][0].weights_sha256()
+            for model in (mnist_mlp(**PLAIN), mnist_mlp(**PLAIN).with_batches((4, 4)))
+        )
+        assert plain == by_rank, name
+
+
+def test_local_rounds_weigh_by_samples() -> None:
+    model = mnist_mlp(**PLAIN).with_batches((6, 2))
+    replicas, _ = well(ALGORITHMS["local_sgd"], model, star(2), 3, interval=3)
+    alone = [model.replica(rank, 2, SEED, 3) for rank in range(2)]
+    for replica in alone:
+        for batch in replica.batches():
+            replica.apply(replica.loss_and_gradients(batch)[1])
+    # 6 of 8 samples are of rank 0, 2 of rank 1.
+    weighed = [a * 0.75 + b * 0.25 for a, b in zip(alone[0].parameters, alone[1].parameters, strict=True)]
+    same(replicas[0].parameters, weighed)
+
+
+def test_a_server_that_takes_the_first_weighs_only_those() -> None:
+    ones = [[torch.tensor([float(value)])] for value in (1, 5, 9)]
+    # (1*8 + 5*3) / 11 and the plain mean.
+    assert mean([[tensor.clone() for tensor in part] for part in ones[:2]], (8, 3))[0].item() == pytest.approx(23 / 11)
+    assert mean([[tensor.clone() for tensor in part] for part in ones], (2, 2, 2))[0].item() == 5
+
+
+def test_the_loss_of_a_server_is_that_of_the_joined_batch() -> None:
+    model = mnist_mlp(**PLAIN).with_batches(SIZES)
+    _, records = well(ALGORITHMS["sync_ps"], model, star(3), 1)
+    alone = model.replica(0, 3, SEED, 1)
+    loss, _ = alone.loss_and_gradients(next(alone.joined_batches()))
+    assert [m.value for m in records[0].metrics if m.name == "loss"] == pytest.approx([loss], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sync_ps", "all_reduce_dp", "zero", "local_sgd", "d_psgd"])
+def test_without_numerics_it_takes_the_same_time(name: str) -> None:
+    model = mnist_mlp(**PLAIN).with_batches(SIZES)
+    real, none = (well(ALGORITHMS[name], model, star(3), 2, numerics=numerics)[1] for numerics in ("real", "none"))
+    for computed, timed in itertools.zip_longest(real, none):
+        assert computed.spans == timed.spans

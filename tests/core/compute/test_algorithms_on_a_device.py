@@ -1,0 +1,98 @@
+"""Every algorithm with its replica on a device: no tensor of the host meets one of the device, and the weights and the
+messages are those of the CPU, whose kernels the stand-in uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from simcluster_backends.sim.cluster import Cluster
+from torch import nn
+
+from simcluster.algorithms import ALGORITHMS
+from simcluster.compute import HOST, OnDevice
+from simcluster.transport import Transport
+from simcluster.workloads import Replica, Workload, sgd
+from simcluster.workloads.optimizers import MakeOptimizer, adamw
+from tests.support.clusters import star
+from tests.support.stand_in import counted
+
+SIZE, STEPS, SEED = 3, 6, 3
+
+
+class Tied(nn.Module):
+    """Embeddings that the last layer shares, a buffer, a frozen parameter, and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(12, 6)
+        self.register_buffer("scale", torch.tensor([0.5, 1, 1, 1, 1, 2]))
+        self.shift = nn.Parameter(torch.randn(6), requires_grad=False)
+        self.inner, self.drop, self.last = nn.Linear(6, 6), nn.Dropout(0.2), nn.Linear(6, 12, bias=False)
+        self.last.weight = self.tokens.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = self.tokens(tokens).mean(1) * self.scale + self.shift
+        return self.last(self.drop(torch.tanh(self.inner(hidden))))
+
+
+def layered() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 4))
+
+
+def workload(optimizer: MakeOptimizer | None = None, *, tied: bool = False, **settings: Any) -> Workload:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(48, 5, generator=generator)
+    if tied:
+        inputs = torch.randint(0, 12, (48, 5), generator=generator)
+    targets = torch.randint(0, 4, (48,), generator=generator)
+    return Workload(
+        model=Tied if tied else layered,
+        loss=nn.functional.cross_entropy,
+        train=(inputs, targets),
+        test=(inputs, targets),
+        optimizer=optimizer or sgd(0.05, 0.9),
+        batch_size=6,
+        **settings,
+    )
+
+
+def trained(
+    name: str, work: Workload, device: torch.device, *, in_parts: bool = False, **settings: Any
+) -> tuple[list[Replica], str]:
+    """The replicas after a simulated run on *device*, and the hash of all that the nodes did."""
+    given = {"device": device, "in_parts": in_parts}
+    replicas = [work.replica(rank, SIZE, SEED, STEPS, **given) for rank in range(SIZE)]
+
+    async def body(node: Transport) -> None:
+        seen = node if device == HOST else OnDevice(node, device)
+        await ALGORITHMS[name](seen, replicas[node.rank], **settings)
+
+    cluster = Cluster(star(SIZE), SEED)
+    for result in cluster.run([body] * SIZE):
+        if isinstance(result, BaseException):
+            raise result
+    return replicas, "".join(node.recorder.finish(None).digest for node in cluster.members)
+
+
+def check(name: str, device: torch.device, work: Workload, **settings: Any) -> None:
+    host, does = trained(name, work, HOST, **settings)
+    away, does_there = trained(name, work, device, **settings)
+    assert [replica.weights_sha256() for replica in away] == [replica.weights_sha256() for replica in host]
+    assert does_there == does
+    assert {tensor.device for replica in away for tensor in replica.parameters} == {device}
+    assert away[0].evaluate() == host[0].evaluate()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_it_ends_with_the_weights_of_the_cpu(name: str, stand_in: torch.device) -> None:
+    with counted() as copies:
+        check(name, stand_in, workload())
+    assert copies.up
+    assert copies.down
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_clipped_with_adamw(name: str, stand_in: torch.device) -> None:
+    check(name, stand_in, workload(adamw(0.01), clip_norm=0.5))

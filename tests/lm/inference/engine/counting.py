@@ -1,0 +1,54 @@
+"""A desk of given requests, and a node that counts the bytes of the tensors that it sends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from simcluster.forwarding import Forwarding
+from simcluster.lm.engine.desk import Load, Order
+from simcluster.lm.request import Logprobs, Reason
+from simcluster.payload import Sendable, as_payload, body_bytes
+from simcluster.transport import Transport
+
+
+class Counting(Forwarding):
+    """*node*; *counts* gets the bytes by the first part of a message's tag."""
+
+    def __init__(self, node: Transport, counts: Counter[str]) -> None:
+        super().__init__(node)
+        self.counts = counts
+
+    async def send(self, to: int, tag: str, content: Sendable) -> None:
+        self.counts[tag.split("/")[0]] += body_bytes(as_payload(content))
+        await self._node.send(to, tag, content)
+
+
+class Desk:
+    """A source of *orders* and a sink that keeps everything."""
+
+    def __init__(self, orders: Iterable[Order]) -> None:
+        self._orders = iter(orders)
+        self.tokens: dict[str, list[int]] = {}
+        self.logprobs: dict[str, list[Logprobs | None]] = {}
+        self.ends: dict[str, tuple[Reason, str]] = {}
+        self.loads: list[Load] = []
+
+    async def next(self) -> Order | None:
+        return next(self._orders, None)
+
+    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
+        assert request not in self.ends
+        self.tokens.setdefault(request, []).append(token)
+        self.logprobs.setdefault(request, []).append(logprobs)
+
+    def end(self, request: str, reason: Reason, message: str = "") -> None:
+        assert request not in self.ends
+        self.ends[request] = reason, message
+
+    def load(self, load: Load) -> None:
+        self.loads.append(load)
+
+    def __iter__(self) -> Any:
+        return iter((self, self))  # unpacked as source and sink

@@ -1,0 +1,29 @@
+"""Real nodes that wait for requests."""
+
+from __future__ import annotations
+
+import pytest
+
+from simcluster.lm.engine.limits import Limits
+from simcluster.lm.models.open import open_model
+from simcluster.lm.request import Request
+from simcluster.lm.serving.on_cluster import shape_of_architecture
+from simcluster.lm.serving.run import answer_all
+from simcluster.lm.serving.setup import Layout, Setup
+from tests.lm.inference.models.test_trained import SIZES, folder_of
+from tests.support import clusters
+
+
+@pytest.mark.parametrize("backend", ["sockets", "torch"])
+def test_nodes_without_a_request_are_not_taken_for_stuck(tmp_path, backend):
+    """They are idle for 4 s, and the watchdog stops nodes that are stuck for 1 s or idle for 2 s."""
+    folder_of(tmp_path, SIZES)
+    architecture = open_model(str(tmp_path)).architecture
+    shape = shape_of_architecture(architecture, "f32", "gpt")
+    limits = Limits(100, architecture.context, architecture.vocabulary)
+    requests = (Request("0", (5, 6), 3), Request("1", (5, 6), 3, arrival_s=4.0))
+    for layout in (Layout("pipeline", (0, 1), (1, 2)), Layout("tensor", (0, 1), (3, 3))):
+        setup = Setup(str(tmp_path), shape, "f32", "real", layout, limits, is_real=True, beat_s=0.25, requests=requests)
+        found = answer_all(setup, clusters.star(2), backend=backend, options={"stuck_s": 1.0, "idle_s": 2.0})
+        assert found.answers["0"].tokens == found.answers["1"].tokens
+        assert len(found.answers["0"].tokens) == 3

@@ -1,0 +1,119 @@
+"""The ranking of trainings: what it chooses, what it refuses, and that a run of a row needs and takes what it says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from simcluster.errors import UsageError
+from simcluster.experiment.needed import needed_memory
+from simcluster.experiment.read.read import read_experiment
+from simcluster.lm.plan.shape import PRESETS, Shape
+from simcluster.lm.training_plans.plan import Row, TrainingPlan, plan_training
+from simcluster.lm.training_plans.table import lines
+from simcluster.topology import Topology, load, loads
+
+TINY = Shape("tiny", 4, 64, 8, 8, 8, 128, 256, False, 4.0)
+
+
+def star(count: int, memory: str = "8 GB", bandwidth: str = "1 Gbps", latency: str = "50 us") -> Topology:
+    nodes: dict[str, Any] = {f"n{i}": {"flops": "1 TFLOP/s", "memory": memory} for i in range(count)}
+    links = [{"between": [name, "sw"], "bandwidth": bandwidth, "latency": latency} for name in nodes]
+    return loads(yaml.safe_dump({"name": "star", "nodes": nodes | {"sw": {"kind": "switch"}}, "links": links}))
+
+
+def labels(plan: TrainingPlan) -> list[str]:
+    return [row.candidate.label for row in plan.rows]
+
+
+def experiment_of(plan: TrainingPlan, row: Row) -> dict[str, Any]:
+    """The experiment that JSON describes."""
+    told = next(one for one in plan.to_dict()["trainings"] if one["training"] == row.candidate.label)
+    return {
+        "topology": plan.topology.document,
+        "algorithm": json.loads(json.dumps(told["algorithm"])),
+        "workload": {**plan.to_dict()["workload"], "batch_size": row.parts[0].samples},
+        "stop": {"steps": 2},
+        "numerics": "none",
+        "check_memory": False,
+    }
+
+
+def test_every_row_needs_the_memory_that_a_run_of_it_predicts() -> None:
+    plan = plan_training(star(4), TINY, 8, 64)
+    assert {"zero 1", "zero 2", "zero 3", "pipeline", "tensor_parallel", "all_reduce_dp", "alone"} == set(labels(plan))
+    for row in plan.rows:
+        if len(row.parts) < 4:
+            continue
+        found = needed_memory(read_experiment(experiment_of(plan, row)))
+        # Rank 0 also evaluates the model, which is not part of the plan.
+        expected = {name: needed.memory for name, needed in found.items() if name != "n0"}
+        assert {part.node: part.memory for part in row.parts if part.node != "n0"} == expected, row.candidate.label
+        assert row.parts[0].memory.total <= found["n0"].memory.total
+
+
+def test_rows_are_ranked_by_samples_per_second() -> None:
+    plan = plan_training(star(4), TINY, 8, 64)
+    rates = [row.samples_per_s for row in plan.rows]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] * plan.rows[0].step.step_s == pytest.approx(8, rel=1e-12)
+
+
+def test_local_steps_are_ranked_only_where_communication_binds() -> None:
+    slow = plan_training(star(4, bandwidth="1 Mbps"), TINY, 8, 64)
+    assert {row.candidate.algorithm for row in slow.less_often} == {"local_sgd", "diloco"}
+    fast = plan_training(star(4, bandwidth="100 Tbps", latency="0 us"), TINY, 8, 64)
+    assert fast.less_often == ()
+    whys = {one.label: one.why for one in fast.refused if not one.missing_bytes}
+    assert whys.keys() == {"local_sgd", "diloco"}
+    assert "of a step on communication" in whys["diloco"]
+
+
+def test_what_fits_no_node_is_refused_with_what_is_missing() -> None:
+    plan = plan_training(star(4, "1 GB"), PRESETS["smollm2"], 4, 256)
+    refused = {one.label: one for one in plan.refused}
+    # 134,515,008 weights and 256 positions of 576 (learned here): 4 bytes each of weights, gradients and the old and
+    # new values that all-reduce holds, 8 of AdamW: more than 1 GB before any activation.
+    least = 16 * (PRESETS["smollm2"].weights + 256 * 576) - 10**9
+    assert "alone" not in labels(plan)
+    assert refused["alone"].missing_bytes > least
+    assert refused["all_reduce_dp"].missing_bytes > refused["zero 3"].missing_bytes > 0
+
+
+def test_a_slow_node_is_left_out_with_what_it_would_cost() -> None:
+    topology = star(3)
+    slow = replace(topology.nodes["n2"], device=replace(topology.nodes["n2"].device, flops_per_s=1e8))  # type: ignore[type-var, arg-type]
+    plan = plan_training(replace(topology, nodes=topology.nodes | {"n2": slow}), TINY, 6, 64)
+    assert "n2" not in plan.rows[0].candidate.names
+    ((name, rate),) = [one for one in plan.left_out if one[0] == "n2"]
+    assert name == "n2"
+    assert rate is not None
+    assert 0 < rate < plan.rows[0].samples_per_s
+
+
+def test_a_group_of_a_site_is_tried() -> None:
+    plan = plan_training(load("halos-4-regions"), PRESETS["smollm2"], 16, 256)
+    assert {len(row.parts) for row in plan.rows if row.candidate.label != "alone"} <= {2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("shape", "samples", "tokens", "said"),
+    [
+        (TINY, 0, 64, "--batch-size: found 0"),
+        (TINY, 4, 0, "--sample-tokens: found 0"),
+        (replace(TINY, head_size=4), 4, 64, "8 heads of 4 in a width of 64"),
+    ],
+)
+def test_a_wrong_request_is_refused(shape: Shape, samples: int, tokens: int, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        plan_training(star(2), shape, samples, tokens)
+
+
+@pytest.mark.parametrize("name", ["smolcluster", "two-sites-wan", "star-8-gigabit"])
+@pytest.mark.parametrize("model", ["smollm2", "70b"])
+def test_a_plan_fits_eighty_columns(name: str, model: str) -> None:
+    assert max(map(len, lines(plan_training(load(name), PRESETS[model])))) <= 80

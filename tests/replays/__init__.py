@@ -1,1 +1,0 @@
-"""Replays of real runs, many in a row: `make replay`. tests/replays/test_replay.py has one of each."""

@@ -1,0 +1,127 @@
+"""The gallery shows what there is: every picture is made by a command, shown on a page, small, and current."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+import simcluster
+from simcluster.algorithms import ALGORITHMS
+from simcluster.process.kernels import numerics
+from simcluster.runs.record import Span
+from tests.support.root import ROOT
+from tools.gallery import papers
+from tools.gallery.algorithms import SCENES
+from tools.gallery.images import FOLDER, images, is_current
+from tools.gallery.pages.kept import notes
+from tools.gallery.pages.scenes import SCENES as PAGES
+from tools.gallery.papers import Chart, Line, Point
+from tools.gallery.steps import Message, messages
+from tools.gallery.terminal.draw import Row, rows
+
+PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", images())
+def test_a_picture_is_drawn_again_to_the_same_bytes(name: str) -> None:
+    assert is_current(name, images()[name]()), f"`python -m tools.gallery {name}` draws it again"
+
+
+def test_every_picture_is_shown_and_every_one_shown_is_there() -> None:
+    shown = set(re.findall(r"!\[[^\]]+\]\(figures/([^)]+)\)", PAGE))
+    assert shown == {*images(), *(f"pages/{scene.name}.png" for scene in PAGES)}
+    assert all((FOLDER / name).is_file() for name in shown)
+    assert {"shelf.svg", "terminal.svg"} <= set(re.findall(r"!\[[^\]]+\]\(docs/figures/([^)]+)\)", README))
+
+
+def test_every_algorithm_has_its_picture() -> None:
+    assert {scene.algorithm for scene in SCENES} == set(ALGORITHMS)
+
+
+def test_all_pictures_together_are_small_and_none_has_a_script_or_a_link() -> None:
+    assert sum(file.stat().st_size for file in FOLDER.rglob("*") if file.is_file()) < 3_000_000
+    assert (FOLDER / "terminal.svg").stat().st_size < 200_000
+    for name in images():
+        text = (FOLDER / name).read_text(encoding="utf-8")
+        tags = {node.tag.rpartition("}")[2] for node in ET.fromstring(text).iter()}
+        assert not tags & {"script", "foreignObject", "image", "a", "use"}, name
+        assert "prefers-color-scheme:dark" in text.replace(" ", ""), name
+
+
+def test_every_screenshot_says_what_its_page_was_made_of() -> None:
+    known = notes()
+    assert known.keys() == {scene.name for scene in PAGES}
+    for name, note in known.items():
+        assert re.fullmatch("[0-9a-f]{64}", note["sources_sha256"]), name
+        assert (FOLDER / "pages" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_message_goes_from_its_send_to_the_receipt_with_its_tag() -> None:
+    """Rank 0 sends a, b and another a to rank 1, which takes b first; the last is never received."""
+    spans = [
+        *(
+            (0, Span("send", start_s, start_s + 0.5, 1, tag, 8))
+            for start_s, tag in ((0.0, "a"), (1.0, "b"), (2.0, "a"))
+        ),
+        (1, Span("recv", 0.0, 3.0, 0, "b", 8)),
+        (1, Span("recv", 3.0, 4.0, 0, "a", 8)),
+        (1, Span("compute", 4.0, 5.0, -1, "", 0)),
+    ]
+    assert messages(spans) == [Message(0, 1, 1.0, 3.0, 8), Message(0, 1, 0.0, 4.0, 8)]
+
+
+def test_points_are_read_from_names_from_results_and_with_what_was_expected() -> None:
+    found = [
+        {"name": "K = 1", "expected": "0.25 s ± 0.01", "ours": "0.26 s"},
+        {"name": "K = 2", "expected": "above 1", "ours": "2"},
+        {"name": "all", "expected": "falling", "ours": "H=1: 4 s, H=8: 2.5 s"},
+    ]
+    assert papers.points(Line("by name", r"K = (?P<x>\d)"), found) == [Point("1", 0.26, 0.25), Point("2", 2.0, None)]
+    pieces = Line("in one", "all", r"H=(?P<x>\d): (?P<y>[\d.]+) s")
+    assert papers.points(pieces, found) == [Point("1", 4.0, None), Point("8", 2.5, None)]
+    with pytest.raises(ValueError, match="no check gives a point of 'none'"):
+        papers.points(Line("none", "nothing"), found)
+    chart = Chart("p", "<title>", "s", "", (pieces,))
+    assert "&lt;title&gt;" in papers.draw(chart, found)
+
+
+def test_a_terminal_types_a_command_then_shows_its_output_and_cuts_long_ones() -> None:
+    """0.6 s of pause, letters of 35 ms each, and the wait of 1 s, or of 3 s where it took longer."""
+    recorded = [
+        {"command": "a b", "output": "one\ntwo\n", "took_s": 1.0},
+        {"command": "c compare", "output": "\n".join("x" * 100 for _ in range(20)), "took_s": 60.0},
+    ]
+    shown = rows(recorded)
+    assert shown[0] == Row("a b", 0.6, "command")
+    assert [row.words for row in shown[1:4]] == ["one", "two", ""]
+    assert shown[1].at_s == pytest.approx(0.6 + 3 * 0.035 + 1.0)
+    assert shown[4].at_s == pytest.approx(shown[1].at_s + 0.6)
+    assert shown[5].at_s == pytest.approx(shown[4].at_s + 9 * 0.035 + 3.0)
+    # 13 lines of 100 letters in 96 columns are 26, then the ellipsis
+    assert len(shown[5:]) == 27
+    assert shown[-1].words == "..."
+
+
+def test_the_recorded_weights_are_the_same_in_the_simulator_and_over_tcp() -> None:
+    text = (FOLDER / "data" / "terminal.json").read_text(encoding="utf-8")
+    weights = set(re.findall(r"weights ([0-9a-f]{16})", text))
+    assert len(weights) == 1
+    assert "The same weights to the bit" in text
+    assert Path(ROOT / "docs" / "figures" / "terminal.svg").read_text(encoding="utf-8").count(weights.pop()) == 2
+
+
+def test_the_recorded_run_in_the_simulator_is_the_one_of_now(tmp_path: Path) -> None:
+    """Virtual time, loss, messages and bytes are the same on every machine, and the weights with the same kernels."""
+    summary = simcluster.run("quickstart", out=tmp_path / "run", report=False).summary
+    content = json.loads((FOLDER / "data" / "terminal.json").read_text(encoding="utf-8"))
+    recorded = content["commands"][0]["output"]
+    assert f"200 steps in {summary['elapsed_s']:.3f} s (virtual)" in recorded
+    assert f"held-out loss {summary['loss']:.4f}" in recorded
+    assert f"{summary['messages_sent']:,} messages, {summary['bytes_sent']:,} bytes sent" in recorded
+    if numerics() == content["numerics"]:
+        assert summary["weights_sha256"][:16] in recorded

@@ -1,0 +1,61 @@
+"""`python -m tools.benchmarks.guesses`: when guesses that are looked up pay, on this machine's CPU.
+
+A GPT that has read some text continues it. docs/inference.md has the numbers.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from simcluster.experiment.run import run
+from simcluster.lm.request import Sampling
+from simcluster.lm.serving.asked import Asked, setup_of
+from simcluster.lm.serving.run import Answers, answer_all
+from simcluster.topology import Topology
+
+MODEL = {"name": "gpt", "layers": 6, "width": 256, "heads": 8, "context": 128, "batch_size": 4}
+STEPS, TOKENS, PROMPT = 60, 100, "int main(void) {"
+
+
+def trained(folder: Path) -> str:
+    """Return the folder of a GPT that has read some text."""
+    run(
+        topology=Topology.star(1),
+        algorithm="local_sgd",
+        workload=MODEL,
+        stop={"steps": STEPS},
+        evaluate_every=STEPS,
+        out=folder,
+        report=False,
+    )
+    return str(folder)
+
+
+def measured(model: str) -> None:
+    """Print CPU time and not time, which other processes change; the simulator computes in this thread."""
+    cluster = Topology.star(1)
+
+    def answered(guesses: int, sampling: Sampling) -> tuple[float, Answers]:
+        asked = Asked(model, prompt=PROMPT, max_tokens=TOKENS, sampling=sampling, placement="alone", guesses=guesses)
+        setup, _ = setup_of(asked, cluster)
+        began_s = time.process_time()
+        found = answer_all(setup, cluster)
+        return time.process_time() - began_s, found
+
+    for name, sampling in (("greedy", Sampling()), ("drawn", Sampling(temperature=0.8, seed=1))):
+        answered(0, sampling)  # which loads the weights
+        for guesses in (0, 4):
+            taken_s, found = min((answered(guesses, sampling) for _ in range(5)), key=lambda one: one[0])
+            right = f"{found.accepted} of {found.proposed} right"
+            print(f"{name}, {guesses} guesses: {1e3 * taken_s / TOKENS:.2f} ms per token, {right}")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as home:
+        measured(trained(Path(home) / "model"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""`make by-hand`: nodes that are started by hand end with the simulator's bits, and no variable says how many threads.
+
+Every command runs in a process of its own, without any variable whose name ends with _NUM_THREADS, so that a thread
+which does not set its number itself computes on all cores. `--portable` has all of them compute by portable kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from simcluster_backends.sockets import generate_key, write_key
+
+from tests.support.root import ROOT
+from tests.support.socket_runs import GUARD_S, free_port
+
+ALGORITHMS = ("sync_ps", "all_reduce_dp", "zero", "pipeline")
+SIZES = ((64, 32), (512, 256), (1024, 512))
+"""Hidden units and batch: of the last two, OpenMP parts the products among all the threads that it has."""
+NODES = ("a", "b")
+
+
+class Ended(NamedTuple):
+    """Weights of every node of the simulator, and of the hand-started run."""
+
+    simulated: dict[str, str]
+    real: dict[str, str]
+
+
+def experiment(algorithm: str, hidden: int, batch: int) -> dict[str, Any]:
+    return {
+        "name": "by-hand",
+        "topology": {
+            "nodes": {name: {"device": "raspberry-pi-5", "address": "127.0.0.1"} for name in NODES},
+            "links": [{"between": list(NODES), "type": "ethernet-1g"}],
+        },
+        "algorithm": algorithm,
+        "workload": {"name": "mnist_mlp", "hidden": hidden, "batch_size": batch},
+        "stop": {"steps": 3},
+    }
+
+
+def both(folder: Path, algorithm: str, hidden: int, batch: int, *, portable: bool = False) -> Ended:
+    """Run it in the simulator, then by hand; *folder* is empty."""
+    file, key, meeting = folder / "experiment.json", folder / "key", f"127.0.0.1:{free_port()}"
+    file.write_text(json.dumps(experiment(algorithm, hidden, batch)))  # which is YAML, too
+    run = ["run", str(file), "--no-report", *(["--option", "portable=true"] if portable else [])]
+    write_key(key, generate_key())
+    _wait(_begin(*run, "--out", str(folder / "sim")))
+    at, patient = ["--key-file", str(key)], ["--option", f"start_s={GUARD_S:g}"]
+    with ExitStack() as running:
+        launcher = running.enter_context(
+            _begin(*run, "--out", str(folder / "real"), "--backend", "sockets", "--rendezvous", meeting, *at, *patient)
+        )
+        nodes = [running.enter_context(_begin("node", name, "--join", meeting, *at)) for name in NODES]
+        try:
+            for process in (launcher, *nodes):
+                _wait(process)
+        finally:
+            for process in (launcher, *nodes):
+                process.kill()
+    return Ended(_weights(folder / "sim"), _weights(folder / "real"))
+
+
+def _begin(*words: str) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    command = [sys.executable, "-m", "simcluster", *words]
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def _wait(process: subprocess.Popen[str]) -> None:
+    said, _ = process.communicate(timeout=GUARD_S)
+    assert process.returncode == 0, said
+
+
+def _weights(folder: Path) -> dict[str, str]:
+    nodes = json.loads((folder / "summary.json").read_text())["nodes"]
+    return {name: node["weights_sha256"] for name, node in nodes.items()}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--portable", action="store_true", help="with --option portable=true")
+    portable = parser.parse_args(words).portable
+    differing = 0
+    for algorithm in ALGORITHMS:
+        for hidden, batch in SIZES:
+            with tempfile.TemporaryDirectory(prefix="by-hand-") as folder:
+                simulated, real = both(Path(folder), algorithm, hidden, batch, portable=portable)
+            differing += simulated != real
+            verdict = "the same bits" if simulated == real else "OTHER BITS"
+            hashes = ", ".join(f"{name} {sha256[:12]}" for name, sha256 in simulated.items())
+            print(f"{algorithm:14} hidden {hidden:4}, batch {batch:3}: {verdict} ({hashes})", flush=True)
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

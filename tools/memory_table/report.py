@@ -1,0 +1,67 @@
+"""Writes docs/memory.md: a row for each process, and what evaluations add."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import wrap
+
+from simcluster.units import format_size
+from tools.memory_table.answering import Held, answering_table, words
+from tools.memory_table.cases import EVALUATIONS, MOST_APART, MOST_RATIO, Row
+
+NOTES = Path(__file__).with_name("notes.md")
+"""What the numbers do not say: kept besides the code, so that a new table does not lose it."""
+
+WIDTH = 120
+
+
+def report(rows: Sequence[Row], flat: tuple[int, int] | None, answered: Sequence[Held], missing: Sequence[str]) -> str:
+    """Return the whole page; *missing* are the runs of the table that were not measured."""
+    release = ".".join(platform.release().split(".")[:2])
+    beyond = sum(not row.is_within for row in rows)
+    told = (
+        f"Four real processes of one machine, {platform.system()} {release}, three steps, AdamW. The limit is "
+        f"{MOST_RATIO:g} times the prediction; {beyond} of {len(rows)} processes are beyond it."
+        + (f" Not measured: {'; '.join(missing)}." if missing else "")
+    )
+    blocks = [
+        "# Memory: predicted and measured\n\nMade by `make memory`.",
+        "\n".join(wrap(told, WIDTH)),
+        "\n".join(table(rows)),
+        *(["\n".join(wrap(flat_words(flat), WIDTH))] if flat is not None else []),
+        *(_inference(answered) if answered else []),
+        NOTES.read_text(encoding="utf-8").rstrip(),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _inference(rows: Sequence[Held]) -> list[str]:
+    return ["## Inference", "\n".join(wrap(words(rows), WIDTH)), "\n".join(answering_table(rows))]
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Return the lines of a table."""
+    head = ["| algorithm | model | node | grown | predicted | ratio |", "| --- | --- | --- | ---: | ---: | ---: |"]
+    return head + [
+        f"| {row.algorithm} | {row.size} | {row.node} | {format_size(row.grown_bytes)} | "
+        f"{format_size(row.predicted_bytes)} | {row.ratio:.2f}{'' if row.is_within else ' (beyond)'} |"
+        for row in rows
+    ]
+
+
+def is_flat(flat: tuple[int, int]) -> bool:
+    """Return whether growth over many evaluations is within the limit of that over few."""
+    few, many = flat
+    return abs(many - few) <= MOST_APART * few
+
+
+def flat_words(flat: tuple[int, int]) -> str:
+    """Return a sentence on growth over evaluations."""
+    few, many = map(format_size, flat)
+    verdict = "within" if is_flat(flat) else "not within"
+    return (
+        f"Rank 0 of all_reduce_dp on two processes, a model of 100 MB evaluated at every step: growth of {few} over "
+        f"{EVALUATIONS[0]} evaluations and of {many} over {EVALUATIONS[1]}, {verdict} {MOST_APART:.0%} of each other."
+    ).replace("%", " %")

@@ -1,0 +1,289 @@
+"""The defects, as mutants: wrong arithmetic, knobs that do nothing, barriers, ranks and data, and more.
+
+A text that is found no more, or more than once, is an error: then the library has changed, and the mutant must follow.
+"""
+
+from __future__ import annotations
+
+from tools.mutants.trial import Mutant
+
+ALGORITHMS = "simcluster/algorithms/"
+SERVED, REDUCED = ALGORITHMS + "parameter_server/", ALGORITHMS + "data_parallel/"
+SYNC_PS, EDP, DP = SERVED + "sync_ps.py", SERVED + "edp.py", REDUCED + "all_reduce_dp.py"
+BARRIER, SERVER = SERVED + "barrier.py", SERVED + "asynchronous.py"
+PIPELINE = ALGORITHMS + "model_parallel/pipeline.py"
+GENERATORS = "simcluster/process/generators.py"
+RING, NAIVE = "simcluster/collectives/ring.py", "simcluster/collectives/naive.py"
+INT8 = "simcluster/compression/int8.py"
+STATISTICS = "simcluster/compute/running.py"
+STEPS, WORKLOAD = "simcluster/workloads/steps.py", "simcluster/workloads/workload.py"
+
+ZERO_SUMS, ACCUMULATOR = REDUCED + "zero_sums.py", REDUCED + "accumulator.py"
+
+ARITHMETIC = [
+    Mutant(
+        "1", "no common seed and no broadcast: gradients taken at different points are averaged", WORKLOAD,
+        "counter, deferred = self._counter(seed), None", "counter, deferred = self._counter(seed + rank), None",
+        "all_reduce_dp", "agree",
+    ),
+    Mutant(
+        "2", "stage 0 that clears only the gradients it owns: others' pile up", ZERO_SUMS,
+        '        tag = f"gradients/{step}/{unit}"\n',
+        '        tag = f"gradients/{step}/{unit}"\n'
+        '        kept: dict[int, Tensor] = self.__dict__.setdefault("kept", {})\n'
+        "        vector = kept[unit] = vector + kept.get(unit, 0.0)\n"
+        "        kept[unit] = vector.clone()\n"
+        "        kept[unit].tensor_split(self._node.size)[self._node.rank].zero_()\n",
+        "zero", "one process",
+    ),
+    Mutant(
+        "3", "stage 1 that keeps its own gradient and adds all, its own included: weight 1 + 1/N on itself", ZERO_SUMS,
+        "self._add(step, unit, node.rank, parts[node.rank])",
+        "self._add(step, unit, node.rank, (1 + node.size) * parts[node.rank])",
+        "zero", "one process", {"reduce": "direct"},
+    ),
+    Mutant(
+        "4", "stage 2 in which each layer gets only its owner's gradient, over N", ZERO_SUMS,
+        "pack(parts[owner], step=step, unit=unit)", "pack(0 * parts[owner], step=step, unit=unit)",
+        "zero", "one process", {"reduce": "direct", "stage": 2},
+    ),
+    Mutant(
+        "5", "the server's optimizer steps twice per batch", SYNC_PS,
+        "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
+        "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n"
+        "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
+        "sync_ps", "one process",
+    ),
+    Mutant(
+        "5", "the asynchronous server's optimizer steps twice per push", EDP,
+        "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n",
+        "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n"
+        "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n",
+        "edp", "alone",
+    ),
+    Mutant(
+        "6", "a pipeline's loss is not divided by the number of micro-batches", PIPELINE,
+        "layers.backward, above, k, 1 / m,", "layers.backward, above, k, 1.0,",
+        "pipeline", "one process",
+    ),
+    Mutant(
+        "7", "what is handed back is detached: layers before it never train", PIPELINE,
+        "handed = [] if below is None else [below]", "handed = [] if below is None else [0 * below]",
+        "pipeline", "one process",
+    ),
+    Mutant(
+        "8", "a clipping key that is never read", STEPS,
+        "    if clip_norm is not None:\n        gradients = _clip(gradients, clip_norm)\n", "",
+        "all_reduce_dp", "clipping",
+    ),
+    Mutant(
+        "8", "gradients are clipped after the optimizer has taken its step", STEPS,
+        "    if clip_norm is not None:\n        gradients = _clip(gradients, clip_norm)\n"
+        "    for parameter, gradient in zip(parameters, gradients, strict=True):\n"
+        "        parameter.grad = gradient\n    try:\n        optimizer.step()\n",
+        "    for parameter, gradient in zip(parameters, gradients, strict=True):\n"
+        "        parameter.grad = gradient\n    try:\n        optimizer.step()\n"
+        "        if clip_norm is not None:\n            gradients = _clip(gradients, clip_norm)\n",
+        "all_reduce_dp", "clipping",
+    ),
+    Mutant(
+        "9", "the sum of gradients where the mean was meant", "simcluster/compression/mean.py",
+        "divisor=self._node.size)", "divisor=1)",
+        "all_reduce_dp", "one process",
+    ),
+    Mutant(
+        "9", "a step starts when 75 % have arrived, and divides by their number", SYNC_PS,
+        "gather(own, needed, ", "gather(own, int(0.75 * needed), ",
+        "sync_ps", "one process", nodes=(4,),
+    ),
+    Mutant(
+        "10", "all-reduce as x times the world size", NAIVE,
+        "    return summed(await naive_all_gather(node, vector, tag))", "    return vector * node.size",
+        "all_reduce_dp", "one process", {"schedule": "naive"},
+    ),
+    Mutant(
+        "10", "an all-gather that invents the others", NAIVE,
+        "    return await naive_all_to_all(node, [tensor] * node.size, tag)", "    return [tensor] * node.size",
+        "all_reduce_dp", "one process", {"schedule": "direct"},
+    ),
+    Mutant(
+        "10", "a reduce-scatter that returns the caller's own chunk", RING,
+        "torch.add(own[number], arrived, out=chunks[number])", "chunks[number].copy_(own[number])",
+        "all_reduce_dp", "one process",
+    ),
+    Mutant(
+        "11", "weights that could not be fetched are replaced by zeros", EDP,
+        '            message = await push_to_server(node, replica, result, "weights" if pull else None)\n',
+        "            try:\n"
+        '                message = await push_to_server(node, replica, result, "weights" if pull else None)\n'
+        "            except Exception:\n"
+        "                replica.load([0 * tensor for tensor in replica.parameters])\n                continue\n",
+        "edp", "faults",
+    ),
+    Mutant(
+        "12", "int8 whose zero point is clamped, though the range excludes zero", INT8,
+        "+ least.unsqueeze(1)).view(-1)", "+ least.clamp(max=0).unsqueeze(1)).view(-1)",
+        "all_reduce_dp", "compression",
+    ),
+    Mutant(
+        "13", "master weights that are quantised again at every step: small updates vanish", DP,
+        "replica.apply, mean, cost=replica.apply_cost())\n",
+        "replica.apply, mean, cost=replica.apply_cost())\n"
+        "        steps = [parameter.abs().max() / 127 for parameter in replica.parameters]\n"
+        "        replica.load([(p / s).round() * s for p, s in zip(replica.parameters, steps, strict=True)])\n",
+        "all_reduce_dp", "one process",
+    ),
+    Mutant(
+        "14", "a Polyak step towards weights sent before the server's own step", SYNC_PS,
+        "pull = replica.snapshot() if step %", "pull = before_it if step %",
+        "sync_ps", "one process",
+        more=(
+            "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
+            "        before_it = replica.snapshot()\n"
+            "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
+        ),
+    ),
+    Mutant(
+        "15", "a blend by 1 / (1 + staleness) that counts the server's steps, too: a worker counts for nothing",
+        EDP, "blend_interval is None or not own or own % blend_interval == 0", "True",
+        "edp", "staleness",
+    ),
+    Mutant(
+        "16", "no gradient is exchanged: the cluster's accuracy is rank 0's private model's",
+        "simcluster/compression/mean.py",
+        "await self._all_reduce(self._node, vector, tag, divisor=self._node.size)",
+        "vector",
+        "all_reduce_dp", "one process",
+    ),
+]  # fmt: skip
+
+KNOBS = [
+    Mutant(
+        "17", "a timeout that is never used", SYNC_PS,
+        "gather(own, needed, timeout_s)", "gather(own, needed, None)",
+        "sync_ps", "settings",
+    ),
+    Mutant(
+        "17", "an update interval that is never read", SYNC_PS,
+        "pull = replica.snapshot() if step % pull_interval == 0 else ()", "pull = replica.snapshot()",
+        "sync_ps", "settings",
+    ),
+    Mutant(
+        "18", "bounded staleness at which every step still waits for all", DP,
+        "Lag(replica, staleness, size", "Lag(replica, 0, size",
+        "all_reduce_dp", "one process",
+    ),
+    Mutant(
+        "18", "a bound on staleness that turns nothing away", EDP,
+        "staleness > max_staleness:", "staleness > max_staleness + 10**9:",
+        "edp", "settings",
+    ),
+    Mutant(
+        "19", "a bucket size that is a placeholder", DP,
+        "cut_into_buckets(replica, bucket_bytes)", "cut_into_buckets(replica, None)",
+        "all_reduce_dp", "settings",
+    ),
+    Mutant(
+        "19", "accumulation that is a placeholder: no_sync does nothing", DP,
+        "list(batches), buckets", "list(batches)[-1:], buckets",
+        "all_reduce_dp", "one process",
+    ),
+]  # fmt: skip
+
+RANKS_AND_DATA = [
+    Mutant(
+        "21", "a barrier that counts the leader: one worker is always left out", SYNC_PS,
+        "gather(own, needed, ", "gather(own, needed - 1, ",
+        "sync_ps", "one process",
+    ),
+    Mutant(
+        "22", "a late gradient opens its slot again, and stays there", ACCUMULATOR,
+        "if last is not None and step <= last:", "if last is not None and step < 0:",
+        "zero", "sums",
+    ),
+    Mutant(
+        "23", "an accumulator that is never cleared", ACCUMULATOR,
+        "        parts = steps.pop(step)\n", "        parts = steps[step]\n",
+        "zero", "sums",
+        more=("for number, rest in steps.items() if number > step}", "for number, rest in steps.items()}"),
+    ),
+    Mutant(
+        "23", "gradients of earlier steps stay in the sum", BARRIER,
+        "on_time = {push.rank: push for push in own}",
+        'on_time = self.on_time = getattr(self, "on_time", {}) | {push.rank: push for push in own}',
+        "sync_ps", "one process",
+    ),
+    Mutant(
+        "24", "worker ids from 1 for ranks from 0: two nodes share a shard", WORKLOAD,
+        "            shards=self.shards(size, seed),\n",
+        "            shards=self.shards(size, seed)[:1] + self.shards(size, seed)[:-1],\n",
+        "all_reduce_dp", "shards",
+    ),
+    Mutant(
+        "25", "a worker loads the whole set instead of its shard", WORKLOAD,
+        "            shards=self.shards(size, seed),\n",
+        "            shards=self.shards(size, seed)[:1] + self.shards(1, seed) * (size - 1),\n",
+        "all_reduce_dp", "shards",
+    ),
+    Mutant(
+        "26", "as many steps as the rank's shard has batches: synchronous algorithms hang at the tail", WORKLOAD,
+        "            steps=self._steps(size, steps, epochs),\n            seed",
+        "            steps=steps or len(self.shards(size, seed)[rank]) // self.batch_size,\n            seed",
+        "all_reduce_dp", "shards",
+    ),
+    Mutant(
+        "27", "the world is the nodes present at this poll: nodes hold different maps", ALGORITHMS + "gossip/d_psgd.py",
+        "        async with asyncio.TaskGroup() as group:\n            # Phase 1",
+        "        neighbours.graph = overlay_for(overlay, len(node.peers) + 1, node.rng.seed, unbalanced)\n"
+        "        async with asyncio.TaskGroup() as group:\n            # Phase 1",
+        "d_psgd", "messages", nodes=(7,),
+    ),
+]  # fmt: skip
+
+SEEN_IN_PEERS = [
+    Mutant(
+        "39", "Metropolis weights whose rows sum to 7/6 on a ring", "simcluster/overlays/overlay.py",
+        "row[rank] = 1.0 - sum(row.values())", "row[rank] = 1.0 / 2",
+        "d_psgd", "mixing", nodes=(3,),
+    ),
+    Mutant(
+        "42", "staleness counted after the increment", SERVER,
+        'max(self._state.version - push["version"], 0)', 'max(self._state.version + 1 - push["version"], 0)',
+        "edp", "staleness",
+    ),
+    Mutant(
+        "43", "sums in order of arrival: not reproducible", BARRIER,
+        "for rank in sorted(on_time)", "for rank in on_time",
+        "sync_ps", "networks", nodes=(4,),
+    ),
+    Mutant(
+        "16", "a batch norm's running statistics stay with each rank: buffers are not averaged", STATISTICS,
+        "            self._mean = [each / weight for each in sums]", "            self._mean = None",
+        "all_reduce_dp", "statistics",
+    ),
+    Mutant(
+        "16", "a server keeps its own running statistics, whatever its workers send", STATISTICS,
+        "            self._base = found\n", "            found = now\n            self._base = found\n",
+        "sync_ps", "statistics",
+    ),
+    Mutant(
+        "", "all ranks of a process draw from one set of global generators", GENERATORS,
+        "if own is None or own is self._installed:", "if own is None or self._installed is not None:",
+        "all_reduce_dp", "draws",
+    ),
+    Mutant(
+        "", "the global generators are in whatever state the process has them", GENERATORS,
+        "        self.live += 1\n        _seed(sequence)\n", "        self.live += 1\n",
+        "all_reduce_dp", "draws",
+    ),
+    Mutant(
+        "", "every rank draws the same noise", "simcluster/experiment/node.py",
+        'seed_sequence(experiment.seed, "global", node.name,', 'seed_sequence(experiment.seed, "global",',
+        "all_reduce_dp", "draws",
+    ),
+]  # fmt: skip
+
+MUTANTS = [*ARITHMETIC, *KNOBS, *RANKS_AND_DATA, *SEEN_IN_PEERS]
+
+FIRST = list({mutant.check: mutant for mutant in reversed(MUTANTS)}.values())
+"""One for each check that shows any."""
