@@ -123,6 +123,22 @@ def test_with_gloos_schedules_a_reduce_scatter_takes_as_long_as_an_all_reduce(tm
     assert took_s == pytest.approx({"own": 8 * 8 / 1e3, "gloo": 2 * 8 * 8 / 1e3}, rel=0, abs=1e-9)
 
 
+def test_with_gloos_schedules_the_second_of_two_ranks_takes_half_as_long_again_for_an_all_gather(tmp_path: Path) -> None:
+    text = (
+        "import time, torch, torch.distributed as dist\ndist.init_process_group('gloo')\nrank = dist.get_rank()\n"
+        "time.sleep(rank)\nwhole = torch.empty(4)\ndist.all_gather_into_tensor(whole, torch.arange(2.0) + 2 * rank)\n"
+        "print(whole.tolist())\n"
+    )
+    (tmp_path / "script.py").write_text(text)
+    block = {"schedules": "gloo", "cost": "free"}
+    run = run_script(tmp_path / "script.py", tmp_path / "run", pair(bandwidth="1 kbps"), block=block)
+    assert [printed(tmp_path / "run", node)[-1] for node in "ab"] == ["[0.0, 1.0, 2.0, 3.0]"] * 2
+    # A part is 4 bytes, 32 ms. Rank 1 sends its two from 1 s on, and each brings that it is ready for one of rank 0's:
+    # those are sent from 32 and 64 ms later on. Rank 0 has everything then, and hands its second part to the kernel.
+    took_s = [call_totals(run.calls)[rank]["all_gather"].seconds for rank in (0, 1)]
+    assert took_s == pytest.approx([1 + 0.064, 0.096], rel=0, abs=1e-9)
+
+
 def test_measured_processor_time_counts_in_products_of_matrices_as_a_calibration_timed_them(tmp_path: Path) -> None:
     text = "import torch\nfor _ in range(100):\n    torch.ones(100, 100) @ torch.ones(100, 100)\n"
     (tmp_path / "script.py").write_text(text)
