@@ -123,7 +123,7 @@ def test_with_gloos_schedules_a_reduce_scatter_takes_as_long_as_an_all_reduce(tm
     assert took_s == pytest.approx({"own": 8 * 8 / 1e3, "gloo": 2 * 8 * 8 / 1e3}, rel=0, abs=1e-9)
 
 
-def test_with_gloos_schedules_the_second_of_two_ranks_takes_half_as_long_again_for_an_all_gather(tmp_path: Path) -> None:
+def test_with_gloos_schedules_an_all_gather_takes_the_second_of_two_ranks_half_as_long_again(tmp_path: Path) -> None:
     text = (
         "import time, torch, torch.distributed as dist\ndist.init_process_group('gloo')\nrank = dist.get_rank()\n"
         "time.sleep(rank)\nwhole = torch.empty(4)\ndist.all_gather_into_tensor(whole, torch.arange(2.0) + 2 * rank)\n"
