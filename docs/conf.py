@@ -36,7 +36,7 @@ extensions = [
 ]
 root_doc = "docs/index"
 include_patterns = ["docs/**.md", "notebooks/*.ipynb", "experiments/LOG.md", "*.md"]
-exclude_patterns = ["README.md", ".*", "build", "dist", "runs", "tests", "simcluster", "simcluster_backends"]
+exclude_patterns = ["README.md", ".*", "build", "dist", "runs", "tests", "tools", "simcluster", "backends"]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 6

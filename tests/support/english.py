@@ -8,7 +8,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.root import ROOT
+from tests.support.root import PACKAGES, ROOT
 
 FORMS = {  # form: (pattern, limit per 10,000 words)
     "nobody, somebody, ...": (r"(?i)\b(no|some|every|any)body\b", 2),
@@ -31,7 +31,7 @@ def documents() -> list[Path]:
 
 
 def sources() -> list[Path]:
-    return [path for name in ("simcluster", "simcluster_backends") for path in (ROOT / name).rglob("*.py")]
+    return [path for package in PACKAGES for path in package.rglob("*.py")]
 
 
 def of_document(path: Path) -> Iterator[Chunk]:

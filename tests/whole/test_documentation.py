@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.support import english, reference
-from tests.support.root import ROOT
+from tests.support.root import PACKAGES, ROOT
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "CHANGELOG.md", *english.documents()]
@@ -63,7 +63,7 @@ def test_every_file_and_directory_of_the_tree_is_there() -> None:
         assert path.exists(), path
         assert path.is_dir() == name.endswith("/")
         shown.add(path)
-    for package in (ROOT / "simcluster", ROOT / "simcluster_backends"):
+    for package in PACKAGES:
         assert {init.parent for init in package.glob("*/__init__.py")} <= shown
 
 

@@ -14,7 +14,7 @@ import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import UsageError
 from simcluster.experiment import read_experiment
-from tests.support.root import TESTS
+from tests.support.root import TOOLS
 from tools.mutants.of_faults import PLANTED
 from tools.mutants.trial import ROOT
 from tools.swarm import shrink as shrinking
@@ -32,7 +32,7 @@ from tools.swarm.twice import EVERY, apart, fingerprint
 
 SEED_COUNT = 300
 AT_ONCE = 50
-CASES = sorted((TESTS / "swarm" / "kept").glob("*.yaml"))
+CASES = sorted((TOOLS / "swarm" / "kept").glob("*.yaml"))
 CLOCK = Clock(0.1, (0.02, 0.04, 0.06, 0.1))
 
 

@@ -134,7 +134,7 @@ def _cases(largest: int) -> list[tuple[str, ...]]:
 def _in_a_process(case: tuple[str, ...], checkout: Path) -> float | None:
     """Return what *case* costs with the code of *checkout*; None if that takes too long."""
     command = [sys.executable, str(Path(__file__).resolve()), "--case", *case]
-    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(checkout), str(checkout / "backends")])}
     try:
         done = subprocess.run(
             command, cwd=checkout, env=environment, capture_output=True, text=True, check=True, timeout=PATIENCE_S

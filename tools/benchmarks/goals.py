@@ -228,9 +228,13 @@ def _whole_run(name: str) -> list[float]:
 def in_a_process(name: str, patience_s: float, checkout: Path) -> list[float] | str:
     """Return the numbers of case *name* with the library of *checkout*, or in words why there are none."""
     with tempfile.TemporaryDirectory() as folder:
-        for part in ("simcluster", "simcluster_backends", "experiments", "topologies"):
+        old = checkout / "simcluster_backends"  # where it was in version 0.1
+        backends = old if old.is_dir() else checkout / "backends" / "simcluster_backends"
+        (Path(folder) / backends.name).symlink_to(backends)
+        for part in ("simcluster", "experiments", "topologies"):
             (Path(folder) / part).symlink_to(checkout / part)
-        (Path(folder) / "tests").symlink_to(ROOT / "tests")
+        for programs in ("tests", "tools"):
+            (Path(folder) / programs).symlink_to(ROOT / programs)
         command = [sys.executable, "-m", "tools.benchmarks.goals", "--case", name, "--patience", f"{patience_s:.0f}"]
         environment = {**os.environ, "PYTHONPATH": folder}
         most_s = WALL_TIMES * patience_s

@@ -10,7 +10,7 @@ from typing import Any
 import simcluster
 from tests.support.root import ROOT
 
-MODEL = ROOT / "tests" / "memory_table" / "model.py"
+MODEL = ROOT / "tools" / "memory_table" / "model.py"
 
 ALGORITHMS: dict[str, Any] = {
     "pipeline": "pipeline",

@@ -154,7 +154,7 @@ def import_heavy() -> None:
 
 def copy_library(folder: Path, mutant: Mutant | None) -> None:
     """A copy of the library in *folder*, with *mutant* in it. Raises ValueError if that cannot be put there."""
-    for package in ("simcluster", "simcluster_backends", "topologies", "experiments"):
+    for package in ("simcluster", "backends", "topologies", "experiments"):
         if not (folder / package).exists():
             shutil.copytree(ROOT / package, folder / package, copy_function=os.symlink)  # what is compiled, too
     if mutant is None:
@@ -181,7 +181,7 @@ def _start(folder: Path, mutant: Mutant) -> int:
 
 
 def _verify(folder: Path, mutant: Mutant) -> list[list[str]]:
-    sys.path.insert(0, str(folder))
+    sys.path[:0] = [str(folder), str(folder / "backends")]
     verify = importlib.import_module("simcluster.verify")
     assert str(verify.__file__).startswith(str(folder)), verify.__file__
     said = verify.verify(mutant.algorithm, **mutant.options)

@@ -128,7 +128,7 @@ def needs_of(case: Any) -> dict[str, bool]:
 
 def _search(place: Path, planted: Planted, seeds: int, judge: Judge) -> Found:
     """In the child, which imports the copy: the first seed that breaks anything, and would not without the defect."""
-    sys.path.insert(0, str(place))
+    sys.path[:0] = [str(place), str(place / "backends")]
     library = importlib.import_module("simcluster")
     assert str(library.__file__).startswith(str(place)), library.__file__
     trial, draw = importlib.import_module("tools.swarm.trial"), importlib.import_module("tools.swarm.draw.case")

@@ -88,7 +88,7 @@ class Launcher:
         return subprocess.Popen(
             command,
             cwd=self._library,
-            env={**os.environ, **environment, MARK: self.mark},
+            env={**os.environ, **environment, MARK: self.mark, "PYTHONPATH": str(Path(self._library) / "backends")},
             stdin=subprocess.PIPE if self._stays else subprocess.DEVNULL,
             stdout=out,
             stderr=None if self._stays else out,

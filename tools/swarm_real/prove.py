@@ -41,7 +41,8 @@ class Search:
         library = self.place / planted.mutant.number
         library.mkdir()
         copy_library(library, planted.mutant)
-        (library / "tests").symlink_to(ROOT / "tests")
+        for programs in ("tests", "tools"):
+            (library / programs).symlink_to(ROOT / programs)
         changed, tried = Launchers(library), 0
         try:
             for seed in self._seeds(planted):

@@ -18,14 +18,14 @@ from simcluster.experiment.read.read import read_experiment
 from simcluster.topology.read.read import loads as load_topology
 from simcluster.workloads import WORKLOADS
 from tests.support import schemas
-from tests.support.root import ROOT
+from tests.support.root import ROOT, TOOLS
 
 SHIPPED = sorted(
     path
     for path in (*ROOT.glob("topologies/*.yaml"), *ROOT.glob("experiments/**/*.yaml"), ROOT / "docs/torch/three.yaml")
     if path.name != "parts.yaml"  # prices of parts: neither a topology nor an experiment
 )
-KEPT = sorted((ROOT / "tests" / "swarm" / "kept").glob("*.yaml"))
+KEPT = sorted((TOOLS / "swarm" / "kept").glob("*.yaml"))
 FIRST = re.compile(r"# yaml-language-server: \$schema=(\S+)")
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-FOLDER = Path(__file__).parents[2] / "experiments" / "scripts"
+FOLDER = Path(__file__).parents[3] / "experiments" / "scripts"
 SMALL = ("--layers", "2", "--width", "32", "--heads", "2", "--length", "16")
 ARGUMENTS = {
     "ddp_mlp": ("--steps", "4"),

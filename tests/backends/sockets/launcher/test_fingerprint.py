@@ -10,7 +10,7 @@ def test_this_machine_may_take_part_in_its_own_runs() -> None:
     assert differences(here, fingerprint()) == []
     assert {"simcluster", "protocol", "python", "torch", "numpy"} == here.versions.keys()
     assert "+" not in here.versions["torch"], "a build for another processor is the same version"
-    assert "backends/simcluster_backends/sockets/launcher/orders.py" in here.files
+    assert "simcluster_backends/sockets/launcher/orders.py" in here.files
 
 
 def test_every_difference_is_named_with_both_sides() -> None:
