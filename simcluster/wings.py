@@ -11,7 +11,7 @@ import importlib
 from typing import Any, Final
 
 WINGS: Final = ("lab", "lm")
-"""Each has a module `cli`, whose `add_commands` adds its commands to the command line."""
+"""Each has a module `cli.commands`, whose `add_commands` adds its commands to the command line."""
 
 _DOORS: Final = {
     "check_tracker": "lab.tracking:check",
@@ -29,4 +29,4 @@ def open_door(name: str) -> Any:
 
 def wing_commands(wing: str) -> Any:
     """Return the function that adds the commands of *wing* to a CommandLine."""
-    return importlib.import_module(f"simcluster.{wing}.cli").add_commands
+    return importlib.import_module(f"simcluster.{wing}.cli.commands").add_commands
