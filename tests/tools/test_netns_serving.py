@@ -12,7 +12,7 @@ from simcluster.lm.headers.read import shape_of
 from simcluster.lm.load.arrivals import Offered
 from simcluster.lm.serving.bench import Served, bench_cluster
 from simcluster.topology import Device, load
-from tests.lm.inference.models.test_hugging_face import write
+from tests.lm.models.test_hugging_face import write
 from tests.support import clusters
 from tools.netns.serving.__main__ import Outcome, page, row, summary
 from tools.netns.serving.bench import OUTPUT, PROBES, Times, fitted

@@ -22,8 +22,8 @@ from simcluster.lm.serving.run import answer_all
 from simcluster.lm.serving.setup import Layout, Setup
 from simcluster.topology import star
 from simcluster.units import format_size
-from tests.lm.inference.models import tiny
-from tests.lm.inference.models.test_hugging_face import write
+from tests.lm.models import tiny
+from tests.lm.models.test_hugging_face import write
 from tools.memory_table.cases import PATIENT
 
 MODEL: Final = "smollm2"

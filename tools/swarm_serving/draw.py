@@ -19,7 +19,7 @@ from simcluster.lm.serving.replan import recovery_of
 from simcluster.lm.serving.run import answer_all
 from simcluster.lm.serving.setup import Layout, Setup
 from simcluster.topology import Topology
-from tests.lm.inference.models.test_trained import SIZES, folder_of
+from tests.lm.models.test_trained import SIZES, folder_of
 
 CONTEXT, LAYERS = 24, 3
 KINDS = ("crash", "restart", "hang", "cut", "reset", "join", "slow")

@@ -15,7 +15,7 @@ import simcluster
 from simcluster.errors import PeerLost, UsageError
 from simcluster.lm.serving.run import answer_all
 from simcluster.topology import Topology
-from tests.lm.inference.models.test_trained import SIZES, folder_of
+from tests.lm.models.test_trained import SIZES, folder_of
 from tests.lm.serving.test_losses import LAYOUTS, requests, setup_of
 from tests.support.dying import PROGRAM
 from tests.support.root import ROOT

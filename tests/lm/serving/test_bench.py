@@ -19,7 +19,7 @@ from simcluster.lm.plan.shelf import Shelf
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.serving.bench import Served, bench_cluster
 from simcluster.topology import Topology, load
-from tests.lm.inference.models import test_hugging_face, tiny
+from tests.lm.models import test_hugging_face, tiny
 from tests.support import clusters
 from tests.support.queues import mean_number
 

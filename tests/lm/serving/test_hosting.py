@@ -20,7 +20,7 @@ from simcluster.lm.serving.host import SEARCHED
 from simcluster.lm.serving.hosting import Wanted, host, hosted
 from simcluster.lm.serving.run import answer_all
 from simcluster.lm.serving.setup import Layout, Placed
-from tests.lm.inference.models.test_trained import SIZES, folder_of
+from tests.lm.models.test_trained import SIZES, folder_of
 from tests.support import clusters
 
 

@@ -10,7 +10,7 @@ from simcluster.lm.request import Request
 from simcluster.lm.serving.on_cluster import shape_of_architecture
 from simcluster.lm.serving.run import answer_all
 from simcluster.lm.serving.setup import Layout, Setup
-from tests.lm.inference.models.test_trained import SIZES, folder_of
+from tests.lm.models.test_trained import SIZES, folder_of
 from tests.support import clusters
 
 

@@ -21,7 +21,7 @@ from simcluster.lm.serving.replan import recovery_of
 from simcluster.lm.serving.run import Answers, answer_all
 from simcluster.lm.serving.setup import Layout, Setup
 from simcluster.topology import Topology, loads
-from tests.lm.inference.models.test_trained import SIZES, folder_of
+from tests.lm.models.test_trained import SIZES, folder_of
 from tests.support.processes import forked_nodes
 
 WARM = Sampling(temperature=0.8, top_k=40, top_p=0.95, seed=11)

@@ -15,7 +15,7 @@ from simcluster.lm.serving.hosting import Wanted, hosted
 from simcluster.lm.serving.placing import layout_of
 from simcluster.lm.serving.run import answer_all
 from simcluster.topology import Device
-from tests.lm.inference.models.test_trained import SIZES, folder_of
+from tests.lm.models.test_trained import SIZES, folder_of
 from tests.support import clusters
 
 SHAPE = Shape("small", 6, 64, 8, 4, 8, 128, 512, True, 2.0)

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from simcluster.topology import load
-from tests.lm.inference.models.test_hugging_face import write
+from tests.lm.models.test_hugging_face import write
 from tests.support.root import ROOT
 from tools.netns.hosts import hosts_of, missing
 from tools.netns.serving.bench import Bench, Times

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gguf.constants import GGML_QUANT_SIZES
 
-from tests.lm.inference.headers.public import PUBLIC, SCALED, llama
+from tests.lm.headers.public import PUBLIC, SCALED, llama
 
 TINY = llama("llama", 2, 64, 4, 2, 128, 258, max_position_embeddings=512, hidden_act="silu")
 

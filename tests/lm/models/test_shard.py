@@ -7,8 +7,8 @@ import torch
 
 from simcluster.lm.models.decoder import Part, Share
 from simcluster.lm.models.shard import Shard
-from tests.lm.inference.models import tiny
-from tests.lm.inference.models.test_decoder import TOKENS
+from tests.lm.models import tiny
+from tests.lm.models.test_decoder import TOKENS
 
 
 def through(shards, parts):

@@ -14,7 +14,7 @@ from simcluster.lm.files.pieces import read_piece
 from simcluster.lm.models import model_file
 from simcluster.lm.models.decoder import Part
 from simcluster.lm.models.open import open_model
-from tests.lm.inference.models import tiny
+from tests.lm.models import tiny
 
 
 def smollm2():

@@ -23,7 +23,7 @@ from simcluster.lm.plan.times import exchanged_bytes
 from simcluster.lm.request import Request
 from simcluster.payload import Sendable, as_payload
 from simcluster.transport import Transport
-from tests.lm.inference.engine.counting import Counting, Desk
+from tests.lm.engine.counting import Counting, Desk
 from tests.support import clusters
 
 SHAPE = Shape("small", 6, 64, 8, 4, 8, 128, 512, True, 2.0)

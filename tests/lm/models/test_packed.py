@@ -13,7 +13,7 @@ from simcluster.lm.models.matrix import Matrix
 from simcluster.lm.models.packed import Packed, can_pack, filled
 from simcluster.lm.models.shard import Shard
 from simcluster.lm.serving.on_cluster import shape_of_architecture
-from tests.lm.inference.models import tiny
+from tests.lm.models import tiny
 
 needs_kernels = pytest.mark.skipif(not can_pack(torch.float32), reason="torch is built without oneDNN's kernels")
 SHAPES = [(64, 64), (70, 24), (130, 576), (1, 7)]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from simcluster.errors import UsageError
 from simcluster.lm.files.gguf import TYPES
 from simcluster.lm.headers.read import header_of, shape_of
-from tests.lm.inference.headers.public import llama
+from tests.lm.headers.public import llama
 
 WIDTH, WORDS, HEADS, KV_HEADS, FFN, LAYERS = 64, 96, 4, 2, 128, 3
 Q, KV = WIDTH, WIDTH * KV_HEADS // HEADS

@@ -21,8 +21,8 @@ from simcluster.lm.models.shard import Shard as Weights
 from simcluster.lm.request import NO_LOGPROBS, Request, Sampling
 from simcluster.lm.serving.on_cluster import shape_of_architecture
 from simcluster.transport import Transport
-from tests.lm.inference.engine.counting import Desk
-from tests.lm.inference.models import by_numpy, tiny
+from tests.lm.engine.counting import Desk
+from tests.lm.models import by_numpy, tiny
 from tests.support import clusters
 
 A = tiny.LLAMA  # 4 layers, 2 KV heads, a vocabulary of 50, a context of 32

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.lm.inference.models.test_trained import SIZES, folder_of
+from tests.lm.models.test_trained import SIZES, folder_of
 from tests.lm.serving.client.scripted import Script, serving, well
 from tests.lm.serving.client.test_client import BUSY
 

@@ -14,7 +14,7 @@ from simcluster.lm.models.attention import attended, queries
 from simcluster.lm.models.decoder import Part, Share
 from simcluster.lm.models.matrix import Matrix
 from simcluster.lm.models.packed import Packed
-from tests.lm.inference.models import by_numpy, tiny
+from tests.lm.models import by_numpy, tiny
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 49, 0, 8]
 

@@ -10,7 +10,7 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.lm.headers.read import shape_of
-from tests.lm.inference.headers.public import PUBLIC, SCALED, llama
+from tests.lm.headers.public import PUBLIC, SCALED, llama
 
 MIXTRAL = PUBLIC["mixtral 8x7b"][0]
 TINY = llama("llama", 2, 8, 4, 2, 16, 32)

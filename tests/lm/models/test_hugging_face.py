@@ -18,8 +18,8 @@ from simcluster.lm.models import runnable
 from simcluster.lm.models.decoder import Part
 from simcluster.lm.models.open import open_model
 from simcluster.lm.models.tokenizer import _spelling
-from tests.lm.inference.models import by_numpy, tiny
-from tests.lm.inference.models.test_chat import PLAIN
+from tests.lm.models import by_numpy, tiny
+from tests.lm.models.test_chat import PLAIN
 
 NAMES = runnable._HUGGING_FACE
 # Heads of 8, not of 24 / 6 as a reader that computes it would find.

@@ -14,7 +14,7 @@ from simcluster.lm.engine.limits import CHUNK_TOKENS
 from simcluster.lm.plan.shape import PRESETS
 from simcluster.lm.serving.hosting import CHUNK_TOKENS as SERVED_CHUNK_TOKENS
 from simcluster.lm.serving.placing import AUTO, KINDS, POLICIES
-from tests.lm.inference.models.test_trained import SIZES, folder_of
+from tests.lm.models.test_trained import SIZES, folder_of
 
 
 @pytest.fixture

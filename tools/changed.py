@@ -1,0 +1,84 @@
+"""`python -m tools.changed`: the tests of the parts that changed, as arguments for pytest; nothing if none did.
+
+A part is a package with the tests in the directory of its name. What counts is every commit since BASE (a variable of
+the environment), by default since the last one that is a day older than the newest: what lands together is written in
+hours. Without such a commit, or without git, every part has changed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+from tests.support.root import ROOT
+
+DAY_S = 86_400
+
+PLACES = {
+    "simcluster/lab": "tests/lab",
+    "simcluster/lm": "tests/lm",
+    "backends/simcluster_backends": "tests/backends",
+    "simcluster": "tests/core",
+}
+"""Directories with a package for each part, the innermost first, and those with its tests."""
+
+WHOLE = ("docs", "experiments", "notebooks", "schemas", "topologies")
+"""What users read and run: tests/whole has the tests of it, and tests/notebooks those of the answers."""
+
+
+def parts_of(files: Iterable[str]) -> list[str]:
+    """Return the test files and directories of the parts that *files*, relative to the repository, are of."""
+    found: set[str] = set()
+    for file in files:
+        found.update(_part_of(PurePosixPath(file)))
+    there = {path for path in found if (ROOT / path).exists()}
+    return sorted(path for path in there if not any(str(above) in there for above in PurePosixPath(path).parents))
+
+
+def _part_of(file: PurePosixPath) -> Iterable[str]:
+    top = file.parts[0]
+    if top == "tests":
+        return [str(file if len(file.parts) < 4 else PurePosixPath(*file.parts[:3]))]
+    if top == "tools":
+        name = PurePosixPath(file.parts[1]).stem
+        return [str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "tools").glob(f"test_*{name}*.py")]
+    if top in WHOLE or len(file.parts) == 1:
+        return ["tests/whole", "tests/notebooks"]
+    for source, tests in PLACES.items():
+        if file.is_relative_to(source):
+            part = file.relative_to(source).parts[0]
+            return [f"{tests}/{part}", f"{tests}/test_{part}"]
+    return []
+
+
+def changed_files() -> list[str] | None:
+    """Return the files that changed since BASE; None if that is unknown."""
+    base = os.environ.get("BASE") or _commit_of_the_day_before()
+    said = _git("diff", "--name-only", base, "HEAD") if base else None
+    return None if said is None else said.splitlines()
+
+
+def _commit_of_the_day_before() -> str | None:
+    newest_s = _git("log", "-1", "--format=%ct")
+    if newest_s is None:
+        return None
+    return _git("rev-list", "-1", f"--before={int(newest_s) - DAY_S}", "HEAD") or None
+
+
+def _git(*words: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def main() -> None:
+    files = changed_files()
+    print(*(["tests"] if files is None else parts_of(files)))
+
+
+if __name__ == "__main__":
+    main()
