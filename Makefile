@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 # Enough steps that neither the first ones nor a pause of the machine decide the time; evaluated at the end only.
 DEMO := --topology runs/this-machine.yaml --set stop.steps=3000 --set evaluate_every=3000
 
-.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity fidelity-scripts fidelity-serving figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory schemas docs docs-links gallery screenshots slurm notebooks notebooks-check
+.PHONY: demo test test-changed test-all verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity fidelity-scripts fidelity-serving figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts reference memory schemas docs docs-links gallery screenshots slurm notebooks notebooks-check
 
 install: $(STAMP)
 
@@ -32,8 +32,18 @@ demo: $(STAMP)
 	$(BIN)/simcluster run experiments/quickstart.yaml $(DEMO) --backend sockets --out runs/demo-sockets
 	$(BIN)/simcluster compare runs/demo-sim runs/demo-sockets
 
+TESTS := $(BIN)/python -m pytest -n 3 --dist worksteal
+
+# For whoever clones: minutes.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(TESTS) -m "not slow"
+
+# The slow tests of the parts that changed, within a day of commits or since BASE.
+test-changed: $(STAMP)
+	parts=$$($(BIN)/python -m tools.changed) && if [ -n "$$parts" ]; then $(TESTS) -m slow $$parts; fi
+
+test-all: $(STAMP)
+	$(TESTS)
 
 verify: $(STAMP)
 	$(BIN)/python -m tools.verify_all
