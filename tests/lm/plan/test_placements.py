@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from simcluster.errors import UsageError
 from simcluster.lm.plan.placements import rank
-from simcluster.lm.plan.plan import Offer, make_plan
+from simcluster.lm.plan.plan import make_plan
 from simcluster.lm.plan.search import EXACT, Search
 from simcluster.lm.plan.shape import PRESETS, Shape, with_weights
 from simcluster.lm.plan.shelf import Shelf, evenly, fastest
 from simcluster.lm.plan.times import Lengths
 from simcluster.topology import Device, Topology, load
+from simcluster.topology.model.purchase import PossiblePurchase
 from tests.support import clusters
 
 SHAPE = Shape("small", 6, 64, 8, 4, 8, 128, 512, True, 2.0)
@@ -192,7 +193,7 @@ def test_an_offer_is_judged_by_the_plan_with_it() -> None:
     slow = Device("slow", 1e12, 1e9, int(WHOLE / 3))
     shelf = clusters.star(1, n0=slow)
     roomy = clusters.star(1, n0=replace(slow, memory_bytes=None))
-    offers = [Offer("roomy", "n0", 100.0, roomy), Offer("same", "n0", 1.0, shelf)]
+    offers = [PossiblePurchase("roomy", "n0", 100.0, roomy), PossiblePurchase("same", "n0", 1.0, shelf)]
     plan = make_plan(shelf, SHAPE, LENGTHS, 4, offers)
     assert [ranking.requests for ranking in plan.rankings] == [1, 4]
     for which, requests in enumerate((1, 4)):
