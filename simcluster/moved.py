@@ -28,4 +28,4 @@ class _MovedNames:
 
 def tell_of_moves() -> None:
     """From now on, say so."""
-    sys.meta_path.append(_MovedNames)  # type: ignore[arg-type]
+    sys.meta_path.append(_MovedNames)
