@@ -26,6 +26,8 @@ ALGORITHMS = ("sync_ps", "all_reduce_dp", "zero", "pipeline")
 SIZES = ((64, 32), (512, 256), (1024, 512))
 """Hidden units and batch: of the last two, OpenMP parts the products among all the threads that it has."""
 NODES = ("a", "b")
+UNNEEDED = ("pandas", "plotly", "pyarrow")
+"""Half of what pip installs: a node does without (docs/shelf.md)."""
 
 
 class Ended(NamedTuple):
@@ -54,13 +56,17 @@ def both(folder: Path, algorithm: str, hidden: int, batch: int, *, portable: boo
     file.write_text(json.dumps(experiment(algorithm, hidden, batch)))  # which is YAML, too
     run = ["run", str(file), "--no-report", *(["--option", "portable=true"] if portable else [])]
     write_key(key, generate_key())
+    absent = folder / "absent"
+    absent.mkdir()
+    for name in UNNEEDED:
+        (absent / f"{name}.py").write_text("raise ImportError('a node has none')\n")
     _wait(_begin(*run, "--out", str(folder / "sim")))
     at, patient = ["--key-file", str(key)], ["--option", f"start_s={GUARD_S:g}"]
     with ExitStack() as running:
         launcher = running.enter_context(
             _begin(*run, "--out", str(folder / "real"), "--backend", "sockets", "--rendezvous", meeting, *at, *patient)
         )
-        nodes = [running.enter_context(_begin("node", name, "--join", meeting, *at)) for name in NODES]
+        nodes = [running.enter_context(_begin("node", name, "--join", meeting, *at, path=absent)) for name in NODES]
         try:
             for process in (launcher, *nodes):
                 _wait(process)
@@ -70,8 +76,10 @@ def both(folder: Path, algorithm: str, hidden: int, batch: int, *, portable: boo
     return Ended(_weights(folder / "sim"), _weights(folder / "real"))
 
 
-def _begin(*words: str) -> subprocess.Popen[str]:
+def _begin(*words: str, path: Path | None = None) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
     command = [sys.executable, "-m", "simcluster", *words]
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
