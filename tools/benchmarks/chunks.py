@@ -1,7 +1,7 @@
 """`python -m tools.benchmarks.chunks`: what the size of a prompt's chunks costs, and how much of a prefix it shares.
 
 60 requests on smolcluster in the simulator, with prompts of 100 to 1,500 tokens and answers of 64.
-docs/design/inference.md has the numbers.
+experiments/LOG.md has the numbers.
 """
 
 from __future__ import annotations

@@ -11,12 +11,9 @@ FILE = ROOT / "docs" / "mutants.md"
 
 _HEAD = """# Mutants
 
-Known defects of real systems: versions of an algorithm that run, print a falling loss and report no error. Each is put
-into a copy of this library as a small change of its text, and `simcluster verify` must fail it with the reason. Written
-by `python -m tools.mutants`; `tests/whole/test_mutants.py` tries one for each check and compares their lines.
-
-The numbers come from a list of 51 defects. If one number has several lines, the defect has several forms here;
-those without a number are from elsewhere.
+Known defects of real systems that run, print a falling loss and report no error. Each is put into a copy of this
+library, and `simcluster verify` must fail it. Written by `python -m tools.mutants`. Numbers are those of a list of 51
+defects, of which several have more than one form; lines without a number are from elsewhere.
 
 """
 
