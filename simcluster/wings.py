@@ -11,7 +11,7 @@ import importlib
 from typing import Any, Final
 
 WINGS: Final = ("lab", "lm")
-"""Each has a module `cli.commands`, whose `add_commands` adds its commands to the command line."""
+"""`add_commands` of its `cli.commands` adds its commands to the command line."""
 
 _DOORS: Final = {
     "check_tracker": "lab.tracking:check",

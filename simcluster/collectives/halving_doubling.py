@@ -69,8 +69,8 @@ def _rounds(places: Places, vector: Tensor, tag: str, first: First) -> Rounds:
     def half(number: int, rank: Ranks) -> Ranks:
         """Return the length of the half that is given while halving, or was kept while doubling."""
         depth = depth_of(number)
-        whose = peer(number, rank) if number < len(order) else rank
-        begin = sum((whose >> order[i] & 1) * (size >> i + 1) for i in range(depth + 1))
+        owner = peer(number, rank) if number < len(order) else rank
+        begin = sum((owner >> order[i] & 1) * (size >> i + 1) for i in range(depth + 1))
         return start_of(begin + (size >> depth + 1), length, size) - start_of(begin, length, size)
 
     def tag_of(number: int) -> str:

@@ -179,7 +179,7 @@ class RankProgram:
 
 
 async def run_on_cluster(node: Transport, start: RankStart, schedules: str) -> None:
-    """Run a rank of a script whose calls are made over *node*, with these *schedules*."""
+    """Run a rank of a script; its calls are made over *node*, with these *schedules*."""
     process = RankProcess(start)
     try:
         await RankProgram(node, process, schedules).run()

@@ -79,7 +79,7 @@ class Course:
         return starts_s
 
     def runs(self, first: int, stop: int) -> Iterator[Run]:
-        """Yield the times of rounds *first*, whose starts are kept, to *stop* - 1."""
+        """Yield the times of rounds *first* (its start is kept) to *stop* - 1."""
         starts_s, at = self._kept[first // self._every], 0
         for number in range(first, stop):
             while at + 1 < len(self.legs) and self.legs[at + 1].first <= number:
