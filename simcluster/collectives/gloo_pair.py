@@ -21,7 +21,7 @@ async def gather_in_pair(group: Transport, tensor: Tensor, tag: str, sends: set[
     Gloo sends a part when the other rank has said that it is ready for it. Two ranks have one connection for both, and
     each sends before it says so: the second to come sends its part, and only behind that part says that it is ready.
     So the call takes it 1.5 times as long, unless both ranks come within the latency of the link. The first to come has
-    everything by then, and leaves its own part to the kernel: gloo makes the buffer there as large as a part (tcp/pair.cc).
+    everything by then, and leaves its own part to the kernel: gloo makes the buffer there large enough (tcp/pair.cc).
     """
     peer = 1 - group.rank
 
