@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
+from simcluster.backend import real_nodes
 from simcluster.cli.terminal.options import Compute, Json, SshConfig, SshOptions, named_argument, names_of
 from simcluster.errors import Problem, UsageError
 from simcluster.units import format_size
@@ -57,9 +57,8 @@ def doctor(
     if compute is not None and (wrong := wrong_compute(compute)):
         raise UsageError(Problem("--compute", repr(compute), wrong))
     cluster = load(topology, overrides={f"nodes.{ALL}.compute": compute} if compute is not None else {})
-    examine = importlib.import_module("simcluster_backends.sockets.doctor").doctor
     config = str(Path(ssh_config).absolute()) if ssh_config is not None else None
-    rows: list[Any] = examine(cluster, timeout, config, ssh_options or [])
+    rows = real_nodes().examine(cluster, timeout, config, ssh_options or [])
     is_well = not any(row.problems for row in rows)
     if as_json:
         print(json.dumps({"topology": cluster.name, "ok": is_well, "nodes": [asdict(row) for row in rows]}, indent=2))

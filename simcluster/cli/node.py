@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
+from simcluster.backend import real_nodes
 from simcluster.cli.terminal.options import AllowHost, ServeTls
 from simcluster.errors import Problem, UsageError
 from simcluster.process.loading import torch_loads
@@ -57,29 +57,22 @@ def node(
     need_unix("a node")
     if launched:
         # Before anything large is imported: the launcher waits for an answer.
-        raise typer.Exit(_sockets("launcher.remote_agent").serve_launcher())
+        raise typer.Exit(real_nodes().serve_launcher())
     certificates = str(tls) if tls is not None else None
     if coordinator is not None:
         if join is not None or token_file is None:
             expected = "no --join with --coordinator" if join is not None else "it: a coordinator requires it"
             raise UsageError(Problem("--join" if join is not None else "--token-file", join or "nothing", expected))
         with torch_loads():
-            attend = _sockets("node.attend").attend_with_files
-        files = (token_file, key_file, listen, certificates)
-        raise typer.Exit(attend(name, coordinator, *files, patience, plain_http))
+            files = (token_file, key_file, listen, certificates)
+            attend = real_nodes().attend(name, coordinator, *files, patience, plain_http)
+        raise typer.Exit(attend())
     if join is None or (key_file is None and tls is None):
         missing = [option for option, value in (("--join", join), ("--key-file", key_file or tls)) if value is None]
         raise UsageError([Problem(option, "nothing", "it, or --coordinator and --token-file") for option in missing])
-    sockets = _sockets()
-    key = sockets.read_key(key_file) if key_file is not None else sockets.OPEN_KEY
     with torch_loads():
-        enter = _sockets("node.process").join
-    raise typer.Exit(enter(name, join, key, *([listen] if listen else []), tls=certificates))
-
-
-def _sockets(module: str = "") -> Any:
-    """Return the sockets backend, or a *module* of it, which the library does not import at load time."""
-    return importlib.import_module(f"simcluster_backends.sockets.{module}".rstrip("."))
+        take_part = real_nodes().join(name, join, key_file, listen, certificates)
+    raise typer.Exit(take_part())
 
 
 def coordinator(
@@ -104,8 +97,7 @@ def coordinator(
     It reports a run's progress: /status, /history, /metrics, /training/ready.
     """
     certificates, told = str(tls) if tls is not None else None, partial(print, flush=True)
-    coordinate = _sockets("launcher.reporting").coordinate
-    coordinate(listen, token_file, dead, allow_host or [], told, certificates, plain_http, login)
+    real_nodes().coordinate(listen, token_file, dead, allow_host or [], told, certificates, plain_http, login)
 
 
 keys_app = typer.Typer(help="Certificates for runs over TLS.", no_args_is_help=True, rich_markup_mode=None)
@@ -141,12 +133,11 @@ def init(
 
     overrides = {} if nproc_per_node is None else {"launch.nproc_per_node": nproc_per_node}
     names = load(topology, overrides=overrides).workers
-    for path in _sockets("net.certificates").make_certificates(folder, names, days, host or []):
+    for path in real_nodes().make_certificates(folder, names, days, host or []):
         print(path)
 
 
 def key(file: Annotated[Path, Argument(metavar="FILE", help="The file to write the new key to.")]) -> None:
     """Write a new shared key for runs across machines (mode 0600)."""
-    sockets = _sockets()
-    sockets.write_key(file, sockets.generate_key())
+    real_nodes().write_new_key(file)
     print(file)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
+from simcluster.backend import simulator
 from simcluster.cli.terminal.options import Json, NetworkSeed, TopologyFile, named, names_of
 from simcluster.cli.terminal.show import check_target, write_file
 from simcluster.errors import Problem, UsageError
@@ -57,11 +58,11 @@ def flows(
 ) -> None:
     """Time plain flows over a topology: when does each arrive?"""
     from simcluster.topology import load
-    from simcluster.topology.plain_flows import finish_times, read_flows
+    from simcluster.topology.plain_flows import read_flows
 
     cluster = load(topology)
     wanted = read_flows(flows, cluster)
-    finish_s = finish_times(cluster, wanted, model, seed)
+    finish_s = simulator().finish_times(cluster, wanted, model, seed)
     if as_json:
         print(json.dumps({"finish_s": [end_s if math.isfinite(end_s) else None for end_s in finish_s]}))
         return

@@ -1,8 +1,8 @@
 """The experiment file, and how it is run."""
 
+from simcluster.backend import BACKENDS
 from simcluster.experiment.execute import run_plan
 from simcluster.experiment.read.experiment import Experiment
-from simcluster.experiment.read.keys import BACKENDS
 from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.run import run
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from simcluster.errors import Problem, raise_all
-from simcluster.experiment.job import places
 from simcluster.experiment.preflight import too_small
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
+from simcluster.job import places
 from simcluster.process.accelerators import accelerators_here, missing
 from simcluster.runs import words
 from simcluster.topology.model.compute import ACCELERATORS, AUTO, CPU, kind_of

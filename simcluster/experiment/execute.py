@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import shlex
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.algorithms.facts import facts_of
+from simcluster.backend import backend_named, real_nodes
 from simcluster.checkpoints.gather import Keeping
 from simcluster.checkpoints.restore import Restored
 from simcluster.checkpoints.store import checkpoints
@@ -24,7 +24,6 @@ from simcluster.experiment.checkpointing import conclude, keeping_of, restart_of
 from simcluster.experiment.compute import check_compute, nodes_here, settled
 from simcluster.experiment.hints import hints_of
 from simcluster.experiment.interval import doubts_of, intervals, take_option
-from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.needed import predict_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.odd_values import odd_values
@@ -35,6 +34,7 @@ from simcluster.experiment.script_memory import misfits_of_script
 from simcluster.experiment.shared_state import SharedState
 from simcluster.experiment.unreached import unreached
 from simcluster.fault_plans.kinds import faults_to_come
+from simcluster.job import ClusterJob, places
 from simcluster.logs.setup import about
 from simcluster.paths.given_path import given_path
 from simcluster.process.kernels import stay_portable
@@ -118,7 +118,7 @@ def run_plan(
         if report:
             page = finished.write_report(plan.topology)
             if given.get("coordinator"):
-                importlib.import_module(f"simcluster_backends.{plan.backend}").show_report(job, page)
+                real_nodes().show_report(job, page)
         store.drop_others()
     except RunError as error:
         error.seed = plan.seed
@@ -149,7 +149,7 @@ def _record(plan: Experiment, job: ClusterJob, folder: Path, live: LiveFile, *, 
     on_this = prints and plan.backend == "sockets" and not (job.remotes[0] or job.addresses[0])
     try:
         with files_kept(plan.document["algorithm"], folder, job.names[0] if on_this else None):
-            record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
+            record = backend_named(plan.backend).run_cluster(job)
     except RunError as error:
         error.seed, error.folder = plan.seed, None
         raise

@@ -8,7 +8,6 @@ their minimum and maximum with probability (n - 1) / (n + 1), which is 0.9 for n
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from simcluster.backend import simulator
 from simcluster.errors import NeedsValues, Problem, RunError, UsageError
-from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
+from simcluster.job import ClusterJob
 from simcluster.rng import numpy_stream
 from simcluster.runs import words
 from simcluster.runs.calls import SCRIPT
@@ -126,7 +126,7 @@ def _times(plan: Experiment, job: ClusterJob, number: int, changed: Mapping[str,
         on_progress=None, on_output=None, again=None,
     )  # fmt: skip
     remember(alone.config_json, again)
-    record: RunRecord = importlib.import_module("simcluster_backends.sim").run_cluster(alone)
+    record = simulator().run_cluster(alone)
     if record.error is not None:
         raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
     factor = cluster.misfit[number] if cluster.misfit else 1.0

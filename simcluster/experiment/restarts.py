@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from simcluster.errors import NodeFailed, PeerLost
-from simcluster.experiment.job import NODE_PROGRAM, ClusterJob
 from simcluster.fault_plans.kinds import BEGAN_AGAIN, UNTRAINED, WITHOUT_ITS_MODEL, Join, faults_to_come
+from simcluster.job import NODE_PROGRAM, ClusterJob
 from simcluster.runs.record import RunRecord, last
 
 WORTH_IT = (PeerLost, NodeFailed)

@@ -7,18 +7,18 @@ user's code loaded once for all ranks and once for each. If the results differ, 
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
+from simcluster.backend import simulator
 from simcluster.documents.own_state import changed, loaded_apart, path_of, state_of
 from simcluster.documents.user_code import modules_beside
-from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.read.experiment import Experiment
+from simcluster.job import ClusterJob
 from simcluster.runs.doubts import SHARED, Warned, warned
 from simcluster.runs.record import RunRecord
 
@@ -80,5 +80,5 @@ def _result(plan: Experiment, copies: int) -> tuple[str, Any]:
     job = ClusterJob(
         names=plan.topology.workers, config_json=config_json, seed=plan.seed, topology=plan.topology, faults=plan.faults
     )
-    record: RunRecord = importlib.import_module("simcluster_backends.sim").run_cluster(job)
+    record = simulator().run_cluster(job)
     return record.trace_sha256, [type(record.error), *(node.weights_sha256 for node in record.nodes)]

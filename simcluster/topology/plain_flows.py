@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -82,17 +80,3 @@ def _number(fields: Fields, key: str, default: float | None) -> float | None:
     unit = "bytes" if key == "bytes" else "seconds"
     fields.problem(key, expected=f"a number of {unit} of at least 0, without a unit")
     return None
-
-
-def finish_times(
-    topology: Topology, flows: Sequence[PlainFlow], model: str | None = None, seed: int = 0
-) -> list[float]:
-    """Return the arrival time of each of *flows* in seconds, inf for never: see simcluster_backends.sim.plain_flows.
-
-    *model* defaults to the topology's; *seed* is that of random numbers. Raises UsageError for an unknown *model*.
-    """
-    if model is not None and model not in MODELS:
-        raise UsageError(Problem("model", repr(model), nearest(model, MODELS)))
-    backend = importlib.import_module("simcluster_backends.sim.plain_flows")
-    times: list[float] = backend.finish_times(topology, flows, model, seed)
-    return times

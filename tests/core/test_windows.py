@@ -12,7 +12,7 @@ from simcluster_backends import sockets, torch
 
 import simcluster
 from simcluster.errors import UsageError
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 
 WITHOUT_UNIX = """
 import builtins, json

@@ -19,7 +19,7 @@ from simcluster_backends.sim.loop.workers import Workers
 from simcluster_backends.sockets import generate_key, write_key
 
 import simcluster
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.lab.replays.run import replay
 from simcluster.lab.verify import suite
 from simcluster.lab.verify.verdict import Check

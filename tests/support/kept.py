@@ -11,10 +11,10 @@ from simcluster_backends.sim import run_cluster
 
 from simcluster.checkpoints.restore import Restored
 from simcluster.experiment.checkpointing import begin_with, conclude, keeping_of, last_complete, restart_of
-from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.read.read import read_experiment
 from simcluster.fault_plans.kinds import faults_to_come
+from simcluster.job import ClusterJob
 from simcluster.runs.record import RunRecord
 
 MNIST = {"name": "mnist_mlp", "hidden": 8, "batch_size": 4, "optimizer": "adamw", "learning_rate": 0.01}

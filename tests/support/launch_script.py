@@ -7,7 +7,7 @@ import sys
 
 from simcluster_backends.sockets import run_cluster
 
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 
 if __name__ == "__main__":
     program, folder = sys.argv[1:]

@@ -16,7 +16,7 @@ import psutil
 from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.net.addresses import open_socket
 
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.runs.record import RunRecord
 from tests.support.root import ROOT
 

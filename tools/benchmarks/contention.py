@@ -25,11 +25,12 @@ from unittest.mock import patch
 import torch
 from simcluster_backends.sim import run_bodies
 from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.plain_flows import finish_times
 
 import simcluster
 from simcluster.collectives import all_to_all
 from simcluster.topology import star
-from simcluster.topology.plain_flows import PlainFlow, finish_times
+from simcluster.topology.plain_flows import PlainFlow
 from simcluster.transport import Transport
 from tools.benchmarks.timing import ROUNDS, cpu_s
 

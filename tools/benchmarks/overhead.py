@@ -11,7 +11,7 @@ from typing import NamedTuple
 from simcluster_backends.sim import run_cluster
 
 from simcluster.experiment import Experiment, read_experiment
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.process.intra_op import one_thread
 from tools.benchmarks.timing import Ratio, compare, wall_s
 

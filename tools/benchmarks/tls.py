@@ -21,7 +21,7 @@ from simcluster_backends.sockets.net.listener import Listener, connect
 from simcluster_backends.sockets.net.tls import Tls, read_tls
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 

@@ -15,9 +15,9 @@ from simcluster_backends.sim import run as sim
 
 import simcluster
 from simcluster.errors import RunError, UsageError
-from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import _experiment
 from simcluster.experiment.read.experiment import Experiment
+from simcluster.job import ClusterJob
 from simcluster.runs.record import RunRecord
 from simcluster.workloads.progress.ledger import Ledger
 from tools.swarm.case import Case

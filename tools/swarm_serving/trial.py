@@ -19,7 +19,7 @@ from simcluster_backends import sim
 
 import simcluster
 from simcluster.errors import PeerLost, RunError
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.lm.engine.desk import Sink, Source
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.request import Request

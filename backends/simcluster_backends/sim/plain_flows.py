@@ -13,6 +13,7 @@ from functools import partial
 from math import ceil, inf
 from operator import setitem
 
+from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology import Topology
 from simcluster.topology.plain_flows import PlainFlow
 from simcluster_backends.sim.loop.clock import Clock, Endless, collected_rarely
@@ -27,8 +28,10 @@ def finish_times(
 ) -> list[float]:
     """Return when each of *flows* finishes, in seconds (inf: never); *model* defaults to the topology's.
 
-    Raise KeyError for a *model* that is not in MODELS.
+    Raise UsageError for a *model* that is not in MODELS.
     """
+    if model is not None and model not in MODELS:
+        raise UsageError(Problem("model", repr(model), nearest(model, MODELS)))
     clock = Clock()
     network = Network(clock)
     routes = Routes(topology, seed, clock, network, MODELS[model or topology.network])

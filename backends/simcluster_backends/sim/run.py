@@ -41,7 +41,7 @@ from simcluster_backends.sim.resting import records_of
 if TYPE_CHECKING:
     from simcluster.checkpoints.gather import Keeping
     from simcluster.checkpoints.shard import Shard
-    from simcluster.experiment.job import ClusterJob
+    from simcluster.job import ClusterJob
     from simcluster.topology import Topology
     from simcluster_backends.sim.transport import SimTransport
 

@@ -15,7 +15,7 @@ from simcluster.process.starting import way_to_start
 from simcluster_backends.sockets.wire.keys import OPEN_KEY, generate_key, read_key, write_key
 
 if TYPE_CHECKING:
-    from simcluster.experiment.job import ClusterJob
+    from simcluster.job import ClusterJob
     from simcluster.runs.record import RunRecord
 
 __all__ = [

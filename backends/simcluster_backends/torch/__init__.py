@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simcluster.experiment.job import ClusterJob
+    from simcluster.job import ClusterJob
     from simcluster.runs.record import RunRecord
     from simcluster_backends.torch.group import Place
     from simcluster_backends.torch.settings import Options

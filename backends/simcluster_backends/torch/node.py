@@ -19,7 +19,7 @@ import torch
 from simcluster.compute import HOST
 from simcluster.documents.captured.source import placeless_config
 from simcluster.errors import LaunchFailed, RunError, SimclusterError, UsageError
-from simcluster.experiment.job import ClusterJob, unlike
+from simcluster.job import ClusterJob, unlike
 from simcluster.process.intra_op import one_thread
 from simcluster.process.kernels import heed_portable
 from simcluster.process.unawaited import unawaited_noticed

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simcluster.documents.values import Flag
 from simcluster.errors import Problem, raise_all
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster_backends.common.options import NodeOptions, options_of
 from simcluster_backends.torch.group import Place
 

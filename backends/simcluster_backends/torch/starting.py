@@ -20,7 +20,7 @@ from typing import IO, NoReturn
 import msgspec
 
 from simcluster.errors import RunError
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.logs import setup as logs
 from simcluster.paths.inside import append_to, remove
 from simcluster.process.starting import begin_process

@@ -17,7 +17,7 @@ from simcluster.watching.telling import Noted, link_telemetry, run_info, with_ro
 from simcluster_backends.common.log_line import MACHINE
 
 if TYPE_CHECKING:
-    from simcluster.experiment.job import ClusterJob
+    from simcluster.job import ClusterJob
     from simcluster_backends.torch.group import Board
     from simcluster_backends.torch.member import Member
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from simcluster.backend import real_nodes
 from simcluster.cli.terminal.complete import one_of, set_keys
 from simcluster.cli.terminal.help import NODES, OUTPUT
 from simcluster.documents.limits import MOST_WHOLE
@@ -268,7 +268,7 @@ def backend_named(experiment: Any, backend: str | None) -> str | None:
 def start_early(backend: str | None, given: Mapping[str, Any]) -> None:
     """Let the sockets backend start what forks nodes while this process imports torch, if nodes may be started here."""
     if backend == "sockets" and not {"rendezvous", "coordinator"} & given.keys():
-        importlib.import_module("simcluster_backends.sockets").get_ready()
+        real_nodes().get_ready()
 
 
 def overrides(sets: Sequence[str] | None, flag: str = "--set") -> dict[str, Any]:

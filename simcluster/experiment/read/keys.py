@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 from pydantic import Field
 from pydantic_core import InitErrorDetails
 
+from simcluster.backend import BACKENDS
 from simcluster.checkpoints.store import Best
 from simcluster.documents.limits import MOST_STEPS, MOST_WHOLE
 from simcluster.documents.models import Block, Wrong, fault
@@ -19,8 +20,6 @@ from simcluster.workloads.workload import Numerics
 
 GradientNorms: TypeAlias = bool | Literal["layers"]
 """Whether to record the norm of each gradient; "layers": also that of each of its parameters."""
-
-BACKENDS = ("sim", "sockets", "torch")
 
 
 def _is_number(value: Any) -> bool:

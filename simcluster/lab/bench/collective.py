@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simcluster.backend import simulator
 from simcluster.collectives import exchange, operations, subgroup
 from simcluster.collectives.exchange import skipped
 from simcluster.collectives.schedules import find
@@ -70,7 +70,7 @@ def bench_collective(
         record = node.recorder.record
         return asyncio.get_running_loop().time(), record.messages_sent, counted.payload_B, record.bytes_sent
 
-    ends = importlib.import_module("simcluster_backends.sim").run_bodies([body] * len(topology.workers), topology, seed)
+    ends = simulator().run_bodies([body] * len(topology.workers), topology, seed)
     for end in ends:
         if isinstance(end, BaseException):
             raise end

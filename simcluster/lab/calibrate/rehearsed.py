@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
-from simcluster.experiment.job import ClusterJob
+from simcluster.backend import simulator
+from simcluster.job import ClusterJob
 from simcluster.lab.calibrate.rehearsal import pattern_of
 from simcluster.lab.calibrate.samples import STEP, STREAM, SWAP, SWAP_MESSAGES, WORK, Row, rows_of
 from simcluster.runs.record import RunRecord
@@ -88,7 +88,7 @@ def _simulated(topology: Topology, rows: Sequence[Row], number: int) -> RunRecor
     work = [[piece for step in of for piece in step] for of in by_step]
     config = {"pattern": pattern_of(number), "steps": steps, "work": work, "sizes": sizes}
     job = ClusterJob(topology.workers, json.dumps(config), program=PROGRAM, topology=topology)
-    record: RunRecord = importlib.import_module("simcluster_backends.sim").run_cluster(job)
+    record = simulator().run_cluster(job)
     if record.error is not None:
         raise record.error
     return record

@@ -5,17 +5,17 @@ It imports no backend: as for experiments, a backend is imported by name at run 
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from simcluster.backend import backend_named
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.compute import check_compute
-from simcluster.experiment.job import ClusterJob, places
 from simcluster.experiment.read.read import read_experiment
+from simcluster.job import ClusterJob, places
 from simcluster.lab.calibrate import fit
 from simcluster.lab.calibrate.fit import Value, WayFit, fit_way, middle, quartiles
 from simcluster.lab.calibrate.handling import factor_of_handling
@@ -125,7 +125,7 @@ def calibrate(
         topology=plan.topology,
         options=given,
     )
-    record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
+    record = backend_named(plan.backend).run_cluster(job)
     if record.error is not None:
         failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
         failure.seed = seed

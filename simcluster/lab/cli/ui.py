@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from simcluster.backend import real_nodes
 from simcluster.cli.terminal.options import AllowHost, ServeTls
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.given_path import given_path
@@ -63,9 +64,8 @@ def ui(
     def app_for(hosts: Collection[str]) -> App:
         return make_app(Shelf(root), children, hosts, entrance, is_tls=tls is not None)
 
-    serving = importlib.import_module("simcluster_backends.sockets.launcher.reporting").serving
     endpoint = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    server = serving(endpoint, app_for, names, str(tls) if tls is not None else None, plain_http, "ui")
+    server = real_nodes().serve_pages(endpoint, app_for, names, str(tls) if tls is not None else None, plain_http, "ui")
     root.mkdir(parents=True, exist_ok=True)
     print(f"{root} at {server.page_url}/", flush=True)
     if entrance is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import time
 from dataclasses import dataclass
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from simcluster.backend import simulator
 from simcluster.errors import ABSENT, NotReplayable, Problem, ReplayDiverged, UsageError
-from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.needed import predict_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory
 from simcluster.experiment.read.read import read_experiment
 from simcluster.fault_plans.kinds import NEVER_JOINED, too_late
+from simcluster.job import ClusterJob
 from simcluster.paths.given_path import given_path
 from simcluster.process.kernels import heed_portable
 from simcluster.results import Run, load_run
@@ -72,7 +72,7 @@ def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool
     job = ClusterJob(plan.topology.workers, json.dumps(plan.document), plan.seed, topology=plan.topology)
     remember(job.config_json, plan)
     began_s = time.perf_counter()  # only reported
-    record: RunRecord = importlib.import_module("simcluster_backends.sim.replay.player").replay_cluster(job, orders)
+    record = simulator().replay(job, orders)
     predict_memory(record, needed)
     record.wall_s = time.perf_counter() - began_s
     weights = check_same(recorded, record)

@@ -5,25 +5,24 @@ The recorded order does not apply: the changed cluster decides which message com
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simcluster.backend import simulator
 from simcluster.errors import Problem, UsageError, raise_all
-from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
+from simcluster.job import ClusterJob
 from simcluster.lab.replays.run import read_orders
 from simcluster.results import Run, load_run
 
 if TYPE_CHECKING:
     from simcluster.runs.event_order import Order
-    from simcluster.runs.record import RunRecord
 
 CHANGEABLE = "topology."
 
@@ -98,7 +97,7 @@ def _predicted_s(plan: Experiment, orders: Sequence[Order]) -> float:
     )  # fmt: skip
     remember(job.config_json, plan)
     pieces = [list(zip(order.answers.names, order.answers.took_s, strict=True)) for order in orders]
-    record: RunRecord = importlib.import_module("simcluster_backends.sim.replay.what_if").run_recorded(job, pieces)
+    record = simulator().run_recorded(job, pieces)
     if record.error is not None:
         raise record.error
     return record.elapsed_s

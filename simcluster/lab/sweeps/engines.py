@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from simcluster.backend import simulator
 from simcluster.errors import Problem, UsageError
 from simcluster.lab.sweeps.points import run_point
 from simcluster.lab.sweeps.slurm import refuse_twice, run_on_slurm
@@ -43,7 +44,7 @@ PRELOADED = [
     "simcluster.lab.sweeps.orphans",
     "simcluster.experiment.node",
     "simcluster.experiment.run",
-    "simcluster_backends.sim.run",
+    simulator().module,
     "pyarrow.parquet",
 ]
 """Modules that points import, in the simulator at least: once, before the workers are forked."""

@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import cached_property, partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from simcluster.backend import backend_named
 from simcluster.documents.captured.source import write_sources
 from simcluster.documents.user_code import refuse_while_loading
 from simcluster.errors import Problem, UsageError, in_short, raise_all
@@ -240,7 +240,7 @@ def _check(points: Sequence[Point], target: Mapping[str, float], options: Mappin
     """Raise UsageError for *options* that some backend of the *points* does not have, and for a wrong *target*."""
     for backend in dict.fromkeys(point.document["backend"] for point in points):
         own = {name: value for name, value in options.items() if (backend, name) != ("sim", REPLICAS)}
-        import_module(f"simcluster_backends.{backend}").check_options(own)
+        backend_named(backend).check_options(own)
     any_name = all(is_script(point.document) for point in points)
     for name, value in target.items():
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

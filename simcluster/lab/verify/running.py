@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import importlib
 import json
 import signal
 import sys
@@ -22,19 +21,20 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from simcluster.backend import backend_named
 from simcluster.documents.own_state import changed, state_of
 from simcluster.errors import RunError
-from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.shared_state import apart
+from simcluster.job import ClusterJob
 from simcluster.lab.verify import faults
 from simcluster.lab.verify.probe import PROGRAM, TAKEN, TENSOR_BYTES, Drawing
 from simcluster.lab.verify.verdict import Failed
 from simcluster.process.interrupts import stop_innermost
 from simcluster.runs.doubts import Warned, doubts_of
-from simcluster.runs.record import NodeRecord, RunRecord
+from simcluster.runs.record import NodeRecord
 from simcluster.topology import chain, complete, ring, star
 
 LIMIT_S = 60.0
@@ -215,7 +215,7 @@ def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIM
     remember(job.config_json, plan)
     try:
         with wall_limit(limit_s):
-            record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
+            record = backend_named(plan.backend).run_cluster(job)
     except (TimeIsUp, AssertionError) as error:  # an assertion: the simulator's own accounts are inconsistent
         late = RunError(f"did not end within {limit_s:g} s of wall time")
         nodes = [NodeRecord(rank, name) for rank, name in enumerate(plan.topology.workers)]

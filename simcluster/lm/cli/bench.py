@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from typer import Option
 
+from simcluster.backend import BACKENDS
 from simcluster.cli.terminal.complete import one_of
 from simcluster.cli.terminal.options import Json, KeyFile, Rendezvous, named, named_argument, names_of, real_options
 from simcluster.cli.terminal.show import check_target, write_file
@@ -28,7 +29,7 @@ Outcome: TypeAlias = "tuple[dict[str, Any], list[Answer], dict[str, str]]"
 """The server of the load, as JSON has it; the answers; kind of a failure -> why, of its first one."""
 
 CLUSTER, SERVER = "A cluster", "A server"
-BACKENDS, NUMERICS = ("sim", "sockets", "torch"), ("none", "real")
+NUMERICS = ("none", "real")
 FORMS = "N, uniform:LEAST:MOST, geometric:MEAN or lognormal:MEDIAN:SIGMA."
 LIMIT_S = 600.0
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from typer import Option
 
+from simcluster.backend import real_nodes
 from simcluster.cli.terminal.complete import one_of
 from simcluster.cli.terminal.options import AllowHost, ServeTls, TopologyFile, named
 from simcluster.errors import Problem, UsageError, raise_all
@@ -111,10 +112,11 @@ def serve(
     def app_for(hosts: Collection[str]) -> App:
         return make_app(site, hosts, token, entrance, is_tls=tls is not None)
 
-    serving = importlib.import_module("simcluster_backends.sockets.launcher.reporting").serving
     endpoint = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     certificates = str(tls) if tls is not None else None
-    server = serving(endpoint, app_for, names, certificates, plain_http, "serve", queue + SPARE_CONNECTIONS)
+    server = real_nodes().serve_pages(
+        endpoint, app_for, names, certificates, plain_http, "serve", queue + SPARE_CONNECTIONS
+    )
     parts = ", ".join(f"{one.node} ({one.layers[1] - one.layers[0]} layers)" for one in site.placement.parts)
     unused = f"; no part: {', '.join(site.placement.unused)}" if site.placement.unused else ""
     where = f"{site.placement.kind}: {parts}{unused}"
@@ -139,8 +141,7 @@ def _token(file: Path | None, on_loopback: bool, queue: int, restarts: int) -> s
     if restarts < 0:
         problems.append(Problem("--restarts", str(restarts), "0 or more"))
     raise_all(problems)
-    keys = importlib.import_module("simcluster_backends.sockets.wire.keys")
-    return None if file is None else str(keys.read_token(file))
+    return None if file is None else real_nodes().read_token(file)
 
 
 def _size(text: str) -> int:

@@ -14,9 +14,9 @@ from typing import Final
 
 from msgspec.structs import replace as replaced
 
+from simcluster.backend import BACKENDS
 from simcluster.errors import Problem, UsageError
-from simcluster.experiment.job import ClusterJob, places
-from simcluster.experiment.read.keys import BACKENDS
+from simcluster.job import ClusterJob, places
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.processor import engine_topology
 from simcluster.lm.serving.desk.bridge import Bridge

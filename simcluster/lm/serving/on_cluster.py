@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, cast
 
+from simcluster.backend import BACKENDS
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment.read.keys import BACKENDS
 from simcluster.lm.engine.limits import CHUNK_TOKENS
 from simcluster.lm.engine.serve_replicas import Policy
 from simcluster.lm.formats import ALIASES, FORMATS, HELD, format_of

@@ -5,20 +5,20 @@ It imports no backend: as for experiments, a backend is imported by name at run 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace as replaced
 
+from simcluster.backend import backend_named
 from simcluster.documents.reading import Reading
 from simcluster.documents.yaml import Document
 from simcluster.errors import PeerLost, Problem, RunError, UsageError
-from simcluster.experiment.job import ClusterJob, places
 from simcluster.fault_plans.kinds import Fault, may_lose
 from simcluster.fault_plans.plan import planned
 from simcluster.fault_plans.read import read_faults
+from simcluster.job import ClusterJob, places
 from simcluster.lm.digest import ids_sha256
 from simcluster.lm.engine.stage import UNKNOWN
 from simcluster.lm.processor import engine_topology
@@ -159,7 +159,7 @@ def recovering(setup: Setup, backend: str, faults: Sequence[Fault]) -> Setup:
 
 def run_nodes(job: ClusterJob, backend: str, requests: Collection[str] | None = None) -> RunRecord:
     """Run *job* on *backend*. Raise RunError if it failed; a loss is none if all *requests* have their answers."""
-    record: RunRecord = importlib.import_module(f"simcluster_backends.{backend}").run_cluster(job)
+    record = backend_named(backend).run_cluster(job)
     error, ended = record.error, {row.name for node in record.nodes for row in node.metrics}
     left = sorted(one for one in requests or () if f"{END}{one}" not in ended)
     if not left and (error is None or (requests and isinstance(error, PeerLost))):

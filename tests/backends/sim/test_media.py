@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from simcluster_backends.sim.plain_flows import finish_times
 
 from simcluster.collectives import ring_all_reduce
 from simcluster.topology import Topology, load, loads
-from simcluster.topology.plain_flows import PlainFlow, finish_times
+from simcluster.topology.plain_flows import PlainFlow
 from simcluster.transport import Transport
 from tests.support.clusters import now, run
 

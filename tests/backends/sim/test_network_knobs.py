@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from simcluster_backends.sim.plain_flows import finish_times
 
 import simcluster
 from simcluster.topology import load, star
-from simcluster.topology.plain_flows import PlainFlow, finish_times
+from simcluster.topology.plain_flows import PlainFlow
 from tests.support.clusters import arrivals
 
 LINK = "topology.links.mini1-mini2"

@@ -38,8 +38,8 @@ from simcluster.errors import (
     UsageError,
     WrittenElsewhere,
 )
-from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.kinds import Crash
+from simcluster.job import ClusterJob
 from simcluster.payload import pack, sizes_of
 from simcluster.runs.record import RunRecord
 from simcluster.testing import CHECKS, RunBodies

@@ -20,11 +20,11 @@ from simcluster.checkpoints.manifest import Cut, Manifest, RankEntry, config_sha
 from simcluster.checkpoints.store import Store, checkpoints
 from simcluster.errors import CheckpointError, CheckpointWarning, NobodyLeft, PeerLost
 from simcluster.experiment.checkpointing import begin_with, last_before_the_end, last_complete
-from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import Crash, Fault, Hang, Join, Slow, Spell, faults_to_come
 from simcluster.fault_plans.kinds import Cut as LinkCut
+from simcluster.job import ClusterJob
 from simcluster.runs.record import NodeRecord, RunRecord
 from tests.support.kept import hashes, play
 

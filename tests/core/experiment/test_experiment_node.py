@@ -13,8 +13,8 @@ from simcluster_backends.sim import run_cluster
 import simcluster
 from simcluster.errors import NodeFailed
 from simcluster.experiment import read_experiment
-from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import LAST_STEP_S, prepare
+from simcluster.job import ClusterJob
 from simcluster.results import Run
 from simcluster.runs.recorder import Recorder
 from simcluster.topology import load

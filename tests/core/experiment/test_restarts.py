@@ -11,9 +11,9 @@ import pytest
 
 import simcluster
 from simcluster.errors import LaunchFailed, NeverFinished, NodeFailed, PeerLost, RunError
-from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import Crash
+from simcluster.job import ClusterJob
 from simcluster.runs.record import RunRecord
 
 

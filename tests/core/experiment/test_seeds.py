@@ -13,8 +13,8 @@ from simcluster_backends.torch.node import check_alike
 
 import simcluster
 from simcluster.errors import LaunchFailed
-from simcluster.experiment.job import unlike
 from simcluster.experiment.read.read import read_experiment
+from simcluster.job import unlike
 from simcluster.process.generators import copied
 from simcluster.topology import star
 from simcluster.workloads.data.samples import HASHED_BYTES, Samples

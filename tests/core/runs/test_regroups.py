@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from simcluster.errors import PeerLost
-from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import UNTRAINED
+from simcluster.job import ClusterJob
 from simcluster.lab.reports.report_tables import regroups_table
 from simcluster.runs.record import NodeRecord, RunRecord, regroups, standing
 from simcluster.runs.trace import group_events

@@ -15,7 +15,7 @@ from simcluster_backends.sockets.wire.frame import CONTROL_LIMIT_BYTES
 
 import simcluster
 from simcluster.errors import RunError, UsageError
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.paths.spool import IN_MEMORY_BYTES, PIECE_BYTES
 from simcluster.runs.folder import read_safetensors
 from simcluster.workloads.weights import weights_sha256

@@ -10,10 +10,11 @@ import networkx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simcluster_backends.sim.plain_flows import finish_times
 
 from simcluster.topology import Hop, Link, Topology, complete, loads, ring, star, torus
 from simcluster.topology.model.routing import Routes, cut_off
-from simcluster.topology.plain_flows import PlainFlow, finish_times
+from simcluster.topology.plain_flows import PlainFlow
 
 Edges = list[tuple[str, str, float, float]]
 

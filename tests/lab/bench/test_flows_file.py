@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from simcluster_backends.sim.plain_flows import finish_times
 
 from simcluster.errors import UsageError
 from simcluster.lab.bench.simulator import bench_simulator
 from simcluster.topology import load
-from simcluster.topology.plain_flows import PlainFlow, finish_times, read_flows
+from simcluster.topology.plain_flows import PlainFlow, read_flows
 from tests.support.clusters import star
 
 TOPOLOGY = """

@@ -18,7 +18,7 @@ import simcluster
 from simcluster.compute.matrix_product import MATRIX_PRODUCT, PRODUCT_FLOPS
 from simcluster.errors import NeverFinished, UsageError
 from simcluster.experiment import read_experiment
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.lab.calibrate import Calibration, calibrate
 from simcluster.lab.calibrate.rehearsal import RING, rehearse
 from simcluster.lab.calibrate.run import PROGRAM, evaluate

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from simcluster_backends.sockets import run_cluster
 
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.runs.event_order import unpack
 from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster.runs.recorder import Recorder

@@ -19,7 +19,7 @@ from simcluster_backends.sim.replay.node import ReplayedChannel, ReplayedNode
 from simcluster_backends.sim.replay.script import Script
 
 if TYPE_CHECKING:
-    from simcluster.experiment.job import ClusterJob
+    from simcluster.job import ClusterJob
     from simcluster.runs.event_order import Order
 
 

@@ -15,7 +15,7 @@ from simcluster_backends.sim import run_cluster
 from simcluster_backends.sim.devices import DeviceModel
 
 if TYPE_CHECKING:
-    from simcluster.experiment.job import ClusterJob
+    from simcluster.job import ClusterJob
     from simcluster.runs.record import RunRecord
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from simcluster.errors import Problem, raise_all
-from simcluster.experiment.job import Remote
+from simcluster.job import Remote
 from simcluster.process.platforms import need_unix
 from simcluster.topology import Node, Topology
 from simcluster.topology.model.compute import CPU

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from simcluster.errors import ABSENT, ENDED, LaunchFailed, SimclusterError, nearest
-from simcluster.experiment.job import unlike
+from simcluster.job import unlike
 from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.wire.messages import Addresses, Go, Outcome, Stop
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from simcluster.errors import Problem
-from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans import kinds
 from simcluster.fault_plans.log import FaultLog
+from simcluster.job import ClusterJob
 from simcluster_backends.sockets.launcher.fork_process import SignalName
 from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.wire import messages

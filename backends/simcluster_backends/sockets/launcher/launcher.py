@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from simcluster.errors import ABSENT, NeverFinished, RunError
-from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import NOTICE_S
+from simcluster.job import ClusterJob
 from simcluster.runs.record import RunRecord
 from simcluster.watching.board import Telemetry
 from simcluster.watching.telling import NodeRows, link_telemetry

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from simcluster.errors import ABSENT
-from simcluster.experiment.job import ClusterJob, Remote
+from simcluster.job import ClusterJob, Remote
 from simcluster.paths.spool import Spool
 from simcluster.runs.record import Metric, NodeRecord, Span, put_back
 from simcluster.watching.board import NodeTelemetry

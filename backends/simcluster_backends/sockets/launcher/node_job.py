@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.logs import setup as logs
 from simcluster_backends.sockets.launcher.faults import holds, resets, slow_spells
 from simcluster_backends.sockets.launcher.settings import Options

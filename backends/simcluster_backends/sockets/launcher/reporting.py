@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import yaml
 
 from simcluster.errors import Problem, RunError, UsageError, raise_all
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.watching.board import CONFIG_CHARACTERS
 from simcluster.watching.telling import run_info
 from simcluster_backends.sockets.launcher.settings import (

@@ -14,8 +14,8 @@ from simcluster.documents.limits import MOST_WHOLE
 from simcluster.documents.values import Flag, only, whole
 from simcluster.documents.yaml import describe
 from simcluster.errors import Problem, UsageError, raise_all
-from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.kinds import DEAD_S
+from simcluster.job import ClusterJob
 from simcluster.process.installed import install_extra
 from simcluster.process.starting import way_to_start
 from simcluster.web.requests import is_loopback

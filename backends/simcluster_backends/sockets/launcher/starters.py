@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from simcluster.errors import Problem, UsageError
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.web.requests import is_loopback
 from simcluster_backends.sockets.launcher.fork_process import SignalName
 from simcluster_backends.sockets.launcher.fork_server import ForkServer, Start, fork_server

@@ -14,7 +14,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster_backends.sockets.net.ssh import Ssh, host_name
 
 if TYPE_CHECKING:
-    from simcluster.experiment.job import Remote
+    from simcluster.job import Remote
 
 EXPECTED = "--rendezvous HOST:PORT, an address of this machine that all nodes can reach"
 ASK_S = 10.0

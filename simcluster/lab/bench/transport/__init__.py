@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable
@@ -10,14 +9,14 @@ from itertools import product
 from statistics import median
 from typing import Any
 
+from simcluster.backend import real_nodes
 from simcluster.errors import Problem, RunError, raise_all
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.lab.bench.transport.measure import CPU, GLOO, OPERATIONS, OURS
-from simcluster.runs.record import NodeRecord, RunRecord
+from simcluster.runs.record import NodeRecord
 from simcluster.units import UnitError, parse_size
 
 PROGRAM = "simcluster.lab.bench.transport.measure:measure"
-BACKEND = "sockets"
 FLOAT_BYTES = 4
 MOST_BYTES, MOST_NODES, MOST_REPEATS = 10**9, 16, 1000
 
@@ -42,7 +41,7 @@ def bench_transport(nodes: str, sizes: str, repeats: int = 9) -> list[dict[str, 
     rows: list[dict[str, Any]] = []
     for count in counts:
         job = ClusterJob([f"node{rank}" for rank in range(count)], config_json, program=PROGRAM)
-        record: RunRecord = importlib.import_module(f"simcluster_backends.{BACKEND}").run_cluster(job)
+        record = real_nodes().run_cluster(job)
         if record.error is not None:
             raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
         rows += rows_of(count, record.nodes)

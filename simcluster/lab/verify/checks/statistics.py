@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from simcluster.algorithms.facts import facts_of
-from simcluster.experiment.job import NODE_PROGRAM
+from simcluster.job import NODE_PROGRAM
 from simcluster.lab.verify.running import as_json, run_plan
 from simcluster.lab.verify.running_mean import SPREAD
 from simcluster.lab.verify.subject import Subject

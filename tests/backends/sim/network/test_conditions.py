@@ -17,12 +17,13 @@ from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.network.conditions import Changing, Conditions, rates
 from simcluster_backends.sim.network.fairshare import Channel, Demand
 from simcluster_backends.sim.network.flows import Flow, Network
+from simcluster_backends.sim.plain_flows import finish_times
 
 from simcluster.errors import Deadlock, NeverFinished
 from simcluster.rng import numpy_stream
 from simcluster.topology import Topology, load
 from simcluster.topology.model.conditions import Background, BackgroundFlow, RateTrace
-from simcluster.topology.plain_flows import PlainFlow, finish_times
+from simcluster.topology.plain_flows import PlainFlow
 from simcluster.transport import Transport
 from tests.support.clusters import arrivals, now, pair, run, star, with_links
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simcluster_backends.sim.plain_flows import finish_times
 
 from simcluster.topology import Link, Node, Topology
-from simcluster.topology.plain_flows import PlainFlow, finish_times
+from simcluster.topology.plain_flows import PlainFlow
 from tests.support.clusters import IDEAL, star
 from tests.support.root import TESTS
 

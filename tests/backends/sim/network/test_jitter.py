@@ -8,10 +8,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from simcluster_backends.sim.plain_flows import finish_times
 
 from simcluster.topology import Topology
 from simcluster.topology.model.conditions import Jitter
-from simcluster.topology.plain_flows import PlainFlow, finish_times
+from simcluster.topology.plain_flows import PlainFlow
 from simcluster.transport import Transport
 from tests.support.clusters import arrivals, now, pair, run, star, with_links
 

@@ -12,9 +12,10 @@ from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.network.fairshare import Channel
 from simcluster_backends.sim.network.flows import Network, Route
 from simcluster_backends.sim.network.losses import MSS_BYTES, Losses, Stall, StallingFlow, rate_bound_Bps, together
+from simcluster_backends.sim.plain_flows import finish_times
 
 from simcluster.rng import numpy_stream
-from simcluster.topology.plain_flows import PlainFlow, finish_times
+from simcluster.topology.plain_flows import PlainFlow
 from simcluster.transport import Transport
 from tests.support.clusters import arrivals, pair, run, star
 

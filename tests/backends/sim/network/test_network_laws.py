@@ -15,11 +15,11 @@ from simcluster_backends.sim.network.fairshare import Channel, Demand
 from simcluster_backends.sim.network.flows import Flow, Network
 from simcluster_backends.sim.network.models import MODELS
 from simcluster_backends.sim.network.routes import Routes
-from simcluster_backends.sim.plain_flows import _launch
+from simcluster_backends.sim.plain_flows import _launch, finish_times
 
 from simcluster.topology import Link, Node, Topology
 from simcluster.topology.model.conditions import Background, RateTrace
-from simcluster.topology.plain_flows import PlainFlow, finish_times
+from simcluster.topology.plain_flows import PlainFlow
 from tests.support.clusters import IDEAL
 
 M = 1e6

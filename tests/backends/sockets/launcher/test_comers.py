@@ -24,7 +24,7 @@ from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.wire.messages import Addresses, Go, Outcome, Status
 
 from simcluster.errors import ABSENT, RunError
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.runs.record import NodeRecord, RunRecord
 from tests.support.clusters import chain
 from tests.support.plans import plan

@@ -131,7 +131,7 @@ def test_nodes_end_and_say_so_when_their_launcher_is_gone_even_without_the_fork_
     write_key(key_file, generate_key())
     script = (
         "import json, sys; from simcluster_backends.sockets import run_cluster; "
-        "from simcluster.experiment.job import ClusterJob; "
+        "from simcluster.job import ClusterJob; "
         "run_cluster(ClusterJob(['a'], json.dumps({'folder': sys.argv[1]}), addresses=[('127.0.0.1', 1)], "
         f"program='tests.support.node_programs:{program}', "
         "options={'rendezvous': sys.argv[2], 'key_file': sys.argv[3]}))"

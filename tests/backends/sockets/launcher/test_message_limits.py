@@ -8,7 +8,7 @@ import pytest
 from simcluster_backends.sockets.launcher.node_job import LEAST_BYTES, _message_limits
 from simcluster_backends.sockets.wire.frame import MESSAGE_LIMIT_BYTES
 
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from simcluster.topology import loads
 
 CARD = {"kind": "cuda", "flops": "10 TFLOP/s", "memory": "1 MB"}

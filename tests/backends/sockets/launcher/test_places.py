@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simcluster.experiment.job import Remote, places
+from simcluster.job import Remote, places
 from simcluster.topology import load
 
 SHELF = load(

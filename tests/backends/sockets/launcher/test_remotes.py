@@ -25,7 +25,7 @@ from simcluster_backends.sockets.wire.keys import key_of
 
 import simcluster
 from simcluster.errors import LaunchFailed
-from simcluster.experiment.job import Remote
+from simcluster.job import Remote
 from tests.support.cells import Cells
 from tests.support.socket_runs import ROOT, gone, wait_for
 from tests.support.sshd import Sshd

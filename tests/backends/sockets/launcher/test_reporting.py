@@ -20,7 +20,7 @@ from simcluster_backends.sockets.wire.keys import key_of, read_token
 
 import simcluster
 from simcluster.errors import PeerLost, UsageError
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from tests.support.socket_runs import Running, free_port, job, wait_for
 
 TOKEN = "0123456789abcdef" * 4

@@ -22,8 +22,8 @@ from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.messages import Hold, Resets
 
 from simcluster.errors import ENDED, PeerLost, UsageError
-from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.read import KINDS
+from simcluster.job import ClusterJob
 from simcluster.transport import FREE
 from tests.backends.common.test_verdict import peer_lost
 from tests.support.clusters import chain

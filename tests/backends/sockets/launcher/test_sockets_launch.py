@@ -22,8 +22,8 @@ from simcluster_backends.sockets.launcher import departures as ending
 from simcluster_backends.sockets.node.process import join
 
 from simcluster.errors import HandshakeRefused, NeverFinished, NodeFailed, PeerLost, UsageError
-from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.kinds import Crash
+from simcluster.job import ClusterJob
 from simcluster.runs.record import RunRecord
 from tests.support import node_programs
 from tests.support.socket_runs import Running, free_port, gone, hand_started, job, pids_in, wait_for

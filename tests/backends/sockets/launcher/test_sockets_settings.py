@@ -12,8 +12,8 @@ from simcluster_backends.sockets.launcher.settings import read_options
 from simcluster_backends.sockets.wire.keys import generate_key, read_key, write_key
 
 from simcluster.errors import UsageError
-from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans import kinds as fault_kinds
+from simcluster.job import ClusterJob
 
 KEY = b"k" * 32
 

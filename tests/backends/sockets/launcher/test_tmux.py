@@ -12,7 +12,7 @@ from simcluster_backends.sockets.launcher import logs
 from simcluster_backends.sockets.launcher.settings import read_options
 
 from simcluster.errors import LaunchFailed, UsageError
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from tests.support.socket_runs import wait_for
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux here: apt-get install tmux")

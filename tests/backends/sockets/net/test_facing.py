@@ -10,7 +10,7 @@ from simcluster_backends.sockets.net.addresses import facing, listen_towards, me
 from simcluster_backends.sockets.net.ssh import Ssh
 
 from simcluster.errors import UsageError
-from simcluster.experiment.job import Remote
+from simcluster.job import Remote
 
 
 def test_loopback_faces_loopback_and_nothing_faces_what_is_no_host() -> None:

@@ -33,7 +33,7 @@ from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 from simcluster_backends.sockets.wire.outgoing import Outgoing
 
 from simcluster.errors import HandshakeRefused, UsageError
-from simcluster.experiment.job import ClusterJob
+from simcluster.job import ClusterJob
 from tests.support.socket_runs import job
 
 KEY = b"k" * 32
