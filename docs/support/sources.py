@@ -29,10 +29,10 @@ def expand(text: str) -> str:
 
 @functools.cache
 def generated(name: str) -> str:
-    """Return the part *name*: python, algorithms, workloads, experiment or topology."""
-    from support import python_api, schema_tables
+    """Return the part *name*: commands, python, algorithms, workloads, experiment or topology."""
+    from support import commands, python_api, schema_tables
 
-    makers: dict[str, Callable[[], str]] = {"python": python_api.page}
+    makers: dict[str, Callable[[], str]] = {"commands": commands.page, "python": python_api.page}
     return makers.get(name, lambda: schema_tables.tables(name))()
 
 
