@@ -13,7 +13,8 @@ from typing import Any
 
 PART = re.compile(r"^```\{generated\} (\S+)\n(.*\n)*?```\n", flags=re.MULTILINE)
 ANCHOR = re.compile(r'^(#+) <a id="([^"]+)"></a>', flags=re.MULTILINE)
-
+ROW_ANCHOR = re.compile(r'^\| <a id="[^"]+"></a>', flags=re.MULTILINE)
+"""Of a row whose heading is in a generated part: there the site has the target."""
 
 CHILDREN = {  # pages below a page that GitHub's readers see without a list of them
     "docs/algorithms": "algorithms/*",
@@ -29,16 +30,18 @@ def expand(text: str) -> str:
 
 @functools.cache
 def generated(name: str) -> str:
-    """Return the part *name*: commands, python, algorithms, workloads, experiment or topology."""
+    """Return the part *name*: commands, papers, python, algorithms, workloads, experiment or topology."""
     from support import commands, python_api, schema_tables
 
-    makers: dict[str, Callable[[], str]] = {"commands": commands.page, "python": python_api.page}
+    from experiments.papers.frame.page import details
+
+    makers: dict[str, Callable[[], str]] = {"commands": commands.page, "papers": details, "python": python_api.page}
     return makers.get(name, lambda: schema_tables.tables(name))()
 
 
 def _read(app: Any, docname: str, source: list[str]) -> None:
     if app.env.doc2path(docname).suffix == ".md":
-        source[0] = ANCHOR.sub(r"(\2)=\n\1 ", expand(source[0]))
+        source[0] = ROW_ANCHOR.sub("| ", ANCHOR.sub(r"(\2)=\n\1 ", expand(source[0])))
     children = CHILDREN.get(docname, "")
     if children and any(
         app.env.doc2path(docname).parent.glob(f"{children}.{'ipynb' if 'notebooks' in children else 'md'}")
