@@ -13,8 +13,8 @@ from typing import Any
 
 PART = re.compile(r"^```\{generated\} (\S+)\n(.*\n)*?```\n", flags=re.MULTILINE)
 ANCHOR = re.compile(r'^(#+) <a id="([^"]+)"></a>', flags=re.MULTILINE)
-ROW_ANCHOR = re.compile(r'^\| <a id="[^"]+"></a>', flags=re.MULTILINE)
-"""Of a row whose heading is in a generated part: there the site has the target."""
+ROW = re.compile(r'^\| <a id="([^"]+)"></a>\[([^\]]+)\]\([^)]+\)', flags=re.MULTILINE)
+"""A row that leads to a file; the section of the same name is in a generated part."""
 
 CHILDREN = {  # pages below a page that GitHub's readers see without a list of them
     "docs/algorithms": "algorithms/*",
@@ -24,8 +24,8 @@ CHILDREN = {  # pages below a page that GitHub's readers see without a list of t
 
 
 def expand(text: str) -> str:
-    """Return page *text* with its generated parts."""
-    return PART.sub(lambda found: generated(found[1]), text)
+    """Return page *text* with its generated parts, and rows that lead to their sections."""
+    return ROW.sub(r"| [\2](#\1)", PART.sub(lambda found: generated(found[1]), text))
 
 
 @functools.cache
@@ -41,7 +41,7 @@ def generated(name: str) -> str:
 
 def _read(app: Any, docname: str, source: list[str]) -> None:
     if app.env.doc2path(docname).suffix == ".md":
-        source[0] = ROW_ANCHOR.sub("| ", ANCHOR.sub(r"(\2)=\n\1 ", expand(source[0])))
+        source[0] = ANCHOR.sub(r"(\2)=\n\1 ", expand(source[0]))
     children = CHILDREN.get(docname, "")
     if children and any(
         app.env.doc2path(docname).parent.glob(f"{children}.{'ipynb' if 'notebooks' in children else 'md'}")

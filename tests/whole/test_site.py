@@ -80,6 +80,15 @@ def test_the_reference_lists_the_commands_that_the_site_has_in_full() -> None:
     assert "| `--key-file FILE` | Real nodes: the shared key; required off loopback. |" in whole
 
 
+def test_a_row_of_a_paper_leads_to_its_section() -> None:
+    from support.sources import expand
+
+    whole = expand((DOCS / "papers.md").read_text(encoding="utf-8"))
+    rows = re.findall(r"^\| \[.+?\]\(#(\w+)\) \|", whole, re.M)
+    assert len(rows) > 20
+    assert rows == re.findall(r'^## <a id="(\w+)"></a>', whole, re.M)
+
+
 def test_the_configuration_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sphinx", reason="the extra `docs` is not installed")
     for name in ("PYTHONPATH", "IPYTHONDIR"):
