@@ -13,7 +13,8 @@ from typing import Any
 
 PART = re.compile(r"^```\{generated\} (\S+)\n(.*\n)*?```\n", flags=re.MULTILINE)
 ANCHOR = re.compile(r'^(#+) <a id="([^"]+)"></a>', flags=re.MULTILINE)
-
+ROW = re.compile(r'^\| <a id="([^"]+)"></a>\[([^\]]+)\]\([^)]+\)', flags=re.MULTILINE)
+"""A row that leads to a file; the section of the same name is in a generated part."""
 
 CHILDREN = {  # pages below a page that GitHub's readers see without a list of them
     "docs/algorithms": "algorithms/*",
@@ -23,16 +24,18 @@ CHILDREN = {  # pages below a page that GitHub's readers see without a list of t
 
 
 def expand(text: str) -> str:
-    """Return page *text* with its generated parts."""
-    return PART.sub(lambda found: generated(found[1]), text)
+    """Return page *text* with its generated parts, and rows that lead to their sections."""
+    return ROW.sub(r"| [\2](#\1)", PART.sub(lambda found: generated(found[1]), text))
 
 
 @functools.cache
 def generated(name: str) -> str:
-    """Return the part *name*: python, algorithms, workloads, experiment or topology."""
-    from support import python_api, schema_tables
+    """Return the part *name*: commands, papers, python, algorithms, workloads, experiment or topology."""
+    from support import commands, python_api, schema_tables
 
-    makers: dict[str, Callable[[], str]] = {"python": python_api.page}
+    from experiments.papers.frame.page import details
+
+    makers: dict[str, Callable[[], str]] = {"commands": commands.page, "papers": details, "python": python_api.page}
     return makers.get(name, lambda: schema_tables.tables(name))()
 
 

@@ -1,4 +1,7 @@
-"""docs/reference.md, written from the commands themselves: `python -m tests.support.reference`."""
+"""docs/reference.md, a line for each command, written from the commands: `python -m tests.support.reference`.
+
+The options of each are below it on the site, by docs/support/commands.py.
+"""
 
 from __future__ import annotations
 
@@ -8,64 +11,49 @@ from typing import Any
 from typer.main import get_command
 
 from simcluster.cli.app import app
-from simcluster.cli.terminal.help import NODES
 from tests.support.root import ROOT
 
 PAGE = ROOT / "docs" / "reference.md"
 
 _HEAD = """# Commands
 
-Written by `make reference` from `simcluster COMMAND --help`; a test fails if it is out of date.
+`simcluster COMMAND --help` prints a command's options; the site, built by `make docs`, has them below.
+`make reference` writes this page.
 
 Exit code 0: done. 1: the run failed; the error, the seed and the run directory are printed, and the traceback's path
 if your own code raised. 2: the request was wrong, and nothing was written.
 
 `simcluster --version` prints the version, `simcluster --install-completion` installs completion for your shell.
 """
+_OPTIONS = """
+```{generated} commands
+simcluster COMMAND --help
+```
+"""
 
 
 def page() -> str:
-    """Return the whole page."""
-    return _HEAD + "".join(f"\n{section}" for section in _sections(get_command(app), "simcluster"))
+    """Return the whole page: the commands in the groups of `simcluster --help`."""
+    groups: dict[str, list[str]] = {}
+    for path, command, group in commands():
+        purpose = " ".join(command.help.split("\n\n")[0].split())
+        groups.setdefault(group, []).append(f"- `{path}`: {purpose}\n")
+    return _HEAD + "".join(f"\n**{group}**\n\n{''.join(lines)}" for group, lines in groups.items()) + _OPTIONS
 
 
-def _sections(group: Any, path: str) -> Iterator[str]:
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from _sections(command, f"{path} {name}")
-        else:
-            yield _section(command, f"{path} {name}")
+def commands() -> Iterator[tuple[str, Any, str]]:
+    """Yield (the command as it is typed, the command, its group in the help)."""
+    for name, command in get_command(app).commands.items():
+        for path, one in _below(command, f"simcluster {name}"):
+            yield path, one, command.rich_help_panel
 
 
-def _section(command: Any, path: str) -> str:
-    arguments = [one for one in command.params if not one.opts[0].startswith("-")]
-    options = [one for one in command.params if one.opts[0].startswith("-") and one.name != "help"]
-    usage = " ".join([path, *map(_argument, arguments), *(["[OPTIONS]"] if options else [])])
-    text = f"## {path}\n\n{command.help.strip()}\n\n    {usage}\n"
-    rows = [(one.metavar or one.name.upper(), one) for one in arguments] + [(_option(one), one) for one in options]
-    if rows:
-        text += "\n| option | what it does |\n| --- | --- |\n" + "".join(_row(name, one) for name, one in rows)
-    return text
-
-
-def _argument(param: Any) -> str:
-    name = (param.metavar or param.name.upper()) + ("..." if param.nargs == -1 else "")
-    return name if param.required else f"[{name}]"
-
-
-def _option(param: Any) -> str:
-    return ", ".join([*param.opts, *param.secondary_opts]) + (f" {param.metavar}" if param.metavar else "")
-
-
-def _row(name: str, param: Any) -> str:
-    words = " ".join((param.help or "").split())
-    if param.rich_help_panel == NODES:  # the help has them in a group
-        words = f"Real nodes: {words[0].lower()}{words[1:]}"
-    is_told = param.default is not None and param.default is not False and not param.secondary_opts
-    default = f" Default: `{param.default}`." if is_told and not callable(param.default) else ""
-    required = " Required." if param.required and name.startswith("-") else ""
-    cells = [cell.replace("|", "\\|") for cell in (f"`{name}`", f"{words}{default}{required}")]
-    return f"| {' | '.join(cells)} |\n"
+def _below(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if not hasattr(command, "commands"):
+        yield path, command
+        return
+    for name, one in command.commands.items():
+        yield from _below(one, f"{path} {name}")
 
 
 if __name__ == "__main__":

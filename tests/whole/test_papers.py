@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from experiments.papers.frame.lab import lab
-from experiments.papers.frame.page import PAGE, files, line, names, overview, page, paper, recorded
+from experiments.papers.frame.page import PAGE, details, files, line, names, overview, page, paper, recorded
 from experiments.papers.frame.paper import Check, Paper, agrees, exceeds, verdict_of
 
 YES, NO = Check("one", "1", "1", True), Check("two", "2", "3", False)
@@ -53,12 +53,21 @@ def test_what_is_said_to_be_missed_must_be_missed_and_nothing_else() -> None:
     assert honest.surprises([]) == ["nothing was measured"]
 
 
-def test_a_page_has_each_paper_with_its_verdict_and_why_something_is_missed() -> None:
-    results = {name: [YES, NO] for name in names()}
-    written = page(results)
-    assert written.count("Verdict: partly.") == len(names())
+def test_a_page_has_a_line_for_each_paper_with_its_verdict_and_what_is_missed() -> None:
+    written = page({name: [YES, NO] for name in names()})
+    assert written.count("| 1 of 2; two: 3 (expected 2) | partly |") == len(names())
+    for name in names():
+        assert f'| <a id="{name}"></a>[{paper(name).title}](../experiments/papers/{files()[name]}) | ' in written
+    assert "| 1 of 1; one: 1 (expected 1) | reproduced |" in page({"ssp": [YES]})
+    assert "| Ho and others 2013 | Workers that may lead" in written
+    assert "| Thakur, Rabenseifner and Gropp 2005 |" in written
+
+
+def test_the_site_has_each_paper_with_its_checks_and_why_something_is_missed() -> None:
+    written = details()
     for name in names():
         assert f"`experiments/papers/{files()[name]}`" in written
+        assert f"Claim: {paper(name).claim}\n" in written
         for check, why in paper(name).missed.items():
             assert f"Not reproduced, {check}: {why}" in written
 

@@ -64,9 +64,29 @@ def test_every_number_that_a_page_shows_is_computed_on_it() -> None:
 
 
 def test_pages_run_commands_that_exist() -> None:
+    known = (DOCS / "reference.md").read_text(encoding="utf-8")
     for page in pages():
         for command in re.findall(r'terminal\(\s*"simcluster ([\w-]+)', page.read_text(encoding="utf-8")):
-            assert f"## simcluster {command}" in (DOCS / "reference.md").read_text(encoding="utf-8")
+            assert f"- `simcluster {command}" in known
+
+
+def test_the_reference_lists_the_commands_that_the_site_has_in_full() -> None:
+    from support.sources import expand
+
+    page = (DOCS / "reference.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- `(simcluster [\w ]+)`", page, re.M)
+    whole = expand(page)
+    assert sorted(listed) == sorted(re.findall(r"^## (simcluster [\w ]+)$", whole, re.M))
+    assert "| `--key-file FILE` | Real nodes: the shared key; required off loopback. |" in whole
+
+
+def test_a_row_of_a_paper_leads_to_its_section() -> None:
+    from support.sources import expand
+
+    whole = expand((DOCS / "papers.md").read_text(encoding="utf-8"))
+    rows = re.findall(r"^\| \[.+?\]\(#(\w+)\) \|", whole, re.M)
+    assert len(rows) > 20
+    assert rows == re.findall(r'^## <a id="(\w+)"></a>', whole, re.M)
 
 
 def test_the_configuration_loads(monkeypatch: pytest.MonkeyPatch) -> None:

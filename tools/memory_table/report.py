@@ -1,4 +1,4 @@
-"""Writes docs/memory.md: a row for each process, and what evaluations add."""
+"""Writes docs/memory.md: a row for each run, and what evaluations add."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def report(rows: Sequence[Row], flat: tuple[int, int] | None, answered: Sequence
     beyond = sum(not row.is_within for row in rows)
     told = (
         f"Four real processes of one machine, {platform.system()} {release}, three steps, AdamW. The limit is "
-        f"{MOST_RATIO:g} times the prediction; {beyond} of {len(rows)} processes are beyond it."
-        + (f" Not measured: {'; '.join(missing)}." if missing else "")
+        f"{MOST_RATIO:g} times the prediction; {beyond} of {len(rows)} processes are beyond it. The table has "
+        "the process of each run with the largest ratio." + (f" Not measured: {'; '.join(missing)}." if missing else "")
     )
     blocks = [
         "# Memory: predicted and measured\n\nMade by `make memory`.",
@@ -42,12 +42,15 @@ def _inference(rows: Sequence[Held]) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a table."""
+    """Return the lines of a table: the process of each run with the largest ratio."""
+    worst: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        worst[row.algorithm, row.size] = max(row, worst.get((row.algorithm, row.size), row), key=lambda one: one.ratio)
     head = ["| algorithm | model | node | grown | predicted | ratio |", "| --- | --- | --- | ---: | ---: | ---: |"]
     return head + [
         f"| {row.algorithm} | {row.size} | {row.node} | {format_size(row.grown_bytes)} | "
         f"{format_size(row.predicted_bytes)} | {row.ratio:.2f}{'' if row.is_within else ' (beyond)'} |"
-        for row in rows
+        for row in worst.values()
     ]
 
 

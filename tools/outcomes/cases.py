@@ -75,7 +75,12 @@ def table() -> dict[str, dict[str, str]]:
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in FAULTS_PAGE.read_text(encoding="utf-8").splitlines()
-        if re.match(r"\| (algorithm|\w+) \|", line)
+        if re.match(r"\| \w+(, \w+)* \|", line)
     ]
     (head,) = [row for row in rows if row[0] == "algorithm"]
-    return {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows if row[0] in ALGORITHMS}
+    return {
+        name: dict(zip(head[1:], row[1:], strict=True))
+        for row in rows
+        for name in row[0].split(", ")
+        if name in ALGORITHMS
+    }

@@ -68,9 +68,9 @@ PAPER = Paper(
     citation="Karimireddy, Rebjock, Stich and Jaggi 2019. Error feedback fixes signSGD and other gradient "
     "compression schemes (ICML), counterexample 2; and Stich, Cordonnier and Jaggi 2018, Sparsified SGD with memory "
     "(NeurIPS)",
-    claim="SGD along the signs of the gradient may not converge, even on a convex function and with any step; adding "
-    "the lost part to the next gradient corrects it. Sending only the largest coordinates, with such a memory, "
-    "converges like SGD.",
+    claim="Adding the part that compression lost to the next gradient lets SGD along the signs converge; without "
+    "it, SGD may not converge, even on a convex function and with any step. Sending only the largest "
+    "coordinates, with such a memory, converges like SGD.",
     setting="Signs on f = 0.5 |x1 + x2| + |x1 - x2| from (1, 1.1): the gradient always has the signs (1, -1) or (-1, "
     "1), so x1 + x2 stays 2.1: `edp` with one worker. Top-1 % on digits: `all_reduce_dp` on four ranks, 12,730 "
     "weights, SGD at 0.1.",

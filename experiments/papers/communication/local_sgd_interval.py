@@ -109,9 +109,9 @@ PAPER = Paper(
     title="Local SGD: how often to average",
     citation="Stich 2019. Local SGD converges fast and communicates little (ICLR); with Wang and Joshi 2019, "
     "Adaptive communication strategies to achieve the best error-runtime trade-off in local-update SGD (MLSys)",
-    claim="Averaging only every H steps saves communication at little cost in steps if ranks sample the same data. "
-    "If data differ, long rounds converge more slowly and to a worse point, so the time to a loss is shortest at "
-    "an intermediate H, which is larger the more expensive communication is.",
+    claim="If ranks have different data, an intermediate number of steps H between averagings reaches a loss "
+    "soonest, and a larger one the more expensive communication is; with longer rounds SGD converges more "
+    "slowly and to a worse point. If ranks sample the same data, rare averaging costs few steps.",
     setting="`local_sgd`, eight ranks, digits, dealt alike or by Dirichlet 0.1; a step of 2 ms, an all-reduce of 28 "
     "latencies: 0.005, 0.3 and 4 ms (0.14, 8 and 112 ms). Time until the held-out loss of the mean is 0.5. And "
     "exact: a different quadratic on each rank, where H local steps end in (sum (I - (I - eta A_i)^H))^-1 sum (I "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,10 +23,17 @@ RESULTS = FOLDER / "results.json"
 
 _HEAD = """# Results of papers, reproduced
 
-Published results, checked with this simulator: each is a file below `experiments/papers/` that runs the
-library's algorithms through `simcluster.run` and computes its verdict from their records. `make papers` writes this
-page (`python -m experiments.papers NAME` repeats one paper); the tests run all of them in a shorter setting. Results
-that did not reproduce are explained here and in [experiments/LOG.md](../experiments/LOG.md).
+Published results, checked with this simulator. Each is a file below `experiments/papers/` that runs the library's
+algorithms through `simcluster.run` and computes its verdict from their records. It has the whole claim, the setting,
+and the reason if something did not reproduce. *Measured* counts the checks that hold, and shows the first, or those
+that fail.
+
+`python -m experiments.papers NAME` repeats one result and prints every check; `make papers` repeats all and writes this
+page. The tests run all of them in a shorter setting. The site, built by `make docs`, has a section for each.
+"""
+_DETAILS = """```{generated} papers
+python -m experiments.papers NAME
+```
 """
 
 
@@ -61,12 +69,14 @@ def record(results: Mapping[str, Sequence[Check]]) -> None:
 
 
 def page(results: Mapping[str, Sequence[Check]]) -> str:
-    """The page of all papers in *results*."""
-    papers = {name: paper(name) for name in results}
-    summary = [_summary(name, papers[name], checks) for name, checks in results.items()]
-    parts = [_HEAD, _table(["paper", "claim", "ours", "verdict"], summary)]
-    parts += [_section(name, papers[name], checks) for name, checks in results.items()]
-    return "\n".join(parts)
+    """The page of all papers in *results*: a line each, and the place of their `details`."""
+    rows = [_row(name, paper(name), checks) for name, checks in results.items()]
+    return "\n".join([_HEAD, _table(["result", "paper", "claim", "measured", "verdict"], rows), _DETAILS])
+
+
+def details() -> str:
+    """The section of each paper that was recorded, for the site."""
+    return "\n".join(_section(name, paper(name), checks) for name, checks in recorded().items())
 
 
 def line(name: str, checks: Sequence[Check]) -> str:
@@ -92,9 +102,20 @@ def _ours(checks: Sequence[Check]) -> str:
     return f"{sum(check.holds for check in checks)} of {len(checks)} as expected; {shown}"
 
 
-def _summary(name: str, one: Paper, checks: Sequence[Check]) -> list[str]:
-    authors = one.citation.split(". ")[0]
-    return [f"[{one.title}](#{name}) ({authors})", one.claim, _ours(checks), verdict_of(checks)]
+def _row(name: str, one: Paper, checks: Sequence[Check]) -> list[str]:
+    title = f'<a id="{name}"></a>[{one.title}](../experiments/papers/{files()[name]})'
+    claim = re.split(r"[.;] ", one.claim)[0].rstrip(".")
+    shown = [check for check in checks if not check.holds] or checks[:1]
+    measured = "; ".join(f"{check.name}: {check.ours} (expected {check.expected})" for check in shown)
+    holding = f"{sum(check.holds for check in checks)} of {len(checks)}"
+    return [title, _authors(one.citation), claim, f"{holding}; {measured}", verdict_of(checks)]
+
+
+def _authors(citation: str) -> str:
+    """Return the authors and the year of *citation*, of more than three authors the first only."""
+    names, _, year = citation.split(". ")[0].rpartition(" ")
+    first, *others = re.split(r", | and ", names)
+    return f"{first} and others {year}" if len(others) > 2 else f"{names} {year}"
 
 
 def _section(name: str, one: Paper, checks: Sequence[Check]) -> str:

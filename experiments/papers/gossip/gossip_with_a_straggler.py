@@ -73,9 +73,9 @@ PAPER = Paper(
     title="AD-PSGD with a straggler",
     citation="Lian, Zhang, Zhang and Liu 2018. Asynchronous Decentralized Parallel Stochastic Gradient Descent "
     "(ICML), section 5",
-    claim="With one node k times as slow as the others, synchronous averaging runs at that node's pace, by "
-    "all-reduce or with neighbours only; asynchronous gossip loses only that one node's work, if nodes answer "
-    "while they compute.",
+    claim="With one node k times as slow as the others, asynchronous gossip loses only that one node's work, if "
+    "nodes answer while they compute; synchronous averaging runs at that node's pace, by all-reduce or with "
+    "neighbours only.",
     setting=" nodes around a switch, overlay a ring; a step takes 1 s of computing, an averaging c s. The number of "
     "gradients of all ranks in 300 s (the tests: 40) for a quadratic in six numbers; the accuracy on handwritten "
     "digits by the same time.",

@@ -80,9 +80,9 @@ PAPER = Paper(
     title="Push-sum on directed graphs",
     citation="Assran, Loizou, Ballas and Rabbat 2019. Stochastic gradient push for distributed deep learning (ICML), "
     "sections 2 and 3",
-    claim="With one-way edges, a rank cannot know the share of its model that others take; averaging the received "
-    "models agrees on a mean weighted by the left eigenvector pi. Pushing shares of a number along with those of "
-    "the weights, and dividing by it, gives the mean.",
+    claim="On a directed graph, pushing shares of a number along with those of the weights, and dividing by it, "
+    "agrees on the mean. Averaging the received models agrees on a mean weighted by the left eigenvector pi, "
+    "because a rank cannot know the share of its model that others take.",
     setting="`sgp` on 8 ranks: the first step moves every rank to a different random point, and later steps learn "
     "nothing, so after 300 rounds the ranks are where the averaging agrees. The baseline is a page of plain "
     "averaging (experiments/papers/frame/plain_gossip.py) on the same edges.",

@@ -61,8 +61,8 @@ PAPER = Paper(
     title="SSP: slack against stragglers",
     citation="Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger and Xing 2013. More Effective Distributed ML via a "
     "Stale Synchronous Parallel Parameter Server (NIPS), sections 2 and 5",
-    claim="Workers may lead the slowest by a bounded number of clocks. That hides transient stragglers: more slack "
-    "gives more gradients per second, up to the asynchronous rate. It cannot hide a worker that is always slow.",
+    claim="Workers that may lead the slowest by more clocks compute more gradients per second, up to the "
+    "asynchronous rate; that hides transient stragglers, but not a worker that is always slow.",
     setting=f"`ssp` with {P} workers and a server that only serves, a network that takes no time, nothing computed. "
     "Transient: every gradient takes an exponential time of mean 1 s. Persistent: three workers take 1 s, the "
     "fourth 4 s.",

@@ -45,7 +45,7 @@ _PLANS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 NAMES: Final = tuple(_PLANS)
-"""The fault names for `Claim.outcomes`: the rows of docs/faults.md."""
+"""The fault names for `Claim.outcomes`: those in the table of docs/faults.md."""
 
 
 def plan_of(fault: str, backend: str) -> dict[str, Any]:
