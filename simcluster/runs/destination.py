@@ -34,11 +34,11 @@ OURS: Final = {*NEEDED, REPORT, SAMPLES, TRACEBACK, ORDER}
 """Files that a run killed while writing its directory may leave next to its checkpoints."""
 
 
-def default_name(name: str, algorithm: str, backend: str, seed: int, root: str = "runs") -> Path:
+def default_name(name: str, algorithm: str, backend: str, seed: int) -> Path:
     """Return the name of the last run by default: runs/<name>-<algorithm>-<backend>-seed<seed>."""
     # An algorithm may be a path such as my/algo.py:train; its last part suffices and makes one directory.
     parts = (name, algorithm.replace("\\", "/").rsplit("/", 1)[-1], backend, f"seed{seed}")
-    return Path(root) / "-".join("".join(c if c.isalnum() or c in "._+" else "_" for c in part) for part in parts)
+    return Path("runs") / "-".join("".join(c if c.isalnum() or c in "._+" else "_" for c in part) for part in parts)
 
 
 def check_folder(folder: str | os.PathLike[str]) -> None:

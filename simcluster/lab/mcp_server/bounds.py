@@ -27,14 +27,14 @@ MOST_VALUE: Final = 2000
 _KEY: Final = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 
 
-def bounded(answer: Mapping[str, Any], most: int = MOST_CHARACTERS) -> dict[str, Any]:
-    """Return *answer* as JSON can hold it, cut to *most* characters; `truncated` says whether it was."""
+def bounded(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *answer* as JSON can hold it, cut to MOST_CHARACTERS; `truncated` says whether it was."""
     whole = json.loads(json.dumps(answer, default=str))
-    if _length(whole) <= most:
+    if _length(whole) <= MOST_CHARACTERS:
         return {**whole, "truncated": False}
     for entries, characters in CUTS:
         short = {key: _cut(value, entries, characters) for key, value in whole.items()}
-        if _length(short) <= most:
+        if _length(short) <= MOST_CHARACTERS:
             return {**short, "truncated": True}
     return {"truncated": True, "keys": sorted(whole)[:100]}
 

@@ -133,8 +133,8 @@ class TimeIsUp(KeyboardInterrupt):
 class Runner:
     """Runs *algorithm* and *workload*, given as an experiment's blocks, unless a request has others."""
 
-    def __init__(self, algorithm: Block, workload: Block, limit_s: float = LIMIT_S) -> None:
-        self._algorithm, self._workload, self._limit_s = dict(algorithm), dict(workload), limit_s
+    def __init__(self, algorithm: Block, workload: Block) -> None:
+        self._algorithm, self._workload = dict(algorithm), dict(workload)
         self._done: dict[Request, Done] = {}
         self.changed: dict[Request, list[str]] = {}
         """The state at module level that runs with copies of the user's code have changed, by place."""
@@ -166,7 +166,7 @@ class Runner:
             before = state_of(copied.modules) if copied is not None else {}
             plan = plan if copied is None else replace(plan, algorithm=copied.algorithm)
             plan = replace(plan, algorithm=_drawing(plan, request.drawing)) if request.drawing else plan
-            self._done[request] = run_plan(plan, dead_s, self._limit_s)
+            self._done[request] = run_plan(plan, dead_s)
             if copied is not None:
                 self.changed[request] = changed(before, state_of(copied.modules))
         return self._done[request]

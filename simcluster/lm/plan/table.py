@@ -30,7 +30,7 @@ def lines(plan: Plan) -> Iterator[str]:
         yield from wrapped(line)
     for which, ranking in enumerate(plan.rankings):
         yield ""
-        yield from _ranking(plan, ranking)
+        yield from _ranking(ranking)
         by_part = {one.part: one for one in reversed(plan.best_purchases(which))}  # the best of each part is last
         bought = [
             f"{one.part} for {one.place}, {one.price_usd:g} USD: {rounded(one.tokens_per_s[which])} tokens/s"
@@ -41,7 +41,7 @@ def lines(plan: Plan) -> Iterator[str]:
         yield from wrapped(f"buy: {'; '.join(bought) or nothing}", "  ")
 
 
-def _ranking(plan: Plan, ranking: Ranking) -> Iterator[str]:
+def _ranking(ranking: Ranking) -> Iterator[str]:
     title = "one request" if ranking.requests == 1 else f"{ranking.requests} requests"
     yield f"{title:<12}  tokens/s      TTFT  node, its layers (memory)"
     rows: dict[tuple[str, float, int], list[Placement]] = {}

@@ -79,7 +79,7 @@ def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
     )
 
 
-def draw_html(topology: Topology, link_use: LinkUse | None = None) -> str:
+def draw_html(topology: Topology) -> str:
     """Return a self-contained page: the drawing, the nodes and the links."""
     ranks = {name: str(rank) for rank, name in enumerate(topology.workers)}
     nodes = []
@@ -99,7 +99,7 @@ def draw_html(topology: Topology, link_use: LinkUse | None = None) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{name}</title><style>{PAGE_STYLE}</style></head><body>"
         f"<h1>{name}</h1><p>{escape(topology.description)}</p>"
-        f'<div class="drawing">{draw_svg(topology, link_use)}</div>'
+        f'<div class="drawing">{draw_svg(topology)}</div>'
         f"<h2>Nodes</h2>{_table(('rank', 'node', 'device', 'speed and memory', 'site', 'address'), nodes)}"
         f"<h2>Links</h2>{_table(('link', 'type', 'bandwidth', 'latency', 'duplex'), links)}"
         "<h2>Where the numbers come from</h2>"
