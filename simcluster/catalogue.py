@@ -6,8 +6,9 @@ What is known about algorithms and workloads is read from their source: importin
 from __future__ import annotations
 
 import ast
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from simcluster.topology.presets.links import LinkType
 
 _YAML = (".yaml", ".yml")
-KINDS = ("algorithms", "workloads", "topologies", "experiments", "links", "devices", "backends")
+KINDS = ("algorithms", "workloads", "topologies", "generators", "experiments", "links", "devices", "backends")
 
 
 def catalogue(kind: str) -> dict[str, str]:
@@ -39,6 +40,10 @@ def catalogue(kind: str) -> dict[str, str]:
 
         presets: Mapping[str, Any] = LINKS if kind == "links" else DEVICES
         return {name: _of_preset(preset) for name, preset in sorted(presets.items())}
+    if kind == "generators":
+        from simcluster.topology.presets.generators import GENERATORS
+
+        return {name: _of_generator(make) for name, make in sorted(GENERATORS.items())}
     return {name: _in_words(module, name) for name, module in _homes(kind).items()}
 
 
@@ -93,6 +98,13 @@ def _of_preset(preset: Any) -> str:
     """The numbers of a link or a device, those of its accelerator included."""
     found = getattr(preset, "accelerator", None)
     return str(preset) if found is None else f"{preset}; on {found.kind}: {preset.on(found.kind)}"
+
+
+def _of_generator(make: Callable[..., Any]) -> str:
+    """Return the settings with their defaults, then the first line of the docstring."""
+    parameters = inspect.signature(make).parameters.values()
+    settings = ", ".join(str(parameter.replace(annotation=parameter.empty)) for parameter in parameters)
+    return f"({settings})  {(make.__doc__ or '').splitlines()[0].replace('*', '')}"
 
 
 def names(kind: str) -> list[str]:

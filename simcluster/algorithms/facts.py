@@ -42,6 +42,15 @@ def by_samples(_: Settings) -> str:
     return ""
 
 
+def all_reduce_messages(vector: float, size: int, schedule: str) -> float:
+    """Return the size of the messages that a rank holds in an all-reduce of a *vector* of this size."""
+    if schedule == "naive":
+        return 2.0 * (size - 1) * vector  # one from every peer, and a frozen one to every peer
+    if schedule == "ring":
+        return 2.0 * vector / size if size > 1 else 0.0  # a chunk out and a chunk in
+    return 2.0 * vector  # at most a whole one out and a whole one in
+
+
 @dataclass(frozen=True)
 class Facts:
     """Facts about an algorithm under given settings. The defaults fit a user's own, `in_step` aside.

@@ -169,7 +169,9 @@ def list_(
     kind: Annotated[
         str | None,
         named_argument(
-            "KIND", "algorithms, workloads, topologies, experiments, links, devices or backends.", names_of("kinds")
+            "KIND",
+            "algorithms, workloads, topologies, generators, experiments, links, devices or backends.",
+            names_of("kinds"),
         ),
     ] = None,
     as_json: Json = False,

@@ -17,7 +17,7 @@ from simcluster.collectives.operations import (
     scatter,
     share_statistics,
 )
-from simcluster.collectives.schedules import SCHEDULES
+from simcluster.collectives.schedules import SCHEDULES, AllReduceSchedule, ScheduleOf
 from simcluster.collectives.subgroup import subgroup
 from simcluster.collectives.with_statistics import AllReduce
 
@@ -26,6 +26,8 @@ ring_all_reduce: AllReduce = SCHEDULES["all_reduce"]["ring"]
 
 __all__ = [
     "SCHEDULES",
+    "AllReduceSchedule",
+    "ScheduleOf",
     "all_gather",
     "all_reduce",
     "all_to_all",

@@ -1,9 +1,13 @@
-"""The schedules of each collective operation, by name: for the operations, the command line and tests."""
+"""The schedules of each collective operation, by name: for the operations, settings, the command line and tests."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeAlias
+
+from pydantic_core import CoreSchema, core_schema
 
 from simcluster.collectives import binomial, bruck, chain, hierarchical, naive, pairwise, ring
 from simcluster.collectives.bandwidth_aware import bandwidth_aware_all_reduce
@@ -23,9 +27,9 @@ _ON_HOST: Final[Mapping[str, Mapping[str, Schedule]]] = {
         "bruck": bruck.bruck_all_gather,
     },
     "all_reduce": {
+        "ring": ring.ring_all_reduce,
         "naive": naive.naive_all_reduce,
         "direct": naive.direct_all_reduce,
-        "ring": ring.ring_all_reduce,
         "binomial": binomial.binomial_all_reduce,
         "recursive_doubling": doubling_all_reduce,
         "halving_doubling": halving_all_reduce,
@@ -79,6 +83,7 @@ SCHEDULES: Final[Mapping[str, Mapping[str, Schedule]]] = {
 
 OTHER_NAMES: Final[Mapping[str, str]] = {
     "binomial_tree": "binomial",
+    "broadcast": "naive",
     "direct": "naive",
     "dissemination": "bruck",
     "doubling": "recursive_doubling",
@@ -89,6 +94,39 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "tree": "binomial",
 }
 """Other names of schedules, used if an operation has no schedule of that name."""
+
+
+@dataclass(frozen=True)
+class ScheduleOf:
+    """The type of a setting that names a schedule of *op*: `Annotated[str, ScheduleOf("all_reduce")]`.
+
+    *own* is a schedule that the algorithm has itself, or another name that it uses for one.
+    """
+
+    op: str
+    own: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names to choose from.
+
+        A schedule that needs arguments is not among them. An algorithm cannot see the topology, so it has no sites for
+        `hierarchical` and no weights for `bandwidth_aware`.
+        """
+        names = [name for name, schedule in SCHEDULES[self.op].items() if not _needs_settings(schedule)]
+        return [*names, self.own] if self.own else names
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        return core_schema.literal_schema(self.names)
+
+
+def _needs_settings(schedule: Schedule) -> bool:
+    parameters = inspect.signature(schedule).parameters.values()
+    return any(each.kind is each.KEYWORD_ONLY and each.default is each.empty for each in parameters)
+
+
+AllReduceSchedule: TypeAlias = Annotated[str, ScheduleOf("all_reduce")]
+"""A setting `schedule: AllReduceSchedule = "ring"`."""
 
 
 def find(op: str, schedule: str) -> tuple[str, str, Schedule]:

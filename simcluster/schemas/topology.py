@@ -13,7 +13,7 @@ from simcluster.documents.models import Block
 from simcluster.documents.values import Schema, Value, one_of, quantity_schema, schema_of, whole
 from simcluster.schemas import by_name, definitions_of, written
 from simcluster.topology.model.model import Duplex
-from simcluster.topology.presets.generators import MAKERS, MOST_WORKERS
+from simcluster.topology.presets.generators import GENERATORS, MOST_WORKERS
 from simcluster.topology.presets.links import DEVICES
 from simcluster.topology.read.generated import GENERATOR
 from simcluster.topology.read.network import NetworkBlock
@@ -41,7 +41,7 @@ def topology_blocks() -> list[type[Block]]:
 @cache
 def _generated() -> dict[str, type[Block]]:
     """Return the block of a topology with each generator, by its name."""
-    return {name: _block(name, make) for name, make in MAKERS.items()}
+    return {name: _block(name, make) for name, make in GENERATORS.items()}
 
 
 def _block(name: str, make: Callable[..., Any]) -> type[Block]:

@@ -1,7 +1,7 @@
 """Topologies: descriptions of a cluster, read from a file and checked.
 
-`load` reads a file and returns a `Topology`; `star`, `ring`, `chain`, `complete`, `torus` and `two_sites` make regular
-ones, with the arguments of `simcluster.topology.presets.generators` and a `document` that can be written to a file;
+`load` reads a file and returns a `Topology`; `star` and the other functions of `simcluster.topology.presets.generators`
+make regular ones, with the same arguments and a `document` that can be written to a file;
 `from_networkx` takes a graph. All of these are also static methods of `Topology`;
 `draw_html` draws one, `describe` reports what a user should know about it.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import networkx
 
@@ -22,6 +22,7 @@ from simcluster.topology.model.device import Device, Profile, profile_block
 from simcluster.topology.model.model import Hop, Link, Node, Topology
 from simcluster.topology.model.stragglers import Straggler
 from simcluster.topology.presets import generators
+from simcluster.topology.presets.generators import Shape
 from simcluster.topology.read.foreign import from_networkx_document
 from simcluster.topology.read.read import load, loads
 
@@ -51,22 +52,30 @@ __all__ = [
 P = ParamSpec("P")
 
 
-def _read(make: Callable[P, dict[str, Any]]) -> Callable[P, Topology]:
+def _read(make: Callable[P, Shape]) -> Callable[P, Topology]:
     @wraps(make)
     def read(*args: P.args, **kwargs: P.kwargs) -> Topology:
-        return loads(make(*args, **kwargs))
+        return loads(make(*args, **kwargs).document())
 
     read.__module__ = __name__
     read.__signature__ = signature(make).replace(return_annotation="Topology")  # type: ignore[attr-defined]
     return read
 
 
-star = _read(generators.star)
-ring = _read(generators.ring)
-chain = _read(generators.chain)
-complete = _read(generators.complete)
-torus = _read(generators.torus)
-two_sites = _read(generators.two_sites)
+if TYPE_CHECKING:  # editors and type checkers do not see what the table adds below; a test compares this list with it
+    star = _read(generators.star)
+    ring = _read(generators.ring)
+    chain = _read(generators.chain)
+    complete = _read(generators.complete)
+    torus = _read(generators.torus)
+    two_sites = _read(generators.two_sites)
+
+
+def add_generators() -> None:
+    """Make each generator of the table a function of this package and a static method of Topology."""
+    for name, make in generators.GENERATORS.items():
+        globals()[name] = _read(make)
+        setattr(Topology, name, staticmethod(globals()[name]))
 
 
 @in_short
@@ -86,5 +95,6 @@ def from_networkx(
     return loads(from_networkx_document(graph, device, {"bandwidth": bandwidth, "latency": latency}))
 
 
-for _make in (star, ring, chain, complete, torus, two_sites, from_networkx, load):
-    setattr(Topology, _make.__name__, staticmethod(_make))
+add_generators()
+Topology.from_networkx = staticmethod(from_networkx)
+Topology.load = staticmethod(load)

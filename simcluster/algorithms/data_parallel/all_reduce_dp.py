@@ -19,7 +19,7 @@ from simcluster.algorithms.data_parallel.buckets import cut_into_buckets, in_ord
 from simcluster.algorithms.data_parallel.facts import all_reduce_copies
 from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.steps import Lag, Late, resumable, rounds
-from simcluster.collectives import all_reduce, broadcast
+from simcluster.collectives import AllReduceSchedule, all_reduce, broadcast
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -33,7 +33,7 @@ async def all_reduce_dp(
     node: Transport,
     replica: Replica,
     *,
-    schedule: Literal["ring", "naive", "direct", "binomial", "recursive_doubling", "halving_doubling"] = "ring",
+    schedule: AllReduceSchedule = "ring",
     initial_weights: Literal["seed", "broadcast"] = "seed",
     compression: Compression = "none",
     bucket_bytes: PositiveInt | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcluster.algorithms.facts import Settings, Shares
+from simcluster.algorithms.facts import Settings, Shares, all_reduce_messages
 
 
 def all_reduce_copies(rank: int, size: int, settings: Settings) -> float:
@@ -11,18 +11,13 @@ def all_reduce_copies(rank: int, size: int, settings: Settings) -> float:
     if settings["compression"] != "none":
         # A mean of compressed forms, each at most half as large, out and in; the residual is in double precision.
         return steps * (1.0 + 2.0 + 0.5 * (size - 1)) + 2.0 + more
-    if settings["schedule"] == "ring":
-        beside = 1.0 + (2.0 / size if size > 1 else 0.0)  # the sum, a chunk out and a chunk in
-    elif settings["schedule"] == "naive":
-        beside = 2.0 * (size - 1)  # one from every peer, and frozen ones to every peer
-    else:
-        beside = 3.0  # the sum, and as much going out and coming in
-    return steps * (1.0 + beside) + more
+    total = 0.0 if settings["schedule"] == "naive" else 1.0  # naive adds up when what it sent has left
+    return steps * (1.0 + total + all_reduce_messages(1.0, size, settings["schedule"])) + more
 
 
 def one_bit_adam_copies(rank: int, size: int, settings: Settings) -> float:
     # m and v, and a new m. During warm-up an all-reduce; afterwards a double-precision residual and bits.
-    return 3.0 + max(2.0 + (2.0 / size if size > 1 else 0.0), 4.0)
+    return 3.0 + max(2.0 + all_reduce_messages(1.0, size, settings["schedule"]), 4.0)
 
 
 def zero_shares(size: int, settings: Settings) -> Shares:

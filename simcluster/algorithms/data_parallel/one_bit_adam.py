@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -20,7 +20,7 @@ from simcluster.algorithms.data_parallel.facts import one_bit_adam_copies
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import cost_of, timed
-from simcluster.collectives import all_reduce
+from simcluster.collectives import AllReduceSchedule, all_reduce
 from simcluster.compression import Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -37,7 +37,7 @@ async def one_bit_adam(
     beta1: Decay = 0.9,
     beta2: Decay = 0.999,
     epsilon: PositiveFloat = 1e-8,
-    schedule: Literal["ring", "direct", "halving_doubling"] = "ring",
+    schedule: AllReduceSchedule = "ring",
 ) -> None:
     """*warmup* steps of Adam, then 1-bit Adam for all remaining batches.
 

@@ -9,7 +9,7 @@ steps as plain data parallelism. The bound on staleness is that of SmolCluster's
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
@@ -20,7 +20,7 @@ from simcluster.algorithms.data_parallel.zero_sums import Gradient, Sums
 from simcluster.algorithms.data_parallel.zero_weights import Held, Weights
 from simcluster.algorithms.facts import Facts, always, by_samples
 from simcluster.algorithms.steps import Lag, Late, resumable, steps
-from simcluster.collectives import flatten, naive_all_reduce, share_statistics
+from simcluster.collectives import ScheduleOf, flatten, naive_all_reduce, share_statistics
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
 from simcluster.workloads.layers.part import Part
@@ -36,16 +36,17 @@ async def zero(
     replica: Replica,
     *,
     stage: Literal[0, 1, 2, 3] = 1,
-    reduce: Literal["ring", "direct"] = "ring",
-    gather: Literal["ring", "broadcast"] = "ring",
+    reduce: Annotated[str, ScheduleOf("reduce_scatter", "direct")] = "ring",
+    gather: Annotated[str, ScheduleOf("all_gather", "broadcast")] = "ring",
     prefetch: NonNegativeInt = 1,
     staleness: NonNegativeInt = 0,
     gather_interval: PositiveInt | None = None,
 ) -> None:
     """Per batch: one gradient, its sum at each owner, and an optimizer step of each owner's part.
 
-    *reduce*: how gradients reach their owners: by `ring`, or `direct`, all at once and added in rank order. *gather*:
-    how parameters return: by `ring`, or by `broadcast` from each owner to all ranks. *prefetch*: in stage 3, the number
+    *reduce*: how gradients reach their owners: by a schedule of the reduce-scatter, or `direct`, all at once and added
+    in rank order. *gather*: how parameters return: by a schedule of the all-gather; `broadcast` is from each owner to
+    all ranks. *prefetch*: in stage 3, the number
     of layers gathered ahead of use. *staleness*: each gradient is taken at weights that lack exactly this many of the
     latest updates, so a rank may be that many steps ahead of another. *gather_interval*: in stage 3 no rank has a whole
     model to evaluate except at every *gather_interval*-th step and at the end; rank 0 records those steps.

@@ -1,7 +1,7 @@
 """Gradients on their way to their owners: each rank gets the sum of its part of every unit.
 
-They travel around a ring, or directly to the owner, which adds them up by step, unit and rank and refuses late and
-duplicate ones.
+They travel by a schedule of the reduce-scatter, or directly to the owner, which adds them up by step, unit and rank
+and refuses late and duplicate ones.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Sums:
 
     async def _sum(self, step: int, unit: int, vector: Tensor) -> Tensor:
         tag = f"gradients/{step}/{unit}"
-        if self._schedule == "ring":
-            part = await reduce_scatter(self._node, vector, tag)
-        else:
+        if self._schedule == "direct":
             part = await self._to_owners(step, unit, vector)
+        else:
+            part = await reduce_scatter(self._node, vector, tag, schedule=self._schedule)
         return torch.cat(await all_gather(self._node, part, f"{tag}/whole")) if self.whole else part
 
     async def _to_owners(self, step: int, unit: int, vector: Tensor) -> Tensor:

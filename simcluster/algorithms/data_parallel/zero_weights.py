@@ -22,8 +22,6 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 from simcluster.workloads.layers.layers import Layer
 
-SCHEDULES = {"ring": "ring", "broadcast": "naive"}
-
 Kind = Literal["parameters", "optimizer", "gradients", "gathered"]
 
 
@@ -62,7 +60,7 @@ class Weights:
         self, node: Transport, replica: Replica, owned: bool, sharded: bool, gather: str, prefetch: int, held: Held
     ) -> None:
         self._node, self._replica, self._held = node, replica, held
-        self._owned, self._sharded, self._schedule, self._prefetch = owned, sharded, SCHEDULES[gather], prefetch
+        self._owned, self._sharded, self._schedule, self._prefetch = owned, sharded, gather, prefetch
         self.units = cut_into_units(replica)
         self._used_by = units_of_layers(replica, self.units)
         self._uses: deque[tuple[int, str | None]] = deque()

@@ -7,7 +7,7 @@ inner optimizer is the workload's, and its state stays local; theta and the oute
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 from annotated_types import Ge, Lt
 from pydantic import PositiveFloat, PositiveInt
@@ -17,7 +17,7 @@ from simcluster.algorithms.local_steps.facts import diloco_copies
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov, outer_gradient, train_alone
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
-from simcluster.collectives import all_reduce, flatten, unflatten
+from simcluster.collectives import AllReduceSchedule, all_reduce, flatten, unflatten
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -32,7 +32,7 @@ async def diloco(
     interval: PositiveInt = 20,
     outer_learning_rate: PositiveFloat = 0.7,
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9,
-    schedule: Literal["ring", "naive", "direct", "binomial", "recursive_doubling", "halving_doubling"] = "ring",
+    schedule: AllReduceSchedule = "ring",
     compression: Compression = "none",
 ) -> None:
     """Rounds of *interval* inner steps (H), the last one shorter if the steps run out, each followed by one outer step.

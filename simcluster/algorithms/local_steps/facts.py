@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from simcluster.algorithms.facts import Settings
+from simcluster.algorithms.facts import Settings, all_reduce_messages
 from simcluster.algorithms.parameter_server.server import SERVER
 
 
 def _of_a_sum(size: int, settings: Settings) -> float:
-    """Return those of a mean: chunks out and in, or compressed forms of at most half the size to and from all."""
+    """Return those of the messages of a mean; compressed forms are at most half as large, to and from all."""
     if settings["compression"] != "none":
         return 2.0 + 0.5 * (size - 1)
-    if settings["schedule"] == "naive":
-        return 2.0 * (size - 1)  # one from every peer, and frozen ones to every peer
-    return 2.0 / size if settings["schedule"] == "ring" and size > 1 else 2.0
+    return all_reduce_messages(1.0, size, settings["schedule"])
 
 
 def local_sgd_copies(rank: int, size: int, settings: Settings) -> float:

@@ -22,7 +22,7 @@ from simcluster.algorithms.local_steps.facts import local_sgd_copies
 from simcluster.algorithms.local_steps.rounds import adopt, train_alone
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
-from simcluster.collectives import all_reduce, flatten, unflatten
+from simcluster.collectives import AllReduceSchedule, all_reduce, flatten, unflatten
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -36,7 +36,7 @@ async def local_sgd(
     interval: PositiveInt = 10,
     participation: Annotated[float, Gt(0), Le(1)] = 1.0,
     weighting: Literal["uniform", "samples"] = "uniform",
-    schedule: Literal["ring", "naive", "direct", "binomial", "recursive_doubling", "halving_doubling"] = "ring",
+    schedule: AllReduceSchedule = "ring",
     compression: Compression = "none",
 ) -> None:
     """Rounds of *interval* steps (H), the last one shorter if the steps run out; all ranks end with the same weights.

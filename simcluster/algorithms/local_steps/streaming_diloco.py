@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 from annotated_types import Ge, Lt
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
@@ -20,7 +20,7 @@ from simcluster.algorithms.local_steps.facts import streaming_diloco_apart, stre
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov, train_alone
 from simcluster.algorithms.steps import Lag, Late, resumable, steps
 from simcluster.algorithms.timed import timed
-from simcluster.collectives import all_reduce, flatten
+from simcluster.collectives import AllReduceSchedule, all_reduce, flatten
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -37,7 +37,7 @@ async def streaming_diloco(
     blend: Annotated[float, Ge(0), Lt(1)] = 0.5,
     outer_learning_rate: PositiveFloat = 0.7,
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9,
-    schedule: Literal["ring", "naive", "direct", "binomial", "recursive_doubling", "halving_doubling"] = "ring",
+    schedule: AllReduceSchedule = "ring",
     compression: Compression = "none",
 ) -> None:
     """Synchronise each of *fragments* (P) equal pieces of the flat parameters every *interval* steps (H).

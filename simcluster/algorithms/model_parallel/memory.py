@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simcluster.algorithms.facts import Settings
+from simcluster.algorithms.facts import Settings, all_reduce_messages
 from simcluster.algorithms.model_parallel.gathering import gathering_bytes
 from simcluster.algorithms.model_parallel.order import ranks_of
 from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, plan_of
@@ -65,7 +65,7 @@ def tensor_phases(replica: Replica, settings: Settings, whole: Memory, in_parts:
     own, cut = sum(sizes), sum(sizes[place] for place in shard.cuts)
     layers = [layer for piece in shard.pieces for layer in (piece.whole, piece.shard) if layer] + [shard.last]
     added = max(sum(sizes[place] for place in layer.parameters) for layer in layers)
-    # What is summed over ranks: the share, the sum, and a part going out and one coming in.
+    # What is summed over ranks: the share, the sum, and its messages.
     costs = shard.costs(batch)
     summed = max((cost.shard.output_bytes for cost in costs), default=0)
     streams = sum(cost.join.output_bytes for cost in costs)
@@ -77,7 +77,7 @@ def tensor_phases(replica: Replica, settings: Settings, whole: Memory, in_parts:
         optimizer=shard.part.state_bytes,
         activations=joint_bytes(shard.held(batch)) + streams,
         batch=batch.inputs.nbytes + batch.targets.nbytes,
-        messages=summed + 2 * summed // size,
+        messages=summed + int(all_reduce_messages(summed, size, settings["schedule"])),
     )
     step = replace(training, gradients=own, activations=0, messages=0, scratch=shard.part.scratch_bytes)
     if size == 1:

@@ -9,8 +9,6 @@ model, on all ranks' batches joined.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from pydantic import PositiveInt
 from torch import Tensor
@@ -20,7 +18,7 @@ from simcluster.algorithms.model_parallel.facts import parted_shares
 from simcluster.algorithms.model_parallel.gathering import gather
 from simcluster.algorithms.model_parallel.memory import tensor_phases
 from simcluster.algorithms.steps import resumable, steps
-from simcluster.collectives import all_reduce
+from simcluster.collectives import AllReduceSchedule, all_reduce
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
 from simcluster.workloads.layers.tensor_shard import TensorShard
@@ -39,7 +37,7 @@ async def tensor_parallel(
     node: Transport,
     replica: Replica,
     *,
-    schedule: Literal["ring", "naive"] = "ring",
+    schedule: AllReduceSchedule = "ring",
     gather_interval: PositiveInt | None = None,
 ) -> None:
     """Two sums of activations per layer and micro-batch, none of weight gradients.

@@ -46,7 +46,7 @@ class Desk:
         return {"list": self.names} | {tool.__name__: tool for tool in own}
 
     def names(self, kind: str = "") -> dict[str, Any]:
-        """List what can be named: algorithms, workloads, topologies, experiments, links, devices, backends."""
+        """List known names: algorithms, workloads, topologies, generators, experiments, links, devices, backends."""
         if kind and kind not in KINDS:
             raise UsageError(Problem("kind", repr(kind[:100]), f"a kind: {nearest(kind[:100], KINDS)}"))
         return bounded({name: catalogue(name) for name in KINDS if kind in ("", name)})

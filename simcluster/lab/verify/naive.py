@@ -12,6 +12,7 @@ from torch import Tensor
 
 from simcluster.collectives import flatten, unflatten
 from simcluster.lab.verify.claim import Contributions, Settings, Weights
+from simcluster.lab.verify.verdict import NotClaimed, listed
 from simcluster.workloads import Batch, Replica, Workload
 
 
@@ -85,8 +86,11 @@ def up_and_down(size: int, model_bytes: int, steps: int, settings: Settings) -> 
 
 
 def models_sent(size: int, settings: Settings) -> int:
-    """Return the vectors that all ranks send in one all-reduce, for schedules with a whole number of them."""
-    return {"ring": 2 * (size - 1), "direct": 2 * (size - 1), "naive": size * (size - 1)}[settings["schedule"]]
+    """Return the vectors that all ranks send in one all-reduce. Raise NotClaimed for schedules without a formula."""
+    known = {"ring": 2 * (size - 1), "direct": 2 * (size - 1), "naive": size * (size - 1)}
+    if settings["schedule"] not in known:
+        raise NotClaimed(f"no formula for {settings['schedule']}; there is one for {listed(known)}")
+    return known[settings["schedule"]]
 
 
 def account(metrics: Sequence[Mapping[str, Sequence[tuple[int, float]]]]) -> Contributions:

@@ -160,7 +160,8 @@ class Topology:
     source: Mapping[str, Any] | Written = field(default_factory=dict, compare=False, repr=False)
     generated: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
-    # Static methods, set by simcluster.topology, since each reads what it makes like a file.
+    # Static methods, set by simcluster.topology, since each reads what it makes like a file. A test compares the lines
+    # of generators, which are for editors and type checkers, with the table of generators.
     star: ClassVar[Callable[..., Topology]]
     ring: ClassVar[Callable[..., Topology]]
     chain: ClassVar[Callable[..., Topology]]

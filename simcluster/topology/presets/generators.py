@@ -1,17 +1,18 @@
-"""Documents of regular topologies of any size: star, ring, chain, complete, torus, two sites.
+"""Regular topologies of any size: star, ring, chain, complete, torus, two sites.
 
 Workers are called n0, n1, ... (in a torus n0_0, n0_1, ...), switches sw, sw0, sw1.
 
-In all of them, *bandwidth* and *latency* are text with a unit or plain numbers (bytes per second, seconds); *latency*
-is per link, one way; *device* is a preset's name or the keys of a node, like {"flops": "1 TFLOP/s"}.
+A generator is a function with `@generator`. Its arguments are the settings in a file: those without a default are whole
+numbers; *bandwidth* and *latency*, also at the end of a name, are text with a unit or plain numbers (bytes per second,
+seconds); *latency* is per link, one way; *device* is a preset's name or the keys of a node, like
+{"flops": "1 TFLOP/s"}. It raises UsageError if there is no topology of that size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
 from itertools import combinations, pairwise
-from typing import Any, NamedTuple, ParamSpec, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from simcluster.errors import UsageError
 from simcluster.topology.model.model import Duplex
@@ -31,7 +32,7 @@ MOST_LINKS = 2 * MOST_WORKERS
 Made: TypeAlias = dict[str, Any]
 """A document with nodes and links."""
 
-P = ParamSpec("P")
+Generator = TypeVar("Generator", bound="Callable[..., Shape]")
 
 
 class Shape(NamedTuple):
@@ -60,29 +61,23 @@ class Recipe(NamedTuple):
     head: Mapping[str, Any]
 
     def shape(self) -> Shape:
-        return SHAPES[self.name](**self.settings)._replace(head=self.head)
+        return GENERATORS[self.name](**self.settings)._replace(head=self.head)
 
     def document(self) -> Made:
         return self.shape().document()
 
 
-def _written(shape: Callable[P, Shape]) -> Callable[P, Made]:
-    @wraps(shape)
-    def make(*args: P.args, **kwargs: P.kwargs) -> Made:
-        return shape(*args, **kwargs).document()
+GENERATORS: dict[str, Callable[..., Shape]] = {}
+"""By name: in a file `generator: NAME`, in Python `Topology.NAME`."""
 
-    SHAPES[shape.__name__], MAKERS[shape.__name__] = shape, make
+
+def generator(make: Generator) -> Generator:
+    """Add *make* to the table, as its decorator."""
+    GENERATORS[make.__name__] = make
     return make
 
 
-MAKERS: dict[str, Callable[..., Made]] = {}
-"""Every generator by name."""
-
-SHAPES: dict[str, Callable[..., Shape]] = {}
-"""The same, in short."""
-
-
-@_written
+@generator
 def star(
     workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
 ) -> Shape:
@@ -93,7 +88,7 @@ def star(
     return Shape(f"star-{workers}", nodes, links)
 
 
-@_written
+@generator
 def ring(
     workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
 ) -> Shape:
@@ -103,7 +98,7 @@ def ring(
     return Shape(f"ring-{workers}", _workers(names, device), links)
 
 
-@_written
+@generator
 def chain(
     workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
 ) -> Shape:
@@ -113,7 +108,7 @@ def chain(
     return Shape(f"chain-{workers}", _workers(names, device), links)
 
 
-@_written
+@generator
 def complete(
     workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
 ) -> Shape:
@@ -125,7 +120,7 @@ def complete(
     return Shape(f"complete-{workers}", _workers(names, device), links)
 
 
-@_written
+@generator
 def torus(
     rows: int,
     columns: int,
@@ -146,7 +141,7 @@ def torus(
     return Shape(f"torus-{rows}x{columns}", nodes, _links(pairs, bandwidth, latency, duplex))
 
 
-@_written
+@generator
 def two_sites(
     workers_a: int,
     workers_b: int,

@@ -12,7 +12,7 @@ from simcluster.documents.values import extreme
 from simcluster.documents.yaml import Document, parse_value
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology.model.model import Duplex, Topology
-from simcluster.topology.presets.generators import MAKERS, MOST_WORKERS, SHAPES, Recipe
+from simcluster.topology.presets.generators import GENERATORS, MOST_WORKERS, Recipe
 from simcluster.topology.read.alike import alike
 from simcluster.topology.read.network import NETWORK_KEYS
 from simcluster.units import UnitError, parse_bandwidth, parse_latency
@@ -23,8 +23,9 @@ OF_ALL = ("name", "description", "launch", *NETWORK_KEYS)
 """Keys that every topology may have."""
 
 
-SETTINGS = tuple(dict.fromkeys(key for make in MAKERS.values() for key in inspect.signature(make).parameters))
-"""The settings of all generators."""
+def settings_of_generators() -> list[str]:
+    """Return the settings of all generators."""
+    return list(dict.fromkeys(key for make in GENERATORS.values() for key in inspect.signature(make).parameters))
 
 
 def expand(
@@ -35,18 +36,18 @@ def expand(
 
     *check* reads a document with nodes and links, or raises UsageError. Raise UsageError with every wrong setting.
     """
-    rest = {}
+    rest, settings_of_any = {}, settings_of_generators()
     for key, value in overrides.items():
         path = tuple(key.split("."))
-        if path[0] in (GENERATOR, *SETTINGS):
+        if path[0] in (GENERATOR, *settings_of_any):
             document.override(path, parse_value(value) if isinstance(value, str) else value, f"override {key}")
         else:
             rest[key] = value
     data = document.data
     name = data[GENERATOR]
-    make = SHAPES.get(name) if isinstance(name, str) else None
+    make = GENERATORS.get(name) if isinstance(name, str) else None
     if make is None:
-        expected = f"the name of a generator: {nearest(str(name), MAKERS)}"
+        expected = f"the name of a generator: {nearest(str(name), GENERATORS)}"
         raise UsageError(document.problem((GENERATOR,), expected=expected))
     settings = inspect.signature(make).parameters
     if problems := [*_check(document, settings), *_unknown(rest, settings)]:
@@ -69,7 +70,7 @@ def _check(document: Document, settings: Mapping[str, inspect.Parameter]) -> lis
     known, problems = (GENERATOR, *OF_ALL, *settings), []
     for key in [key for key in document.data if key not in known]:
         found, expected = "unknown key", nearest(key, known)
-        if makers := [name for name, make in MAKERS.items() if key in inspect.signature(make).parameters]:
+        if makers := [name for name, make in GENERATORS.items() if key in inspect.signature(make).parameters]:
             found, expected = f"a setting of {', '.join(makers)}", f"one of this generator: {', '.join(settings)}"
         problems.append(document.problem((key,), found=found, expected=expected, at_key=True))
     for key, parameter in settings.items():

@@ -14,7 +14,7 @@ from simcluster.documents.yaml_build import KeyPath
 from simcluster.errors import Problem, UsageError, closest, nearest
 from simcluster.topology.read.conditions import BackgroundBlock, JitterBlock, RateTraceBlock
 from simcluster.topology.read.devices import ACCELERATOR_KEYS, STRAGGLER_KEYS
-from simcluster.topology.read.generated import GENERATOR, SETTINGS
+from simcluster.topology.read.generated import GENERATOR, settings_of_generators
 from simcluster.topology.read.links import LINK_KEYS
 from simcluster.topology.read.network import NETWORK_KEYS
 from simcluster.topology.read.nodes import LAUNCH_KEYS, NODE_KEYS
@@ -66,7 +66,7 @@ def _path(document: Document, key: str) -> KeyPath:
         _check_keys(key, rest, LAUNCH_KEYS)
         return (first, *rest)
     if first not in ("nodes", "links"):
-        known, made = (*whole, "launch", "nodes", "links"), (GENERATOR, *SETTINGS)
+        known, made = (*whole, "launch", "nodes", "links"), (GENERATOR, *settings_of_generators())
         if (meant := closest(first, (*made, *known))) in made:
             example = f"{{{GENERATOR}: star, workers: 8}}"
             expected = f"a topology from one, such as {example}: this one lists its nodes and links"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections import Counter
 from collections.abc import Callable
 
@@ -9,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simcluster import topology as package
 from simcluster.errors import UsageError
 from simcluster.topology import Topology, chain, complete, load, loads, ring, star, torus, two_sites
 from simcluster.topology.draw.facts import describe, halves_Bps, survey
+from simcluster.topology.presets.generators import GENERATORS
+from tests.support.root import ROOT
 
 
 def degrees(topology: Topology) -> Counter[int]:
@@ -142,3 +147,25 @@ def test_stragglers_count_in_the_description() -> None:
     # 300 + 300 / 4 GFLOP/s
     assert "compute: 375 GFLOP/s together, the fastest worker is 4 times as fast as the slowest" in describe(topology)
     assert "4 times slower" in describe(topology)
+
+
+def test_editors_and_type_checkers_see_every_generator() -> None:
+    """They do not see what the table adds when the package is imported."""
+    body = ast.parse(inspect.getsource(package)).body
+    (static,) = [part for part in body if isinstance(part, ast.If) and ast.unparse(part.test) == "TYPE_CHECKING"]
+    assert [ast.unparse(line) for line in static.body] == [f"{name} = _read(generators.{name})" for name in GENERATORS]
+    assert set(GENERATORS) <= set(package.__all__)
+    declared = {name for name, hint in Topology.__annotations__.items() if hint == "ClassVar[Callable[..., Topology]]"}
+    assert declared == {*GENERATORS, "from_networkx", "load"}
+
+
+def test_every_generator_is_in_the_documentation() -> None:
+    page = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
+    assert [name for name in GENERATORS if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_a_generator_of_the_table_has_its_own_signature_everywhere(name: str) -> None:
+    for made in (getattr(Topology, name), getattr(package, name)):
+        assert list(inspect.signature(made).parameters) == list(inspect.signature(GENERATORS[name]).parameters)
+        assert made.__doc__ == GENERATORS[name].__doc__

@@ -12,7 +12,7 @@ from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
 from simcluster.lab.what_if.free import free_changes
 from simcluster.lab.what_if.run import whatif
-from simcluster.topology.presets.generators import chain, complete, ring, star, torus, two_sites
+from simcluster.topology import Topology, chain, complete, ring, star, torus, two_sites
 
 GPT = {"name": "gpt", "layers": 2, "width": 16, "heads": 2, "context": 8, "batch_size": 4}
 
@@ -59,10 +59,12 @@ def test_averages_that_do_not_weigh_lose_a_node_only_if_the_others_can_share_eve
     assert tried(document("edp", batch_size=5)) == {}
 
 
-@pytest.mark.parametrize("topology", [star(4), ring(4), chain(4), complete(4), torus(2, 2), two_sites(2, 2)])
-def test_a_node_of_a_generated_topology_is_left_out(topology: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "topology", [star(4), ring(4), chain(4), complete(4), torus(2, 2), two_sites(2, 2)], ids=lambda made: made.name
+)
+def test_a_node_of_a_generated_topology_is_left_out(topology: Topology, tmp_path: Path) -> None:
     """Rank 0 exchanges messages with three workers, then with two of them."""
-    source = document("sync_ps") | {"topology": topology}
+    source = document("sync_ps") | {"topology": topology.document}
     plans = [read_experiment(source), *tried(source).values()]
     runs = [run_plan(plan, out=tmp_path / str(number), report=False) for number, plan in enumerate(plans)]
     names = list(runs[0].summary["nodes"])

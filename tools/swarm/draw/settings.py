@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from annotated_types import Ge, Gt, Le, Lt
 
 from simcluster.algorithms import ALGORITHMS
+from simcluster.collectives import ScheduleOf
 from tools.swarm.draw.dice import Dice
 
 COMPRESSIONS = ("none", "bf16", "fp16", "int8", "qsgd", "sign", "terngrad", {"kind": "top_k", "fraction": 0.5})
@@ -81,6 +82,8 @@ def _of_type(dice: Dice, hint: Any) -> Any:
         return dice.chance("value", 0.5)
     if origin is Annotated:
         kind, *bounds = inside
+        if isinstance(bounds[0], ScheduleOf):
+            return dice.pick("value", bounds[0].names)
         least = next((_edge(bound) for bound in bounds if isinstance(bound, (Gt, Ge))), 0)
         most = next((_edge(bound) for bound in bounds if isinstance(bound, (Lt, Le))), None)
         if kind is int:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import product
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from simcluster.collectives import ScheduleOf
 from simcluster.documents.settings import settings_of
 from simcluster.errors import UsageError
 from simcluster.lab.verify.claim import Variant
@@ -66,7 +67,9 @@ def other_values(hint: Any, usual: Any) -> list[Any]:
     """Return other values of a setting of this type, whatever it means; some may be invalid."""
     origin = get_origin(hint)
     if origin is Annotated:
-        return other_values(get_args(hint)[0], usual)
+        kind, *notes = get_args(hint)
+        schedules = [name for note in notes if isinstance(note, ScheduleOf) for name in note.names if name != usual]
+        return schedules or other_values(kind, usual)
     if origin is Literal:
         return [value for value in get_args(hint) if value != usual]
     if origin in (Union, types.UnionType):

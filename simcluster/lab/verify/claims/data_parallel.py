@@ -13,6 +13,7 @@ from simcluster.collectives import flatten, unflatten
 from simcluster.lab.verify.claim import Claim, Identity, Settings, Variant, Weights
 from simcluster.lab.verify.faults import REFORMED, TOGETHER
 from simcluster.lab.verify.naive import born, models_sent, rounds, vector
+from simcluster.lab.verify.verdict import NotClaimed
 from simcluster.workloads import Replica, Workload
 
 
@@ -97,6 +98,8 @@ def zero_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> i
     ranks have drawn the same weights; instead the whole model is gathered at the end, and before if it is to be
     evaluated.
     """
+    if settings["reduce"] not in ("ring", "direct") or settings["gather"] not in ("ring", "broadcast"):
+        raise NotClaimed("no formula for these schedules; there is one for ring, direct and broadcast")
     times = steps * (3 if settings["stage"] == 3 else 2)
     interval = settings["gather_interval"]
     if settings["stage"] == 3 and interval is not None:
