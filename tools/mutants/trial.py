@@ -182,7 +182,7 @@ def _start(folder: Path, mutant: Mutant) -> int:
 
 def _verify(folder: Path, mutant: Mutant) -> list[list[str]]:
     sys.path[:0] = [str(folder), str(folder / "backends")]
-    verify = importlib.import_module("simcluster.verify")
+    verify = importlib.import_module("simcluster.lab.verify")
     assert str(verify.__file__).startswith(str(folder)), verify.__file__
     said = verify.verify(mutant.algorithm, **mutant.options)
     return [[check.name, check.reason] for check in said.failed]
